@@ -48,6 +48,7 @@ DATASETS = Registry(
         "text": "ps_trainer.data.formats.text:Text",
         "text_windows": "ps_trainer.data.formats.text_windows:TextWindows",
         "markov": "ps_trainer.data.generators.markov_text:MarkovText",
+        "csv": "ps_trainer.data.formats.csv_table:Csv",
         "libsvm": "ps_trainer.data.formats.libsvm:LibSvm",
         "planted_clicks": "ps_trainer.data.generators.ad_clicks:PlantedClicks",
         "planted_weights": "ps_trainer.data.generators.known_truth:PlantedWeights",
@@ -63,6 +64,26 @@ DATASETS = Registry(
         "tones": "ps_trainer.data.generators.telephone_tones:Tones",
     },
     methods=("train", "test"),
+)
+
+# The datasets that read files and have none built in. `local` checks `--data_dir` for them before it starts a task.
+DATASETS_OF_FILES = frozenset(
+    {
+        "mnist",
+        "fashion_mnist",
+        "emnist",
+        "cifar10",
+        "cifar100",
+        "image_folder",
+        "tfrecord",
+        "csv",
+        "libsvm",
+        "criteo",
+        "census",
+        "movielens",
+        "parallel_text",
+        "wav",
+    }
 )
 
 UPDATES = Registry("update rule", "update", update_rules.targets("update"), methods=("build", "check"))

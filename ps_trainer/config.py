@@ -57,6 +57,13 @@ class TrainConfig:
         least=1,
         shared="an average of gradients counts each worker's batch alike, and learning rates are per batch",
     )
+    devices_per_worker: int = option(
+        1,
+        "devices in each worker, which share its batch: GPUs, or logical CPUs where there is no GPU",
+        least=1,
+        most=64,
+        own="the gradient of a batch is the same up to rounding, however many devices compute it",
+    )
     num_epochs: int | None = option(
         None,
         "passes of each worker over its shard; none = train until max_steps",
@@ -266,8 +273,30 @@ class TrainConfig:
             component_tables.HOOKS.check(name)
         if self.target_metric is not None:
             target_metric.parse(self.target_metric)
+        self._check_devices()
         if self.max_steps is None and self.num_epochs is None:
             raise OptionError("--max_steps=none and --num_epochs=none: the run would never end; set one of them")
+
+    def _check_devices(self) -> None:
+        devices = self.devices_per_worker
+        if devices == 1:
+            return
+        if self.batch_size % devices:
+            fitting = [self.batch_size // devices * devices, (self.batch_size // devices + 1) * devices]
+            sizes = " or ".join(f"--batch_size={size}" for size in fitting if size)
+            raise OptionError(
+                f"--devices_per_worker={devices}: --batch_size={self.batch_size} is no multiple of it; give {sizes}"
+            )
+        if self.sharding == "dynamic":
+            raise OptionError(
+                f"--devices_per_worker={devices} --sharding=dynamic: the last batch of a shard may be smaller, and"
+                " cannot be divided; use --sharding=static, or one device"
+            )
+        if self.placement == MODEL_PARALLEL:
+            raise OptionError(
+                f"--devices_per_worker={devices} --placement=model_parallel: a worker computes one stage on one device;"
+                " use --placement=data_parallel, or one device"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -277,6 +306,19 @@ class TrainConfig:
     def checkpoint_dir(self) -> pathlib.Path | None:
         """Folder of the checkpoints, or None without a logdir."""
         return pathlib.Path(self.logdir) / "checkpoints" if self.logdir else None
+
+    @property
+    def has_own_class(self) -> bool:
+        """Whether the run names a class of the user's own, as `module:Class`."""
+        names = (self.model, self.dataset, self.update, self.optimizer, self.schedule, self.layout, *self.hook)
+        return any(":" in name for name in names)
+
+    @property
+    def lacks_data_dir(self) -> bool:
+        """Whether the dataset needs `--data_dir` and it is not given, or it is given and is not a folder here."""
+        if self.data_dir is None:
+            return self.dataset in component_tables.DATASETS_OF_FILES
+        return not pathlib.Path(self.data_dir).is_dir()
 
     def agreement(self) -> dict[str, Any]:
         """The settings that must be the same for every worker of a job, as JSON values."""

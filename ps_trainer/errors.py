@@ -6,7 +6,9 @@
     │   ├── OptionError          a component's options, or a combination of components
     │   ├── UnknownNameError     a model, dataset, update rule … that is not registered
     │   ├── DataError            a data file that is missing, broken or out of range
-    │   └── CheckpointError      a checkpoint directory that cannot be continued from
+    │   ├── CheckpointError      a checkpoint directory that cannot be continued from
+    │   ├── ArgumentError        an argument of the Python API has a wrong value; also a ValueError
+    │   └── ArgumentTypeError    an argument of the Python API is unknown or of a wrong type; also a TypeError
     └── RunError               exit 1: the input was right, and the job failed while it ran
         ├── StartTimeoutError    a task did not appear before the deadline
         ├── LostError            a part of the job is lost, and may return within --recover_timeout_secs
@@ -16,7 +18,8 @@
         ├── StalledError         no step completed before the deadline
         ├── PeerFailedError      another task of the job failed or was interrupted
         ├── NanLossError         the loss is NaN or infinite
-        └── SaveError            a checkpoint, or a file made from one, could not be written
+        ├── SaveError            a checkpoint, or a file made from one, could not be written
+        └── TrainingError        a run that the Python API started has failed; names the task and its error
 
 A task that a signal ends raises `Interrupted` (exit 128 + signal: 130 for Ctrl-C, 143 for SIGTERM).
 That is not an error of the job.
@@ -27,6 +30,11 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable
+
+from ps_trainer import shadowing
+
+# Here, because every part of the package imports this module.
+shadowing.refuse()
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -63,6 +71,14 @@ class DataError(UsageError):
 
 class CheckpointError(UsageError):
     """A checkpoint directory cannot be continued from."""
+
+
+class ArgumentError(UsageError, ValueError):
+    """An argument of the Python API has a wrong value, or arguments cannot be combined."""
+
+
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument of the Python API is unknown, or of a wrong type."""
 
 
 class RunError(PsTrainerError):
@@ -103,6 +119,23 @@ class NanLossError(RunError):
 
 class SaveError(RunError):
     """A checkpoint, or a file made from one, could not be written; earlier files are unchanged."""
+
+
+class TrainingError(RunError):
+    """A run that the Python API started has failed, or was stopped.
+
+    Args:
+        message: What failed, with the task's own reason.
+        exit_code: Exit code that the failed task would have on the command line: 1, 2, or 128 + signal.
+        task: Name of the task that failed first, "worker-1"; empty if it is unknown.
+        cause: Name of the class of its error, "NanLossError"; empty if it is unknown.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = EXIT_FAILED, task: str = "", cause: str = ""):
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.task = task
+        self.cause = cause
 
 
 class Interrupted(Exception):

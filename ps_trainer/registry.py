@@ -41,7 +41,7 @@ class Registry:
         has_inline_options: bool = False,
         methods: Sequence[str] = (),
     ):
-        self._methods = tuple(methods)
+        self.methods = tuple(methods)
         self.kind = kind
         self.flag = flag
         self.has_inline_options = has_inline_options
@@ -94,7 +94,7 @@ class Registry:
         if not hasattr(module, class_name):
             raise UnknownNameError(f"{flag}={name}: {module.__file__} has no class {class_name!r}")
         cls = getattr(module, class_name)
-        missing = [method for method in self._methods if not hasattr(cls, method)]
+        missing = [method for method in self.methods if not hasattr(cls, method)]
         if missing or not isinstance(cls, type):
             article = "an" if self.kind[0] in "aeiou" else "a"
             reason = f"it has no method `{missing[0]}`" if missing else "it is not a class"

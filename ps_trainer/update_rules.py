@@ -38,6 +38,9 @@ _RULES = {
     "downpour": _Parts("downpour:Downpour", "replicas:Downpour", "replicas:Downpour"),
     "hogwild": _Parts("hogwild:Hogwild", "update_per_push:Async", "shared_parameters:Mean"),
     "sync": _Parts("synchronous:Sync", "groups:Sync", "shared_parameters:Mean", "wait_for_k:run"),
+    "sync_replicas": _Parts(
+        "sync_replicas:SyncReplicas", "groups:SyncReplicas", "shared_parameters:Mean", "wait_for_k:run"
+    ),
     # TensorFlow's own SyncReplicasOptimizer, with its queue of tokens and as its users set it up: simulated only.
     "token_queue": _Parts(None, "tokens:TokenQueue", "shared_parameters:Mean", "tokens:run"),
     "stock_sync": _Parts(None, "tokens:StockSync", "shared_parameters:Mean", "tokens:run"),

@@ -18,6 +18,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("model", "dataset", "update", "optimizer", "schedule", "layout")
 PRIVATE = {
     "data_dir": "/data",
+    "devices_per_worker": 2,
     "target_metric": "accuracy>=0.9",
     "init_from": "runs/w",
     "logdir": "runs/x",

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -17,6 +18,7 @@ from ps_trainer.cli import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+RESULTS = ROOT / "ps_trainer" / "experiments" / "RESULTS.md"
 PROGRAM = re.compile(r"^(?:ps_trainer|python -m ps_trainer) (\w+)(.*)$")
 
 
@@ -52,6 +54,12 @@ def test_generated_files_are_current(script):
         check=False,
     )
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+@pytest.mark.parametrize("page", [*PAGES, RESULTS], ids=lambda path: path.name)
+def test_no_page_has_an_anchor_twice(page):
+    anchors = re.findall(r'<a id="([^"]+)">', page.read_text(encoding="utf-8"))
+    assert [name for name, count in Counter(anchors).items() if count > 1] == []
 
 
 def test_screenshot_is_the_last_whole_frame_in_which_every_worker_trains():

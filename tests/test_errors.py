@@ -11,11 +11,13 @@ from ps_trainer import errors
 from ps_trainer.errors import Interrupted, PsTrainerError, RunError, UsageError
 
 USAGE = ("UsageError", "ClusterConfigError", "OptionError", "UnknownNameError", "DataError", "CheckpointError")
+ARGUMENTS = ("ArgumentError", "ArgumentTypeError")
 LOST = ("LostError", "PsLostError", "PeerLostError", "RunReplacedError")
-RUN = ("RunError", "StartTimeoutError", *LOST, "StalledError", "PeerFailedError", "NanLossError", "SaveError")
+FAILED = ("StalledError", "PeerFailedError", "NanLossError", "SaveError", "TrainingError")
+RUN = ("RunError", "StartTimeoutError", *LOST, *FAILED)
 
 
-@pytest.mark.parametrize("name", USAGE)
+@pytest.mark.parametrize("name", [*USAGE, *ARGUMENTS])
 def test_wrong_input_exits_with_2(name):
     error = getattr(errors, name)("why")
     assert isinstance(error, UsageError) and isinstance(error, PsTrainerError)
@@ -49,5 +51,15 @@ def test_no_error_is_missing_here_or_in_the_docstrings_tree():
     defined = {
         name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PsTrainerError)
     }
-    assert defined == {"PsTrainerError", *USAGE, *RUN}
-    assert defined == set(re.findall(r"\w+Error", errors.__doc__))
+    assert defined == {"PsTrainerError", *USAGE, *ARGUMENTS, *RUN}
+    assert defined == set(re.findall(r"\w+Error", errors.__doc__)) - {"ValueError", "TypeError"}
+
+
+def test_wrong_arguments_are_the_errors_that_python_raises_for_them():
+    assert issubclass(errors.ArgumentError, ValueError)
+    assert issubclass(errors.ArgumentTypeError, TypeError)
+
+
+def test_a_failed_training_names_task_cause_and_exit_code():
+    error = errors.TrainingError("worker-1 failed", exit_code=130, task="worker-1", cause="Interrupted")
+    assert (error.exit_code, error.task, error.cause) == (130, "worker-1", "Interrupted")

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 CORE = {
     "errors",
+    "shadowing",
     "registry",
     "component_tables",
     "options",
@@ -21,12 +22,15 @@ CORE = {
     "config",
     "shared_settings",
     "target_metric",
+    "worker_reports",
 }
 COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 # Reads the files of runs; no task imports it.
 READERS = {"comparison"}
 MIDDLE = {"updates", "checkpoints", "runtime", "simulation"}
-TOP = {"training", "launch", "experiments"}
+TOP = {"training", "launch", "experiments", "tf1"}
+# The module `ps_trainer` itself, which offers the names of the API.
+PACKAGE = "ps_trainer"
 
 # Each part of ps_trainer and the parts that it may import, besides itself and the core.
 ALLOWED = {
@@ -39,7 +43,9 @@ ALLOWED = {
     "training": COMPONENTS | MIDDLE | {"cluster", "disturbances"},
     "experiments": COMPONENTS | READERS | MIDDLE | {"cluster", "disturbances", "launch"},
     "launch": {"cluster", "disturbances"},
+    "tf1": {"cluster", "metrics", "store", "checkpoints", "runtime", "updates", "training"},
     "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances"},
+    "api": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances", "cli"},
 }
 
 WITHOUT_TENSORFLOW = {"core", "cluster", "disturbances", "launch"}
@@ -112,7 +118,12 @@ def _models_fault(imported: Import) -> str:
 
 
 def _ps_trainer_fault(imported: Import, module: str) -> str:
-    part, top = part_of(module) if module != "ps_trainer.__main__" else "cli", imported.module.split(".")[0]
+    part, top = (
+        {PACKAGE: "api", "ps_trainer.__main__": "cli"}.get(module, part_of(module)),
+        imported.module.split(".")[0],
+    )
+    if module == PACKAGE and top in SLOW_TO_IMPORT:
+        return "the package itself imports at once"
     if module == RULE_OPTIONS and (top in TENSORFLOW or (top == "ps_trainer" and part_of(imported.module) != "core")):
         return f"{module} imports the core only, as the simulation imports it"
     if top == "models" or f"{imported.module}.".startswith("ps_trainer.models."):
@@ -171,6 +182,8 @@ def test_every_module_keeps_the_directions():
     ("module", "source"),
     [
         ("ps_trainer.cluster.config", "import tensorflow.compat.v1 as tf"),
+        ("ps_trainer", "import numpy"),
+        ("ps_trainer.training.worker", "from ps_trainer.api import result"),
         ("ps_trainer.launch.local", "def f():\n    import tensorflow"),
         ("ps_trainer.launch.local", "from ps_trainer.runtime import server"),
         ("ps_trainer.config", "from ps_trainer import cluster"),
@@ -211,6 +224,8 @@ def test_finds_an_import_against_the_directions(module, source):
         ("ps_trainer.cluster.config", "from ps_trainer.errors import ClusterConfigError"),
         ("ps_trainer.training.task", "from ps_trainer.training import worker"),
         ("ps_trainer.cli.task", "def f():\n    from ps_trainer.training import task"),
+        ("ps_trainer", "from ps_trainer.api.result import Result"),
+        ("ps_trainer.api.processes", "from ps_trainer.cli.local import LocalFlags"),
         ("ps_trainer.updates.sync", "from ps_trainer.store.base import ParameterStore"),
         ("ps_trainer.simulation.replay", "import tensorflow\nfrom ps_trainer.store import base"),
         ("ps_trainer.simulation.events", "from ps_trainer.disturbances import delays"),

@@ -46,6 +46,14 @@ def test_the_loop_passes_sigterm_on_and_ends(tmp_path):
         assert loop.wait(DEADLINE_SECS) == 143
 
 
+def test_the_loop_passes_on_sigterm_that_comes_while_it_starts_the_task():
+    task = "trap 'exit 143' TERM; kill -TERM $PPID; for _ in {1..200}; do sleep 0.05; done"
+    command = ["bash", LOOP, "bash", "-c", task]
+    # The signal comes before the loop knows the number of the task in about one of 15 starts.
+    for _ in range(40):
+        assert subprocess.run(command, timeout=DEADLINE_SECS, check=False).returncode == 143
+
+
 def test_the_loop_obeys_sigterm_between_two_starts(tmp_path):
     with subprocess.Popen(["bash", LOOP, "bash", "-c", "exit 1"], stderr=subprocess.PIPE, text=True) as loop:
         assert loop.stderr is not None
@@ -148,7 +156,14 @@ def test_only_whole_lines_of_the_end_of_a_file_are_read(tmp_path, capsys, monkey
     assert watch(capsys, tmp_path) == "worker-0: no report for 101 s, last at global step 899\n"
 
 
-@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"kind": "\xff"}', b'{"kind": "train"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"{", b"[1]", b'{"kind": "\xff"}', b'{"kind": "train"}'),
+        *(b'{"kind": "train", "wall_time": "x"}', b'{"kind": "state", "wall_time": 1, "state": 3}'),
+        b'{"kind": "train", "wall_time": 1, "staleness_mean": []}',
+    ],
+)
 def test_a_damaged_file_is_named_and_the_other_tasks_are_watched(tmp_path, capsys, line):
     write_metrics(tmp_path, "worker-0", (100, train(7)))
     (tmp_path / "metrics" / "worker-1.jsonl").write_bytes(line + b"\n")
@@ -156,6 +171,27 @@ def test_a_damaged_file_is_named_and_the_other_tasks_are_watched(tmp_path, capsy
     out, err = capsys.readouterr()
     assert out == "worker-0: no report for 900 s, last at global step 7\n"
     assert err.startswith(f"{tmp_path}/metrics/worker-1.jsonl is damaged (") and err.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_other_tasks_are_watched(tmp_path, capsys):
+    write_metrics(tmp_path, "worker-0", (100, train(7)))
+    (tmp_path / "metrics" / "worker-1.jsonl").mkdir()
+    assert watch_run.main([str(tmp_path)], 1000.0) == 2
+    out, err = capsys.readouterr()
+    assert out == "worker-0: no report for 900 s, last at global step 7\n"
+    assert (
+        err.startswith(f"{tmp_path}/metrics/worker-1.jsonl cannot be read (Is a directory); ") and err.count("\n") == 1
+    )
+
+
+def test_a_textfile_that_cannot_be_written_is_named(tmp_path, capsys):
+    write_metrics(tmp_path, "worker-0", (100, train(7)))
+    assert watch_run.main([str(tmp_path), f"--textfile={tmp_path}/no/run.prom"], 1000.0) == 2
+    out, err = capsys.readouterr()
+    assert out == "worker-0: no report for 900 s, last at global step 7\n"
+    assert (
+        err == f"--textfile={tmp_path}/no/run.prom cannot be written (No such file or directory); give another file\n"
+    )
 
 
 def test_the_textfile_has_the_last_figures_of_each_worker(tmp_path, capsys):

@@ -99,14 +99,20 @@ class Checkpoint(Mapping[str, np.ndarray]):
             )
         return int(value)
 
-    def verify(self) -> None:
+    def verify(self, *, any_name: bool = False) -> None:
         """Reads every tensor, which checks every checksum, and compares the step in the name with the stored one.
+
+        Args:
+            any_name: Whether the two steps may differ, as in TensorFlow's own asynchronous jobs, where other workers
+                make steps during a save; nor does the checkpoint need a step then.
 
         Raises:
             CheckpointError: A file is damaged, or was renamed.
         """
         for name in self:
             self[name]
+        if any_name:
+            return
         named = folder_listing.step_of(self.prefix)
         if named is not None and named != self.step:
             raise CheckpointError(
@@ -115,10 +121,14 @@ class Checkpoint(Mapping[str, np.ndarray]):
             )
 
 
-def latest(directory: pathlib.Path) -> Checkpoint | None:
+def latest(directory: pathlib.Path, *, any_name: bool = False) -> Checkpoint | None:
     """Returns the newest checkpoint in `directory` that loads, or None if the folder holds no trace of a checkpoint.
 
     A warning names each damaged newer one. A missing or damaged state file does not matter.
+
+    Args:
+        directory: Folder of the checkpoints.
+        any_name: Whether the step in a name may differ from the stored one.
 
     Raises:
         CheckpointError: The folder holds checkpoints or remains of some, and none loads; or it is not a folder.
@@ -128,7 +138,7 @@ def latest(directory: pathlib.Path) -> Checkpoint | None:
     for step in reversed(folder.steps):
         try:
             checkpoint = Checkpoint(folder_listing.prefix_of(directory, step))
-            checkpoint.verify()
+            checkpoint.verify(any_name=any_name)
         except CheckpointError as error:
             faults.append(error)
             logging.warning("%s; trying the one before", error)

@@ -12,7 +12,7 @@ import errno
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -40,33 +40,71 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
     Raises:
         SaveError: The disk is full or not writable; older checkpoints are unchanged.
     """
+    # The save when a run begins or ends often repeats the last one. A good file is not replaced by an equal one.
+    if _holds(prefix_of(directory, step), values):
+        return write_by(directory, step, None, keep=keep)
+    needed = sum(np.asarray(value).nbytes for value in values.values())
+
+    def write_files(prefix: str) -> int:
+        _write_files(prefix, values)
+        return step
+
+    return write_by(directory, step, write_files, keep=keep, needed_bytes=needed)
+
+
+def write_by(
+    directory: pathlib.Path,
+    step: int,
+    write_files: Callable[[str], int] | None,
+    *,
+    keep: int | None,
+    needed_bytes: int | None = None,
+) -> str:
+    """Writes a checkpoint by a function of the caller's, and deletes all but the newest `keep`; returns its prefix.
+
+    Args:
+        directory: Folder; it is created if it does not exist.
+        step: The global_step, which is part of the name, as far as it is known before.
+        write_files: Function that writes the index and one data file under the prefix that it is given, and returns the
+            global_step that they hold; None if the checkpoint is there already.
+        keep: Number of checkpoints to keep; None for all.
+        needed_bytes: Size of the checkpoint, for messages; None where it is not known.
+
+    Raises:
+        SaveError: The disk is full or not writable; older checkpoints are unchanged.
+    """
     prefix = prefix_of(directory, step)
     try:
         durable_files.make_folder(directory)
         _remove_temporary(directory)
-        # The save when a run begins or ends often repeats the last one. A good file is not replaced by an equal one.
-        if not _holds(prefix, values):
+        if write_files is not None:
             temporary = prefix.with_name(f"{TEMPORARY}{prefix.name}")
-            _write_files(str(temporary), values)
+            step = write_files(str(temporary))
+            prefix = prefix_of(directory, step)
             _put_in_place(temporary, prefix)
         # Newer ones are damaged checkpoints that the run skipped; counted as kept, they would displace good ones.
-        kept = [other for other in look(directory).steps if other <= step][-keep:]
+        kept = [other for other in look(directory).steps if other <= step][-(keep or 0) :]
         _write_state(directory, kept)
     except (tf.errors.OpError, OSError, CheckpointError) as error:
         # On a full disk, unfinished files would take the space that the next save needs.
         with contextlib.suppress(OSError, CheckpointError):
             _remove_temporary(directory)
-        raise SaveError(f"checkpoint {prefix} could not be written: {_reason(error, directory, values)}") from error
+        reason = _reason(error, directory, needed_bytes)
+        raise SaveError(f"checkpoint {prefix} could not be written: {reason}") from error
     # After the state file, so that it never names a checkpoint that is removed.
     _remove_older(directory, kept[0])
     return str(prefix)
 
 
-def repair(directory: pathlib.Path) -> None:
+def repair(directory: pathlib.Path, *, any_name: bool = False) -> None:
     """Repairs what an earlier run has left in `directory`, before the chief goes on from it.
 
     The function completes a killed save if its files are complete, and otherwise removes them. It makes the state file
     name the newest loadable checkpoint by a relative path, so that plain TensorFlow finds the same one.
+
+    Args:
+        directory: Folder of the checkpoints.
+        any_name: Whether the step in a name may differ from the stored one.
 
     Raises:
         CheckpointError: The folder holds checkpoints or remains of some, and none loads; or it is not writable.
@@ -74,7 +112,7 @@ def repair(directory: pathlib.Path) -> None:
     try:
         _complete(directory)
         _remove_temporary(directory)
-        newest = latest(directory)
+        newest = latest(directory, any_name=any_name)
         if newest is None:
             return
         folder = look(directory)
@@ -82,7 +120,8 @@ def repair(directory: pathlib.Path) -> None:
         if folder.state.newest == name:
             return
         content = f"names {folder.state.newest}" if folder.state.newest else folder.state.fault
-        _write_state(directory, [step for step in folder.steps if step <= newest.step])
+        last = folder_listing.step_of(newest.prefix) or 0
+        _write_state(directory, [step for step in folder.steps if step <= last])
         logging.warning("the state file %s %s; it names %s now", directory / STATE, content, name)
     except OSError as error:
         raise CheckpointError(
@@ -181,19 +220,20 @@ def _write_state(directory: pathlib.Path, steps: list[int]) -> None:
     durable_files.replace_text(directory / STATE, "\n".join(lines) + "\n", directory / f"{TEMPORARY}{STATE}")
 
 
-def _reason(error: Exception, directory: pathlib.Path, values: Mapping[str, np.ndarray]) -> str:
+def _reason(error: Exception, directory: pathlib.Path, needed_bytes: int | None) -> str:
     """Returns why a save failed and what to do, in words."""
     if not _is_full(error):
         # TensorFlow's message holds a traceback in indented lines; its own text is the last line without indent.
         lines = [line for line in str(getattr(error, "message", error)).splitlines() if line and not line[0].isspace()]
         cause = lines[-1] if lines else type(error).__name__
         return f"{cause}; {directory} must be a folder that this task may write to"
-    needed = sum(np.asarray(value).nbytes for value in values.values())
-    try:
-        space = f"{shutil.disk_usage(directory).free:,} bytes are free, {needed:,} are needed"
-    except OSError:
-        space = f"{needed:,} bytes are needed"
-    return f"the disk of {directory} is full ({space}); free disk space, or lower --keep_checkpoints"
+    space = []
+    with contextlib.suppress(OSError):
+        space.append(f"{shutil.disk_usage(directory).free:,} bytes are free")
+    if needed_bytes is not None:
+        space.append(f"{needed_bytes:,} {'' if space else 'bytes '}are needed")
+    known = f" ({', '.join(space)})" if space else ""
+    return f"the disk of {directory} is full{known}; free disk space, or lower --keep_checkpoints"
 
 
 def _is_full(error: Exception) -> bool:

@@ -39,6 +39,7 @@ _MODELS = {
     "cifar100": "--data_dir=DIR --model=resnet --model_option=num_classes=100",
     "image_folder": "--data_dir=DIR --model=cnn",
     "tfrecord": "--data_dir=DIR --model=cnn",
+    "csv": "--data_dir=DIR --model=mlp --dataset_option=label=species",
     "libsvm": "--data_dir=DIR --model=logistic_regression --optimizer=ftrl",
     "criteo": "--data_dir=DIR --model=wide_deep --optimizer=adagrad",
     "census": "--data_dir=DIR --model=wide_deep --optimizer=adagrad",
@@ -46,7 +47,10 @@ _MODELS = {
     "parallel_text": "--data_dir=DIR --model=transformer --optimizer=adam --learning_rate=0.001",
     "wav": "--data_dir=DIR --model=speech --optimizer=adam --learning_rate=0.003",
 }
-_UPDATES = {"hybrid": "--model=wide_deep --dataset=planted_clicks --optimizer=adagrad"}  # needs embedding tables
+_UPDATES = {
+    "sync_replicas": "--layout=per_variable",
+    "hybrid": "--model=wide_deep --dataset=planted_clicks --optimizer=adagrad",  # needs embedding tables
+}
 _TRANSFORMS = {"error_feedback": "--gradient_transform=error_feedback --gradient_transform=top_k:ratio=0.05"}
 _DELAYS = {"trace": "--straggler=trace:file=steps.csv"}
 _RATES = {"adam": 0.001, "lazy_adam": 0.001, "rmsprop": 0.001, "momentum": 0.02}
@@ -54,6 +58,7 @@ _RATES = {"adam": 0.001, "lazy_adam": 0.001, "rmsprop": 0.001, "momentum": 0.02}
 _OPTIONS = {
     "downpour": "n_push=5",
     "sync": "replicas_to_aggregate=3",
+    "sync_replicas": "replicas_to_aggregate=3",
     "backup": "backup_workers=2",
     "softsync": "splits=2",
     "k_sync": "k=2",

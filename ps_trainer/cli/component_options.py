@@ -1,9 +1,9 @@
-"""Checks the options of a run's components before `local` starts anything.
+"""Checks a run's components, their options and the folder of the data before `local` starts anything.
 
 python -m ps_trainer.cli.component_options --num_workers=N [training flags]
 
 The options of a component are declared beside its TensorFlow code. The launcher has not imported TensorFlow, so a
-child process checks them. A launcher that was forked with TensorFlow in memory checks them itself.
+child process makes the check. A launcher that was forked with TensorFlow in memory makes it itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HELP = CommandHelp(
 
 
 def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> None:
-    """Checks the options of all components. Does nothing, and imports nothing, for a run without such options.
+    """Checks all components. Imports nothing for a run without options whose data is there.
 
     Under `--placement=model_parallel` the check also builds the model, to compare its stages with the cluster.
 
@@ -50,9 +50,10 @@ def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> N
         num_workers: Number of workers in the cluster.
 
     Raises:
-        UsageError: an option is unknown, has a wrong value or does not fit the cluster, or a name is unknown.
+        UsageError: an option is unknown, has a wrong value or does not fit the cluster, a name is unknown, or the
+            dataset needs a folder of files and there is none.
     """
-    if not _has_options(config) and config.placement != MODEL_PARALLEL:
+    if not (_has_options(config) or config.lacks_data_dir or config.placement == MODEL_PARALLEL):
         return
     if "tensorflow" in sys.modules and config.placement != MODEL_PARALLEL:
         _check_here(config, num_workers)

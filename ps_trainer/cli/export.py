@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
-from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.command_wrapper import hidden_stderr, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
@@ -29,13 +29,15 @@ HELP = CommandHelp(
     text="""Writes the newest loadable checkpoint as a SavedModel, which plain TensorFlow loads:
 tf.saved_model.load(out). Its signature serving_default takes, by name, the batch's tensors that the
 predictions depend on, and returns "predictions". The command takes model, dataset and their options
-from the run's config.json unless the flags give them.""",
+from the run's config.json unless the flags give them. It also accepts the other settings of a run,
+which change nothing.""",
     examples=(
         ("ps_trainer export --logdir=runs/a --out=runs/a/model", "write the newest checkpoint of a run"),
         ("ps_trainer export --checkpoint_dir=ckpt --model=cnn --out=model", "a folder of checkpoints without a run"),
     ),
     flags=(ExportFlags, CheckpointFlags, TrainConfig),
     common=("out", *run_lookup.COMMON_FLAGS),
+    shows_only_common=True,
     own_texts=run_lookup.OWN_TEXTS,
 )
 
@@ -63,7 +65,8 @@ def _run(argv: Sequence[str]) -> int:
         logging.ERROR
     )  # TensorFlow's SavedModel code warns about its own deprecated calls
 
-    from ps_trainer.training import export
+    with hidden_stderr():
+        from ps_trainer.training import export
 
     print(export.write(config, checkpoint_dir, out))
     return EXIT_DONE

@@ -37,6 +37,8 @@ class CommandHelp:
         examples: Pairs of a command that works as it stands, and its purpose.
         flags: Dataclasses of the flags, as `ps_trainer.options` describes them.
         common: Names of the flags that `--help` shows; None = those that `help_groups.GROUPS` calls common.
+        shows_only_common: Whether the help and the completion leave out all flags but `common`: the command accepts
+            the others, so that settings of a run may stay in its line, and they have no effect.
         own_texts: Help of the flags that mean something else in this command: name of the flag -> text. The text also
             says what the command does without the flag.
         words: Arguments that are not flags, for shell completion: the actions or names after the command.
@@ -48,16 +50,19 @@ class CommandHelp:
     examples: tuple[tuple[str, str], ...] = ()
     flags: tuple[type, ...] = ()
     common: tuple[str, ...] | None = None
+    shows_only_common: bool = False
     own_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     words: tuple[str, ...] = ()
     words_after: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-        """Field and type hint of each flag, by name."""
+        """Field and type hint of each flag that has an effect, by name."""
         found = {}
         for group in self.flags:
             hints = typing.get_type_hints(group)
             found.update({field.name: (self._own(field), hints[field.name]) for field in dataclasses.fields(group)})
+        if self.shows_only_common:
+            return {name: flag for name, flag in found.items() if name in (self.common or ())}
         return found
 
     def _own(self, field: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
@@ -205,7 +210,7 @@ def _placeholder(field: dataclasses.Field[Any], hint: Any) -> str:
     if table_of(field.name) and not is_repeatable(field):
         return "NAME"
     numbers = {int: "N", float: "X"}
-    return next((numbers[kind] for kind in typing.get_args(hint) if kind in numbers), "TEXT")
+    return next((numbers[kind] for kind in (hint, *typing.get_args(hint)) if kind in numbers), "TEXT")
 
 
 def _two_columns(head: str, words: str, width: int) -> str:

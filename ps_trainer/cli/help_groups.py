@@ -28,16 +28,17 @@ GROUPS = (
         "Cluster",
         (
             *("num_ps", "num_workers", "num_evaluators"),
-            *("ps_hosts", "worker_hosts", "job_name", "task_index", "cluster_file"),
+            *("ps_hosts", "worker_hosts", "job_name", "task_index", "cluster_file", "alone"),
             *("compute", "backup_workers"),
         ),
         (
             *("chief_hosts", "keep_serving", "hosts", "rate", "ps_rate", "worker_rate", "isolation"),
             *("model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec", "latency_secs", "ps_secs"),
-            *("placement", "intra_op_threads", "inter_op_threads", "preload"),
+            *("placement", "devices_per_worker", "intra_op_threads", "inter_op_threads", "preload"),
         ),
     ),
     HelpGroup("Model", ("model", "model_option"), ("init_from", "hook")),
+    HelpGroup("Words", ("prompt", "length", "temperature", "top_k", "count", "table", "vocabulary"), ()),
     HelpGroup(
         "Data",
         ("dataset", "dataset_option", "data_dir", "batch_size", "input", "option", "all"),
@@ -71,7 +72,7 @@ GROUPS = (
     ),
     HelpGroup(
         "Output",
-        ("out", "out_dir", "check", "step_log"),
+        ("out", "out_dir", "format", "check", "step_log"),
         ("report_secs", "evaluate_every", "steps", "keep_runs", "plain"),
     ),
 )

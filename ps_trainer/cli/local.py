@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Sequence
 
+from ps_trainer import shadowing
 from ps_trainer.cli import component_options
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
+from ps_trainer.errors import OptionError, UnknownNameError, UsageError, did_you_mean
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
@@ -75,6 +78,8 @@ def create_hosts(flags: LocalFlags) -> Hosts:
         raise UnknownNameError(
             f"--hosts={flags.hosts}: unknown; {did_you_mean(flags.hosts, _HOSTS)}known: {', '.join(_HOSTS)}"
         )
+    if flags.hosts == "netns" and not flags.num_ps:
+        raise OptionError("--hosts=netns --num_ps=0: one process has no link; remove --hosts, or give --num_ps=1")
     if flags.hosts == "local":
         given = [f"--{name}={text}" for name, text in texts.items() if text is not None]
         if given:
@@ -101,6 +106,9 @@ def _run(argv: Sequence[str]) -> int:
         plain=local_flags.plain,
     )
     cluster.check()
+    # The first entry of the path belongs to this process alone: its script's folder, or the working folder.
+    if (problem := shadowing.problem_of_children(os.getcwd(), sys.path[1:])) is not None:
+        raise UsageError(problem)
     component_options.check(config, cluster.train_args, cluster.num_workers)
     # Imported here because it imports rich, which would delay --help.
     from ps_trainer.launch import local

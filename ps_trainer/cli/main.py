@@ -36,6 +36,10 @@ COMMANDS = {
     "evaluate": _Command("ps_trainer.cli.evaluate", "main_evaluate", "compute the test metrics of a checkpoint"),
     "predict": _Command("ps_trainer.cli.predict", "main_predict", "write a checkpoint's predictions for examples"),
     "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
+    "generate": _Command("ps_trainer.cli.generate", "main_generate", "go on from a prompt with a language model"),
+    "embeddings": _Command(
+        "ps_trainer.cli.embeddings", "main_embeddings", "find near words; write word vectors for other programs"
+    ),
     "checkpoint": _Command("ps_trainer.cli.checkpoint", "main_checkpoint", "show, verify and plan with checkpoints"),
     "compare": _Command(
         "ps_trainer.cli.compare", "main_compare", "draw several runs beside each other", "COMPARE_HELP"
@@ -50,6 +54,11 @@ COMMANDS = {
         "ps_trainer.cli.completion", "main_completion", "print a script that completes commands and flags in a shell"
     ),
     "list": _Command("ps_trainer.cli.listing", "main_list", "describe models, datasets, update rules … and options"),
+}
+
+# Commands that only the launcher calls; help and completion do not show them.
+_INTERNAL = {
+    "check_model": _Command("ps_trainer.cli.model_check", "main_check_model", "check a run's model"),
 }
 
 _EXAMPLES = (
@@ -70,9 +79,9 @@ def main(argv: Sequence[str]) -> int:
     if name == "--version":
         print(f"ps_trainer {ps_trainer.__version__}")
         return EXIT_DONE
-    if name not in COMMANDS:
+    command = COMMANDS.get(name) or _INTERNAL.get(name)
+    if command is None:
         return run_main(lambda: _reject(name))
-    command = COMMANDS[name]
     function = getattr(importlib.import_module(command.module), command.function)
     return function([f"{argv[0]} {name}", *argv[2:]])
 

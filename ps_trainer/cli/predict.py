@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
-from ps_trainer.cli.command_wrapper import run_main
+from ps_trainer.cli.command_wrapper import hidden_stderr, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
@@ -30,7 +30,8 @@ HELP = CommandHelp(
     usage=("ps_trainer predict --logdir=DIR --out=FILE [--input=FILE] [flags]",),
     text="""Runs the newest loadable checkpoint over the test examples of the dataset, or over all examples of a
 file in the dataset's format, and writes one prediction for each, in their order. The command takes
-model, dataset and their options from the run's config.json unless the flags give them.
+model, dataset and their options from the run's config.json unless the flags give them. It also
+accepts the other settings of a run, which change nothing.
 
 The name of the output selects its format: .csv has a header and a row of numbers per example, .jsonl a
 line of JSON per example, .npy one array of all predictions.""",
@@ -40,6 +41,7 @@ line of JSON per example, .npy one array of all predictions.""",
     ),
     flags=(PredictFlags, CheckpointFlags, TrainConfig),
     common=("input", "out", *run_lookup.COMMON_FLAGS),
+    shows_only_common=True,
     own_texts=run_lookup.OWN_TEXTS,
 )
 
@@ -59,7 +61,8 @@ def _run(argv: Sequence[str]) -> int:
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 
-    from ps_trainer.training import prediction
+    with hidden_stderr():
+        from ps_trainer.training import prediction
 
     print(prediction.write(config, checkpoint_dir, source, out))
     return EXIT_DONE

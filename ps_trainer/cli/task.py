@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main, start_logging
 from ps_trainer.cli.help import CommandHelp
-from ps_trainer.cluster import ports, sources
+from ps_trainer.cluster import one_process, ports, sources
 from ps_trainer.cluster.config import JOB_NAMES
 from ps_trainer.cluster.sources import ClusterFlags
 from ps_trainer.config import TrainConfig
@@ -27,6 +27,13 @@ class PsFlags:
     keep_serving: bool = option(
         False, "serve one job after another until SIGTERM; otherwise the task ends with its first job"
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AloneFlags:
+    """Training without a cluster."""
+
+    alone: bool = option(False, "train in this process alone, without a cluster")
 
 
 _HOSTS = "--ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224"
@@ -70,8 +77,8 @@ TASK_HELP = CommandHelp(
         ("ps_trainer task --cluster_file=cluster.json --job_name=ps", "a ps task of the cluster in a file"),
         (f"ps_trainer task {_HOSTS} --job_name=worker --task_index=1", "the second of two workers"),
     ),
-    flags=(ClusterFlags, PsFlags, TrainConfig),
-    common=_COMMON,
+    flags=(ClusterFlags, AloneFlags, PsFlags, TrainConfig),
+    common=("alone", *_COMMON),
 )
 
 
@@ -99,11 +106,16 @@ def _run(
 ) -> int:
     # Before anything else: a fault may freeze the task at any moment from its start on.
     wake_when_parent_dies()
-    cluster_flags, *ps_flags, config = flags_lib.parse(argv, command, *command.flags).groups
-    cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
+    cluster_flags, *others, config = flags_lib.parse(argv, command, *command.flags).groups
+    own = {name: getattr(group, name) for group in others for name in ("alone", "keep_serving") if hasattr(group, name)}
+    if own.get("alone"):
+        cluster = one_process.resolve(cluster_flags, environ)
+        one_process.check(config)
+    else:
+        cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
     config.check()
     # TensorFlow would notice a port in use only after its import, and its error names neither the port nor the cause.
-    if cluster.job_name != "evaluator":
+    if cluster.job_name != "evaluator" and not cluster.is_one_process:
         ports.check_port_free(cluster.own_address)
     start_logging()
 
@@ -113,5 +125,4 @@ def _run(
 
     from ps_trainer.training import task
 
-    keep_serving = cluster.job_name == "ps" and ps_flags[0].keep_serving
-    return task.run(cluster, config, keep_serving=keep_serving)
+    return task.run(cluster, config, keep_serving=own.get("keep_serving", False))

@@ -15,6 +15,8 @@ from ps_trainer.errors import ClusterConfigError
 
 JOB_NAMES = ("ps", "worker", "chief", "evaluator")
 FLAGS = "flags"
+ONE_PROCESS = {"ps": (), "worker": ("this process",)}
+"""The jobs of a process that trains alone, without ps tasks, server or address (`one_process.py`)."""
 
 _SERVED_JOBS = ("ps", "chief", "worker")
 _ALIASES = {"master": "chief"}
@@ -28,7 +30,8 @@ class ClusterConfig:
     addresses are removed, because no other task connects to it.
 
     Attributes:
-        jobs: Addresses (`host:port`) of the tasks by job name. "ps" always; "worker", "chief" or both.
+        jobs: Addresses (`host:port`) of the tasks by job name. "ps" always; "worker", "chief" or both. `ONE_PROCESS`
+            stands for a process that trains alone.
         job_name: Job of this task, one of `JOB_NAMES`.
         task_index: Index of this task in its job.
         source: Source of the description, for messages; it does not count when configurations are compared.
@@ -44,7 +47,8 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         # The dataclass is frozen, so this is the only way to replace what was given.
-        object.__setattr__(self, "jobs", normalise_jobs(self.jobs, self.source))
+        if self.jobs != ONE_PROCESS:
+            object.__setattr__(self, "jobs", normalise_jobs(self.jobs, self.source))
         object.__setattr__(self, "job_name", normalise_job_name(self.job_name, self.source))
         check_task(self.jobs, self.job_name, self.task_index, self.source)
 
@@ -52,6 +56,22 @@ class ClusterConfig:
     def num_ps(self) -> int:
         """Number of ps tasks."""
         return len(self.jobs["ps"])
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether this process trains alone: it also holds the parameters, and has no server."""
+        return self.jobs == ONE_PROCESS
+
+    @property
+    def holder_device(self) -> str:
+        """Device of the tasks that hold the parameters, without the index of a task: "/job:ps"."""
+        # As on a ps task, which has no GPU, updates run on the CPU.
+        return "/job:localhost/device:CPU:0" if self.is_one_process else "/job:ps"
+
+    @property
+    def num_holders(self) -> int:
+        """Number of tasks that hold the parameters: the ps tasks, or this process alone."""
+        return self.num_ps or 1
 
     @property
     def num_workers(self) -> int:
@@ -81,6 +101,13 @@ class ClusterConfig:
         return self.worker_tasks.index(task)
 
     @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """Device prefix of each task that trains, by worker index."""
+        # TensorFlow calls the process of a session without a server so.
+        jobs = [("localhost", 0)] if self.is_one_process else self.worker_tasks
+        return tuple(f"/job:{job}/task:{index}" for job, index in jobs)
+
+    @property
     def ps_addresses(self) -> tuple[str, ...]:
         """`host:port` of each ps task."""
         return self.jobs["ps"]
@@ -90,20 +117,22 @@ class ClusterConfig:
         """`host:port` of this task.
 
         Raises:
-            ValueError: this task is an evaluator, which runs no server and has no address.
+            ValueError: this task is an evaluator or trains alone, so it runs no server and has no address.
         """
-        if self.job_name == "evaluator":
+        if self.job_name == "evaluator" or self.is_one_process:
             raise ValueError(f"{self.task_name} runs no server, so it has no address")
         return self.jobs[self.job_name][self.task_index]
 
     @property
     def own_port(self) -> int:
-        """Port of `own_address`; raises ValueError for an evaluator."""
+        """Port of `own_address`; raises ValueError for a task without an address."""
         return addresses.split_address(self.own_address, self.task_name)[1]
 
     @property
     def peer_ports(self) -> tuple[int, ...]:
         """Ports of all other tasks; tasks on different hosts may have the same port."""
+        if self.is_one_process:
+            return ()
         tasks = [(job, index, address) for job, hosts in self.jobs.items() for index, address in enumerate(hosts)]
         others = [task for task in tasks if task[:2] != (self.job_name, self.task_index)]
         return tuple(addresses.split_address(address, f"{job}-{index}")[1] for job, index, address in others)
@@ -116,6 +145,8 @@ class ClusterConfig:
     @property
     def device(self) -> str:
         """This task's device prefix, "/job:worker/task:1"; empty for an evaluator, which has no server."""
+        if self.is_one_process:
+            return self.worker_devices[0]
         return "" if self.job_name == "evaluator" else f"/job:{self.job_name}/task:{self.task_index}"
 
     def as_dict(self) -> dict[str, list[str]]:

@@ -60,7 +60,7 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
         cluster=_first_workers(cluster, len(groups)) if stage == 0 else None,
         stage=stage,
         members=members,
-        devices=tuple(f"/job:{job}/task:{index}" for job, index in tasks),
+        devices=tuple(cluster.worker_devices[member] for member in members),
         addresses=tuple(cluster.jobs[job][index] for job, index in tasks),
         names=tuple(f"{job}-{index}" for job, index in tasks),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_POINTS = 120  # a curve with more is smoothed: noise of single steps would hide the difference of two runs
 _PNG_DPI = 110
 MAX_STALENESS = 24  # greater values share the last bar
+_TAIL_SHARE = 0.01  # the last bar may stand for several values if no run has a larger share of its gradients in it
+_LEAST_BARS = 4
+_MAX_NAMED_BARS = 12  # with more bars, every fourth has a number
 # Of the colour-blind safe palette by Okabe and Ito; dashes tell more runs apart than there are colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", ":")
@@ -110,7 +113,7 @@ def _curves(
                 if curve is not None and len(curve.y):
                     _line(axes, curve.x[key], curve.y, index, run.name, f"{key}-run{index}")
                 _mark_events(axes, run, key, index)
-            axes.set_xlabel(X_AXES[key])
+            _scale_x(axes, key, [curve.x[key] for curve in curves if curve is not None and len(curve.y)])
         panels[0].set_ylabel(label)
         _legend(figure, panels[0])
 
@@ -122,7 +125,8 @@ def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     for index, run in enumerate(runs):
         _line(axes, run.throughput.x["secs"], run.throughput.y, index, run.name, f"secs-run{index}")
         _mark_events(axes, run, "secs", index)
-    axes.set(xlabel=X_AXES["secs"], ylabel="examples per second, all workers")
+    _scale_x(axes, "secs", [run.throughput.x["secs"] for run in runs])
+    axes.set_ylabel("examples per second, all workers")
     axes.set_ylim(bottom=0.0)
     _legend(figure, axes)
 
@@ -130,7 +134,7 @@ def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
 def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     axes = figure.subplots()
     width = 0.8 / len(runs)
-    highest = min(MAX_STALENESS, max(max(run.summary.staleness, default=0) for run in runs))
+    highest = last_bar([run.summary.staleness for run in runs])
     for index, run in enumerate(runs):
         total = sum(run.summary.staleness.values())
         shares = np.zeros(highest + 1)
@@ -143,10 +147,47 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
             **_colour(index),
             label=_name(run, is_partial=run.has_partial_summary),
         )
-    if highest == MAX_STALENESS:
-        axes.set_xticks([*range(0, highest, 4), highest], [*map(str, range(0, highest, 4)), f"{highest} and more"])
+    has_tail = any(value > highest for run in runs for value in run.summary.staleness)
+    num_bars = highest + 1 if has_tail else max(highest + 1, _LEAST_BARS)
+    ticks = {value: str(value) for value in range(0, num_bars, 1 if num_bars <= _MAX_NAMED_BARS else 4)}
+    if has_tail:
+        ticks[highest] = f"{highest} and more"
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.set_xlim(-0.6, num_bars - 0.4)
     axes.set(xlabel="updates by other workers between pull and apply", ylabel="share of the used gradients")
     _legend(figure, axes)
+
+
+def last_bar(histograms: Sequence[Mapping[int, int]]) -> int:
+    """The staleness of the last bar, which also stands for all greater values.
+
+    Few gradients with a large staleness must not make the axis so long that the other bars cannot be told apart.
+    """
+    greatest = max((value for histogram in histograms for value in histogram), default=0)
+    return min(greatest, MAX_STALENESS, 1 + max((_end_of_body(histogram) for histogram in histograms), default=0))
+
+
+def _end_of_body(histogram: Mapping[int, int]) -> int:
+    """The smallest value such that at most the share of a tail is greater."""
+    limit, greater = _TAIL_SHARE * sum(histogram.values()), 0
+    for value in sorted(histogram, reverse=True):
+        greater += histogram[value]
+        if greater > limit:
+            return value
+    return 0
+
+
+def _scale_x(axes: Axes, key: str, xs: Sequence[np.ndarray]) -> None:
+    """Labels an axis of curves, which begins at 0 unless the curves of a continued run begin far from it."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel(X_AXES[key])
+    if key != "secs":
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+    begin, end = min((x.min() for x in xs), default=0.0), max((x.max() for x in xs), default=0.0)
+    # A single point has no width, so only 0 gives the axis a scale.
+    if begin <= end / 2 or max(map(len, xs), default=0) < 3:
+        axes.set_xlim(0.0, max(axes.get_xlim()[1], 1.05 * end))
 
 
 def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ps_trainer.errors import RunError
+
+# Kinds of JSON values, for `member` and `check_kind`.
+NUMBER, TEXT, OBJECT, LIST, NULL = (int, float), (str,), (dict,), (list,), (type(None),)
+_WORDS = {dict: "an object", list: "a list", str: "a text", type(None): "null", int: "a number", float: "a number"}
+_FIX_FILE = "restore it or remove it"
+_FIX_LINE = "restore the file or remove the line"
 
 
 def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -15,9 +22,12 @@ def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     A last line without its end is left out: a task is writing it at this moment, or was killed meanwhile.
 
     Raises:
-        RunError: a line is damaged; gives its number.
+        RunError: the file cannot be read, or a line is damaged; gives its number.
     """
-    lines = path.read_bytes().split(b"\n")[:-1]
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return [_object(line, path, number) for number, line in enumerate(lines, start=1)]
 
 
@@ -25,24 +35,52 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
     """The JSON object of a file; empty if there is no such file.
 
     Raises:
-        RunError: the file is damaged.
+        RunError: the file is damaged or cannot be read.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise _unreadable(path, error) from error
     except ValueError as error:
-        raise RunError(f"{path} is not JSON ({error}); restore it or remove it") from error
+        raise RunError(f"{path} is not JSON ({error}); {_FIX_FILE}") from error
     if not isinstance(content, dict):
-        raise RunError(f"{path} is not a JSON object; restore it or remove it")
+        raise RunError(f"{path} is not a JSON object; {_FIX_FILE}")
     return content
+
+
+def member(content: Mapping[str, Any], name: str, kinds: tuple[type, ...], path: pathlib.Path, default: Any) -> Any:
+    """A member of an object in the file `path`; `default` if the member is missing or null.
+
+    Raises:
+        RunError: the member is of none of the kinds.
+    """
+    value = content.get(name)
+    if value is None:
+        return default
+    check_kind(value, kinds, f"{path}: {name!r}", _FIX_FILE)
+    return value
+
+
+def check_kind(value: Any, kinds: tuple[type, ...], what: str, fix: str = _FIX_LINE) -> None:
+    """Raises RunError if a JSON value, which `what` names, is of none of the kinds; `fix` says how to mend it."""
+    # For Python True is an int.
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        got = _WORDS.get(type(value), "true or false")
+        wanted = " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
+        raise RunError(f"{what} is {got}, and must be {wanted}; {fix}")
 
 
 def _object(line: bytes, path: pathlib.Path, number: int) -> dict[str, Any]:
     try:
         record = json.loads(line.decode())
     except ValueError as error:
-        raise RunError(f"{path}, line {number} is not JSON ({error}); restore the file or remove the line") from error
+        raise RunError(f"{path}, line {number} is not JSON ({error}); {_FIX_LINE}") from error
     if not isinstance(record, dict):
-        raise RunError(f"{path}, line {number} is not a JSON object; restore the file or remove the line")
+        raise RunError(f"{path}, line {number} is not a JSON object; {_FIX_LINE}")
     return record
+
+
+def _unreadable(path: pathlib.Path, error: OSError) -> RunError:
+    return RunError(f"{path} cannot be read: {error.strerror or error}; give this user the right to read it")

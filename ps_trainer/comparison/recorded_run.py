@@ -139,8 +139,7 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
     workers = {task: points for task, points in workers.items() if len(points.wall_time)}
     if not workers:
         raise RunError(f"no worker of {logdir} has reported a step yet; wait for --report_secs, or give another run")
-    config = json_files.read_object(logdir / "config.json")
-    settings = {f"num_{job}s" if job == "worker" else f"num_{job}": len(tasks) for job, tasks in _cluster(config)}
+    settings = _settings(logdir / "config.json")
     axes = _Axes(workers)
     totals = run_totals.of_reports(
         [tasks[task].reports for task in workers],
@@ -150,8 +149,8 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
     )
     return RecordedRun(
         name=name or logdir.resolve().name,
-        settings=settings | config.get("train", {}),
-        summary=recorded_summary.of_json(json_files.read_object(logdir / "summary.json")),
+        settings=settings,
+        summary=recorded_summary.read(logdir / "summary.json"),
         totals=totals,
         loss=axes.loss(),
         metrics=axes.metrics([evaluation for lines in tasks.values() for evaluation in lines.evaluations]),
@@ -279,9 +278,9 @@ def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[ReportLine
             ends - np.array([step.t_end - step.t_start for step in steps]), np.array([-np.inf, *ends[:-1]])
         )
     else:
-        spans = list(run_totals.spans(reports))
-        examples = np.cumsum([span.examples for span in spans])
-        begin = np.array([span.begin for span in spans])
+        timed = list(run_totals.timed_steps(reports))
+        examples = np.cumsum([one.examples for one in timed])
+        begin = np.array([one.begin for one in timed])
     wall_time = np.array([one.wall_time for one in chosen])
     step = np.array([one.global_step for one in chosen], np.float64)
     loss = np.array([one.loss for one in chosen], np.float64)
@@ -292,5 +291,13 @@ def _is_worker(task: str) -> bool:
     return task.startswith(("worker-", "chief-"))
 
 
-def _cluster(config: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
-    return [(job, tasks) for job, tasks in config.get("cluster", {}).items() if job in ("ps", "worker")]
+def _settings(path: pathlib.Path) -> dict[str, Any]:
+    """The flags of the run in config.json, with `num_ps` and `num_workers`; empty without the file."""
+    config = json_files.read_object(path)
+    cluster = json_files.member(config, "cluster", json_files.OBJECT, path, {})
+    counts = {}
+    for job, name in (("ps", "num_ps"), ("worker", "num_workers")):
+        tasks = json_files.member(cluster, job, (*json_files.LIST, *json_files.OBJECT), path, None)
+        if tasks is not None:
+            counts[name] = len(tasks)
+    return counts | json_files.member(config, "train", json_files.OBJECT, path, {})

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from ps_trainer.comparison import json_files
+from ps_trainer.errors import RunError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,17 +64,33 @@ class RecordedSummary:
         return sum(counts) if counts else None
 
 
-def of_json(content: Mapping[str, Any]) -> RecordedSummary:
-    """The figures in the content of summary.json, which is empty without the file."""
+def read(path: pathlib.Path) -> RecordedSummary:
+    """Reads summary.json; all figures are None without the file.
+
+    Raises:
+        RunError: the file is damaged, or a figure is of another type.
+    """
+    content = json_files.read_object(path)
+    workers = json_files.member(content, "workers", json_files.OBJECT, path, {})
+    restarts = json_files.member(content, "restarts", json_files.OBJECT, path, {})
     return RecordedSummary(
-        status=content.get("status"),
-        global_step=content.get("global_step"),
-        workers=tuple(_worker(worker) for worker in content.get("workers", {}).values()),
-        num_restarts=sum(content.get("restarts", {}).values()),
+        status=json_files.member(content, "status", json_files.TEXT, path, None),
+        global_step=json_files.member(content, "global_step", json_files.NUMBER, path, None),
+        workers=tuple(
+            _worker(json_files.member(workers, index, json_files.OBJECT, path, {}), path) for index in workers
+        ),
+        num_restarts=sum(json_files.member(restarts, task, json_files.NUMBER, path, 0) for task in restarts),
     )
 
 
-def _worker(content: Mapping[str, Any]) -> RecordedWorker:
+def _worker(content: Mapping[str, Any], path: pathlib.Path) -> RecordedWorker:
     names = {field.name for field in dataclasses.fields(RecordedWorker)} - {"staleness"}
-    staleness = {int(value): count for value, count in (content.get("staleness") or {}).items()}
-    return RecordedWorker(**{name: content.get(name) for name in names}, staleness=staleness)
+    counts = {name: json_files.member(content, name, json_files.NUMBER, path, None) for name in names}
+    histogram = json_files.member(content, "staleness", json_files.OBJECT, path, {})
+    wrong = [value for value in histogram if not value.isdecimal()]
+    if wrong:
+        raise RunError(
+            f"{path}: 'staleness' has the value {wrong[0]!r}, which is no number; restore the file or remove it"
+        )
+    staleness = {int(value): json_files.member(histogram, value, json_files.NUMBER, path, 0) for value in histogram}
+    return RecordedWorker(**counts, staleness=staleness)

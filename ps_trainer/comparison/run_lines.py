@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import types
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,6 +62,14 @@ class TaskLines(NamedTuple):
     events: list[EventLine]
 
 
+_KINDS = {
+    int: json_files.NUMBER,
+    float: json_files.NUMBER,
+    str: json_files.TEXT,
+    Mapping: json_files.OBJECT,
+    type(None): json_files.NULL,
+}
+
 T = TypeVar("T", ReportLine, StepLine, EvaluationLine, EventLine)
 
 
@@ -67,7 +77,7 @@ def read_metrics(path: pathlib.Path) -> TaskLines:
     """Reads the metrics of a task.
 
     Raises:
-        RunError: a line is damaged or lacks a field.
+        RunError: a line is damaged, lacks a field, or has one of another type.
     """
     lines = json_files.read_lines(path)
     reports = [report for report in _records(path, lines, ReportLine, "train") if report.loss is not None]
@@ -80,7 +90,7 @@ def read_steps(path: pathlib.Path) -> list[StepLine]:
     """Reads a step log without the steps whose loss was NaN or infinite; empty if there is no such file.
 
     Raises:
-        RunError: a line is damaged or lacks a field.
+        RunError: a line is damaged, lacks a field, or has one of another type.
     """
     lines = json_files.read_lines(path) if path.is_file() else []
     return [step for step in _records(path, lines, StepLine, None) if step.loss is not None]
@@ -90,13 +100,32 @@ def _records(
     path: pathlib.Path, lines: Sequence[Mapping[str, Any]], record_type: type[T], kind: str | None
 ) -> Iterator[T]:
     """The lines of a kind as records; `kind` is None in a file whose lines have none."""
+    kinds_of = _kinds_of(record_type)
     for number, line in enumerate(lines, start=1):
         if line.get("kind") == kind:
-            yield _record(record_type, line, f"{path}, line {number}")
+            yield _record(record_type, line, kinds_of, f"{path}, line {number}")
 
 
-def _record(record_type: type[T], line: Mapping[str, Any], where: str) -> T:
+def _record(record_type: type[T], line: Mapping[str, Any], kinds_of: Mapping[str, tuple[type, ...]], where: str) -> T:
     missing = [name for name in record_type._fields if name not in line and name not in record_type._field_defaults]
     if missing:
         raise RunError(f"{where} has no field {missing[0]!r}; restore the file or remove the line")
+    for name, kinds in kinds_of.items():
+        if name in line and not isinstance(line[name], kinds):
+            json_files.check_kind(line[name], kinds, f"{where}: {name!r}")
+    # The only objects are metrics by name.
+    for metrics in (line[name] for name in record_type._fields if isinstance(line.get(name), dict)):
+        for name, value in metrics.items():
+            json_files.check_kind(value, (*json_files.NUMBER, *json_files.NULL), f"{where}: {name!r}")
     return record_type(**{name: line[name] for name in record_type._fields if name in line})
+
+
+def _kinds_of(record_type: type[Any]) -> dict[str, tuple[type, ...]]:
+    """The kinds of JSON values that each field of a record may have."""
+    found = {}
+    for name, hint in typing.get_type_hints(record_type).items():
+        hints = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        kinds = [kind for one in hints for kind in _KINDS[typing.get_origin(one) or one]]
+        # A loss that is NaN or infinite is null.
+        found[name] = (*kinds, *(json_files.NULL if name == "loss" else ()))
+    return found

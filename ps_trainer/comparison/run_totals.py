@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ps_trainer.comparison.run_lines import ReportLine
+from ps_trainer.worker_reports import WorkerReport, span_before
 
 
-class ReportSpan(NamedTuple):
-    """The steps between two reports of a worker.
+class TimedSteps(NamedTuple):
+    """The steps of a worker before a report.
 
     Attributes:
         steps: Number of the steps.
@@ -52,21 +53,16 @@ class RunTotals:
     pull_bytes_per_step: float | None
 
 
-def spans(reports: Sequence[ReportLine]) -> Iterator[ReportSpan]:
-    """The span before each report of a worker.
-
-    `local_step` starts at 0 again when the worker rejoins. The worker has rejoined if all its steps since the join fit
-    between the two reports.
-    """
-    previous_step, previous_end = 0, -np.inf
-    for report in reports:
-        joined = report.local_step <= previous_step or (
-            report.local_step / report.steps_per_sec <= report.wall_time - previous_end
-        )
-        steps = report.local_step - (0 if joined else previous_step)
-        begin = max(previous_end, report.wall_time - steps / report.steps_per_sec)
-        yield ReportSpan(steps, steps * report.examples_per_sec / report.steps_per_sec, begin, report.wall_time)
-        previous_step, previous_end = report.local_step, report.wall_time
+def timed_steps(reports: Sequence[ReportLine]) -> Iterator[TimedSteps]:
+    """The steps before each report of a worker, over all its joins."""
+    previous, previous_end = None, -np.inf
+    for line in reports:
+        report = WorkerReport(line.local_step, line.wall_time, line.steps_per_sec)
+        steps, secs = span_before(report, previous)
+        examples = steps * line.examples_per_sec / line.steps_per_sec if line.steps_per_sec else 0.0
+        # Rounding must not let the steps begin before the previous report.
+        yield TimedSteps(steps, examples, max(previous_end, line.wall_time - (secs or 0.0)), line.wall_time)
+        previous, previous_end = report, line.wall_time
 
 
 def of_reports(
@@ -80,11 +76,14 @@ def of_reports(
         times: Begin and end of steps or groups of steps of any worker.
         last_step: `global_step` of the last step.
     """
+    timed_of = [list(timed_steps(reports)) for reports in reports_of]
     pairs = [
-        (report, span.steps) for reports in reports_of for report, span in zip(reports, spans(reports), strict=True)
+        (report, timed.steps)
+        for reports, own in zip(reports_of, timed_of, strict=True)
+        for report, timed in zip(reports, own, strict=True)
     ]
     pushed = any(report.staleness_mean is not None or report.gradients_dropped is not None for report, _ in pairs)
-    busy = _covered_secs([*times, *((span.begin, span.end) for reports in reports_of for span in spans(reports))])
+    busy = _covered_secs([*times, *((timed.begin, timed.end) for own in timed_of for timed in own)])
     return RunTotals(
         steps=sum(steps for _, steps in pairs),
         examples=round(examples),

@@ -260,5 +260,6 @@ def _chaos_tasks(roles: str, where: str, cluster: ClusterShape) -> Mapping[str, 
             nearest = did_you_mean(role, known)
             raise UnknownNameError(f"{where}: unknown role {role!r}; {nearest}join some of {', '.join(known)} by +")
         if not known[role]():
-            raise OptionError(f"{where}: the chief is the only worker; remove worker from roles")
+            reason = "one process has no ps task" if role == "ps" else "the chief is the only worker"
+            raise OptionError(f"{where}: {reason}; remove {role} from roles")
     return {role: known[role]() for role in asked}

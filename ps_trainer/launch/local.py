@@ -7,17 +7,18 @@ import datetime
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
-from ps_trainer.errors import OptionError
-from ps_trainer.launch import summary
+from ps_trainer.errors import OptionError, UsageError
+from ps_trainer.launch import model_check, summary
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
@@ -59,7 +60,7 @@ def run(
 
     Raises:
         OptionError: this system cannot make such hosts, or a folder cannot be made.
-        UsageError: `cluster` is not valid.
+        UsageError: `cluster` is not valid, or its model cannot be trained.
         RunError: a host cannot be made, or a task cannot be started.
     """
     cluster.check()
@@ -68,7 +69,7 @@ def run(
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
     with SignalRecorder(clock) as signals, hosts as entered, contextlib.ExitStack() as resources:
-        logdir = create_logdir(cluster.config)
+        logdir = resources.enter_context(_made_logdir(cluster.config))
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
         if not cluster.preload or not ForkServer.is_available():
@@ -85,7 +86,16 @@ def run(
             clock=clock,
         ).create_all(cluster.task_ids, entered)
         outcome = _supervise(
-            cluster, tasks, faults, logdir, hosts=entered, server=server, signals=signals, console=console, clock=clock
+            cluster,
+            tasks,
+            faults,
+            logdir,
+            hosts=entered,
+            server=server,
+            environment=environment,
+            signals=signals,
+            console=console,
+            clock=clock,
         )
         entered.write_report(logdir)
     return outcome.exit_code
@@ -125,6 +135,19 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
         ) from error
 
 
+@contextlib.contextmanager
+def _made_logdir(config: TrainConfig) -> Iterator[pathlib.Path]:
+    """Makes the run's folder, and removes a new one if the run is rejected, which happens before a task starts."""
+    is_new = not (config.logdir and pathlib.Path(config.logdir).exists())
+    logdir = create_logdir(config)
+    try:
+        yield logdir
+    except UsageError:
+        if is_new:
+            shutil.rmtree(logdir, ignore_errors=True)
+        raise
+
+
 def _supervise(
     cluster: LocalCluster,
     tasks: Sequence[TaskProcess],
@@ -133,6 +156,7 @@ def _supervise(
     *,
     hosts: Hosts,
     server: ForkServer | None,
+    environment: Mapping[str, str],
     signals: SignalRecorder,
     console: Console,
     clock: Callable[[], float],
@@ -150,6 +174,7 @@ def _supervise(
     with create_view(board, console, clock, plain=cluster.plain) as view:
         if server is not None:
             server.wait_until_ready(lambda: signals.first is not None)
+            _check_model(cluster, server, environment, signals, console)
         outcome = Supervisor(
             board=board,
             observer=view,
@@ -165,6 +190,35 @@ def _supervise(
     if faults or restarts.max_restarts:
         summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
     return outcome
+
+
+def _check_model(
+    cluster: LocalCluster,
+    server: ForkServer,
+    environment: Mapping[str, str],
+    signals: SignalRecorder,
+    console: Console,
+) -> None:
+    """Checks the user's own classes, and prints the warnings about the model.
+
+    Without a fork server the check would have to import TensorFlow, which takes longer than everything else up to the
+    first step. Each worker makes the same check before it joins the run, so a wrong model still ends the run with 2.
+
+    Raises:
+        UsageError: a class cannot be loaded, or the model cannot be trained.
+    """
+    if signals.first is not None:
+        return
+    warnings = model_check.check(
+        cluster.config,
+        [f"--num_workers={cluster.num_workers}", *cluster.train_args],
+        spawn=server.popen,
+        environ=environment,
+        folder=pathlib.Path(environment["TMPDIR"]),
+        is_cancelled=lambda: signals.first is not None,
+    )
+    for warning in warnings:
+        console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _unused(path: pathlib.Path) -> pathlib.Path:

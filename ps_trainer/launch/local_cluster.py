@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from ps_trainer import options
+from ps_trainer.cluster import one_process
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
+from ps_trainer.errors import OptionError
 from ps_trainer.launch.supervisor import Limits
 from ps_trainer.launch.task_factory import TASK_COMMAND
 from ps_trainer.options import option
@@ -22,7 +24,7 @@ class LocalCluster:
     Attributes:
         config: Settings of the training run, already checked.
         train_args: Flags passed to every task unchanged, with the same settings as `config`.
-        num_ps: Number of ps tasks.
+        num_ps: Number of ps tasks; 0 = one process, which holds the parameters itself.
         num_workers: Number of worker tasks.
         num_evaluators: Number of evaluators, 0 or 1.
         faults: Faults that the launcher injects, as `ps_trainer/disturbances/faults.py` reads them.
@@ -35,7 +37,9 @@ class LocalCluster:
 
     config: TrainConfig
     train_args: Sequence[str] = ()
-    num_ps: int = option(1, "ps tasks", least=1, most=_MAX_TASKS)
+    num_ps: int = option(
+        1, "ps tasks; 0, with --num_workers=1, trains in one process, without server and port", least=0, most=_MAX_TASKS
+    )
     num_workers: int = option(2, "worker tasks, including the chief", least=1, most=_MAX_TASKS)
     num_evaluators: int = option(0, "1 = evaluate every checkpoint in a separate task", choices=(0, 1))
     faults: Sequence[str] = ()
@@ -54,11 +58,26 @@ class LocalCluster:
             UsageError: a count is out of range, or a delay is not valid for these workers.
         """
         options.check(self)
+        if not self.num_ps:
+            self._check_alone()
         if self.config.straggler:
             # Imported here because it takes NumPy along, which a launcher without delays does not need.
             from ps_trainer.disturbances import delays
 
             delays.parse_all(self.config.straggler, self.num_workers)
+
+    def _check_alone(self) -> None:
+        if self.num_workers != 1:
+            raise OptionError(
+                f"--num_ps=0 --num_workers={self.num_workers}: several workers need a ps task; give --num_workers=1 for"
+                " one process, or --num_ps=1"
+            )
+        if self.num_evaluators:
+            raise OptionError(
+                "--num_ps=0 --num_evaluators=1: an evaluator finds its run through a ps task; leave the evaluator out"
+                " and use --target_metric or `ps_trainer evaluate`, or give --num_ps=1"
+            )
+        one_process.check(self.config)
 
     def planned_faults(self, *, has_links: bool) -> list[faults_lib.Fault]:
         """The faults to inject, by the time or step at which they are due.
@@ -87,5 +106,7 @@ class LocalCluster:
     @property
     def summary(self) -> str:
         """The numbers of tasks in words."""
+        if not self.num_ps:
+            return "one process"
         evaluators = f", {self.num_evaluators} evaluator" if self.num_evaluators else ""
         return f"{self.num_ps} ps, {self.num_workers} workers{evaluators}"

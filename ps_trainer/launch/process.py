@@ -134,6 +134,11 @@ class TaskProcess:
         self.ended_at = self._clock()
         return self.exit_code
 
+    def announce_end(self) -> None:
+        """Notes that the run ends, so the child ends soon, by itself or because it is asked to."""
+        self.poll()
+        self.is_asked_to_end = self.is_asked_to_end or self.is_running
+
     def terminate(self) -> None:
         """Asks the child, but not its children, to end by SIGTERM. Does nothing if it has ended."""
         self.poll()

@@ -25,12 +25,13 @@ from typing import Any
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail
 from ps_trainer.launch.worker_totals import WorkerTotals
+from ps_trainer.worker_reports import WorkerReport
 
 # Six reports of each worker with the default of --report_secs.
 RATE_WINDOW_SECS = 30.0
 
+_WARNING = "warning: "  # the start of a state line that is not a state: the next state would hide it
 _FAILED = "failed: "  # the start of a failed worker's last state
-_TRAINING = "training"  # a worker's state from the first step of each join on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ class TaskStatus:
         self.staleness: float | None = None
         self.num_reports = 0
         self.evaluations: list[ReportedEvaluation] = []
+        self.warnings: list[str] = []
         self.events: list[ReportedEvent] = []
         self.reached_step: int | None = None  # the highest step ever, even if training has since rolled back
         self.is_peer_failure = False
@@ -111,11 +113,11 @@ class TaskStatus:
         for record in self._tail.read():
             wall_time, global_step = _number(record, "wall_time"), _count(record, "global_step")
             kind = record.get("kind")
-            if kind == "state":
+            if kind == "state" and str(record.get("state")).startswith(_WARNING):
+                self.warnings.append(str(record["state"]))
+            elif kind == "state":
                 self._reported_state = str(record.get("state", self._reported_state))
                 self.is_peer_failure = record.get("peer_failure") is True
-                if self._reported_state == _TRAINING:
-                    self.totals.rejoin()
             elif kind == "train":
                 self._take_report(record)
                 if wall_time is not None and global_step is not None:
@@ -143,12 +145,8 @@ class TaskStatus:
         self.staleness = _number(record, "staleness_mean", self.staleness)
         local_step = _count(record, "local_step")
         if local_step is not None:
-            self.totals.add(
-                local_step,
-                wall_time=_number(record, "wall_time"),
-                steps_per_sec=_number(record, "steps_per_sec"),
-                staleness=_number(record, "staleness_mean"),
-            )
+            report = WorkerReport(local_step, _number(record, "wall_time"), _number(record, "steps_per_sec"))
+            self.totals.add(report, staleness=_number(record, "staleness_mean"))
 
     def _take_evaluation(self, record: Mapping[str, Any]) -> None:
         given = record.get("metrics")

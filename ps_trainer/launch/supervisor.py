@@ -287,6 +287,8 @@ class Supervisor:
             if self._injector is not None:
                 self._injector.end()  # a frozen task could not end
             others = [task for task in self._tasks if task not in ps]
+            for task in ps:
+                task.announce_end()  # a ps task may end with the last worker, before it is asked
             self._ask(others, end_at, end_at + self._limits.workers_end, tick)
             self._ask(ps, end_at, end_at + self._limits.all_end, tick)
         finally:

@@ -46,9 +46,12 @@ class TaskFactory:
         Raises:
             RunError: a host cannot be made.
         """
+        is_alone = all(job != "ps" for job, _ in task_ids)
         # The evaluator needs no host, because no other task connects to it.
-        placed = hosts.place([f"{job}-{index}" for job, index in task_ids if job != "evaluator"])
-        flags = [*cluster_flags(placed), *self.train_args, f"--logdir={self.logdir}"]
+        served = [f"{job}-{index}" for job, index in task_ids if job != "evaluator" and not is_alone]
+        placed = hosts.place(served) if served else {}
+        cluster = ["--alone"] if is_alone else cluster_flags(placed)
+        flags = [*cluster, *self.train_args, f"--logdir={self.logdir}"]
         return [self._create(job, index, placed.get(f"{job}-{index}"), flags) for job, index in task_ids]
 
     def _create(self, job_name: str, task_index: int, host: TaskHost | None, flags: Sequence[str]) -> TaskProcess:

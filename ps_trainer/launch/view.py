@@ -100,6 +100,9 @@ class View(abc.ABC):
                 self._print(_worker_summary(task))
         if self._board.last_evaluation is not None:
             self._print(_evaluation_text(self._board.last_evaluation))
+        for task in self._board.tasks:
+            for warning in task.warnings:
+                self._print(f"{task.process.name}: {warning}", style="yellow")
         if restarted := [task.process for task in self._board.tasks if task.process.num_starts > 1]:
             self._print("restarts: " + ", ".join(f"{task.name} {task.num_starts - 1}" for task in restarted))
         ending = "failed" if outcome.culprit else "interrupted" if outcome.signum else "done"

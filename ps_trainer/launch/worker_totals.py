@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from ps_trainer.worker_reports import WorkerReport, span_before
+
 
 class WorkerTotals:
-    """Sums of a worker's reports.
-
-    `local_step` starts at 0 again when the worker rejoins, so each report adds only the steps since the previous one.
-    The steps between the last report of a join and the loss are unknown, and are not counted.
-    """
+    """Sums of a worker's reports."""
 
     def __init__(self) -> None:
         self._steps: int | None = None
@@ -16,7 +14,7 @@ class WorkerTotals:
         self._secs = 0.0
         self._weighted_staleness = 0.0
         self._staleness_steps = 0
-        self._last: tuple[int, float | None] | None = None  # local step and wall time; None = a new join
+        self._last: WorkerReport | None = None
 
     @property
     def steps(self) -> int | None:
@@ -33,37 +31,11 @@ class WorkerTotals:
         """Mean of the reported staleness, weighted by the steps of each report; None if no report has one."""
         return self._weighted_staleness / self._staleness_steps if self._staleness_steps else None
 
-    def rejoin(self) -> None:
-        """Notes that the next report belongs to a new join."""
-        self._last = None
-
-    def add(
-        self,
-        local_step: int,
-        *,
-        wall_time: float | None = None,
-        steps_per_sec: float | None = None,
-        staleness: float | None = None,
-    ) -> None:
-        """Adds a report.
-
-        Args:
-            local_step: Number of steps since the worker joined.
-            wall_time: Time of the report in seconds since the epoch.
-            steps_per_sec: Rate since the previous report of this join, or since its start.
-            staleness: Mean staleness since then.
-        """
-        if self._last is not None and local_step < self._last[0]:
-            self.rejoin()
-        before, reported_at = self._last or (0, None)
-        steps = local_step - before
-        self._last = (local_step, wall_time)
+    def add(self, report: WorkerReport, *, staleness: float | None = None) -> None:
+        """Adds a report; `staleness` is the mean staleness since the previous report."""
+        steps, secs = span_before(report, self._last)
+        self._last = report
         self._steps = (self._steps or 0) + steps
-        secs = None
-        if reported_at is not None and wall_time is not None:
-            secs = wall_time - reported_at
-        elif steps_per_sec:
-            secs = steps / steps_per_sec  # the start of a join is in no report
         if secs is not None and secs > 0:
             self._timed_steps += steps
             self._secs += secs

@@ -43,15 +43,17 @@ class MetricsWriter:
             with tf.Graph().as_default():
                 self._events = tf.summary.FileWriter(str(folder / task_name))
 
-    def state(self, state: str, *, peer_failure: bool = False) -> None:
+    def state(self, state: str, *, peer_failure: bool = False, error: str = "") -> None:
         """Reports the current activity of the task.
 
         Args:
             state: Activity in words.
             peer_failure: True if the task ends because of another task's failure; the supervisor reads this.
+            error: Name of the class of the error that ends the task; empty if none does.
         """
         logging.info("%s", state)
-        self._line({"kind": "state", "state": state} | ({"peer_failure": True} if peer_failure else {}))
+        details = {"peer_failure": peer_failure, "error": error}
+        self._line({"kind": "state", "state": state, **{name: value for name, value in details.items() if value}})
 
     def train(self, step: int, report: StepReport) -> None:
         """Reports training figures at `step`."""

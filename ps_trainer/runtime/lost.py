@@ -21,6 +21,8 @@ FREED_ERRORS = (tf.errors.FailedPreconditionError, tf.errors.NotFoundError)
 # on the same line. So of the targets in one report, the last one is the cause.
 _REPORTS = re.compile(r"^(?=Additional GRPC error information)", re.MULTILINE)
 _TARGET = re.compile(r"remote target /job:(\w+)/replica:\d+/task:(\d+)")
+# TensorFlow repeats its latest log lines in some messages, if the log level lets it write any.
+_LOG_LINE = re.compile(r"\s*([IWEF]\d{4} \d\d:|Recent warning and error logs:)")
 _SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
 
 
@@ -42,7 +44,8 @@ def lost_task(error: tf.errors.OpError) -> LostError:
             f"{names or 'a ps task'} rejected a step because the ids of TensorFlow's requests repeat"
             " (ps_trainer/runtime/request_ids.py); restart the run: it continues from its last checkpoint"
         )
-    said = " ".join(error.message.replace("=", " ").split())
+    lines = [line for line in error.message.splitlines() if not _LOG_LINE.match(line)]
+    said = " ".join(" ".join(lines).replace("=", " ").split())
     if stages and not targets:
         return PeerLostError(f"{'-'.join(stages[0])}, which computes a stage, was lost; TensorFlow says: {said}")
     return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")

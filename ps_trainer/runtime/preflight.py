@@ -19,6 +19,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.runtime import control, reachability, task_info
 from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.own_control import OwnControl
 from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFacts
 from ps_trainer.runtime.run_setup import agreement, incarnations
 from ps_trainer.runtime.supervise import StopRequest
@@ -44,6 +45,8 @@ def wait_for_ps(
         StartTimeoutError: Some ps tasks did not answer in time; names them.
         ClusterConfigError: A ps task belongs to another cluster, or has another version of ps_trainer.
     """
+    if cluster.is_one_process:
+        return [OwnControl(cluster)]
     patience = config.heartbeat_timeout_secs  # a ps task that is silent for longer counts as lost
     controls = [PsControl(address, ps, patience_secs=patience) for ps, address in enumerate(cluster.ps_addresses)]
     missing = list(range(len(controls)))

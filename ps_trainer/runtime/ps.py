@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import signal
 import threading
 import time
 import uuid
@@ -15,7 +16,7 @@ from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, RunError, StartTimeoutError
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted, RunError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, messages
 from ps_trainer.runtime.liveness import Liveness
@@ -39,6 +40,13 @@ _LINGER_SECS = 0.5
 # Shorter than `supervise.EXIT_SECS`, at which this process is ended.
 _NOTICE_SECS = 6.0
 _FAILED_SECS = 15.0  # for workers to report how they ended when the chief has failed
+
+# Exit code and last state, by the statuses with which the workers ended; every other mixture is a failure.
+_ENDS = {
+    frozenset({Status.DONE}): (EXIT_DONE, "done"),
+    frozenset({Status.INTERRUPTED}): (Interrupted(signal.SIGTERM).exit_code, "ended after signals to all workers"),
+}
+_FAILURE = (EXIT_FAILED, "ended after a worker's failure")
 
 
 class _Mail(NamedTuple):
@@ -94,7 +102,9 @@ class PsTask:
         self._liveness = Liveness({i: cluster.jobs[job][index] for i, (job, index) in tasks}, self._lose)
 
     def serve(self, stop: StopRequest) -> int:
-        """Serves until the job is over; returns the exit code, 0 when every worker was done.
+        """Serves until the job is over; returns the exit code.
+
+        It is 0 when every worker was done, 143 when signals ended all workers, and 1 otherwise.
 
         Raises:
             StartTimeoutError: No worker joined in time.
@@ -110,13 +120,10 @@ class PsTask:
         try:
             while True:
                 self._serve_run(stop)
-                code = EXIT_DONE if self._roster.statuses() == {Status.DONE} else EXIT_FAILED
+                code, state = _ENDS.get(frozenset(self._roster.statuses()), _FAILURE)
                 if not self._keep_serving:
                     time.sleep(_LINGER_SECS)
-                    writer.state(
-                        "done" if code == EXIT_DONE else "ended after a worker's failure",
-                        peer_failure=code != EXIT_DONE,
-                    )
+                    writer.state(state, peer_failure=code != EXIT_DONE)
                     return code
                 self._begin_run("")
         finally:

@@ -27,13 +27,16 @@ class FoundRun(NamedTuple):
     was_lost: bool
 
 
-def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> FoundRun:
+def begin_run(
+    controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, may_attach: bool = True
+) -> FoundRun:
     """Writes the chief's run record to ps 0, with status `starting` unless a run goes on.
 
     Args:
         controls: Client of each ps task.
         cluster: Cluster, with the chief as this task.
         config: Settings of the run.
+        may_attach: Whether the chief may go on with the state on the ps tasks. If not, that state counts as lost.
     """
     old = controls[0].read(is_patient=True).run
     settings = agreement(cluster, config)
@@ -47,7 +50,7 @@ def begin_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
     # A run without a start was never ready, so it has no state to lose.
     if old is None or old.key != run.key or old.status is RunStatus.ENDED or old.start is None:
         found = FoundRun(run, is_alive=False, was_lost=False)
-    elif old.incarnations == run.incarnations and old.status is RunStatus.READY:
+    elif may_attach and old.incarnations == run.incarnations and old.status is RunStatus.READY:
         found = FoundRun(old, is_alive=True, was_lost=False)
     else:
         # The start is kept: if this chief dies too before the run is ready, its successor must know of the loss.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 from absl import logging
@@ -12,47 +13,97 @@ from ps_trainer.cluster import checks
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import WARNING
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import ClusterConfigError
+from ps_trainer.errors import ClusterConfigError, OptionError
 from ps_trainer.runtime import request_ids
 
 
 def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Server:
     """Starts this task's server.
 
-    The server sets the sizes of the thread pools, because a session's own setting has no effect in a cluster. If the
-    configuration does not give them, the tasks on one machine share its cores equally.
-
     Raises:
         ClusterConfigError: the server could not be started, most often because the port is taken.
     """
-    finding = checks.listening([(cluster.task_name, cluster.own_port)], config.isolation)
-    if finding.level == WARNING:
-        logging.warning("%s", finding.message)
-    # Only the cores that this process may use: Slurm or a container may allow it a part of the machine.
-    share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
-    server_config = tf.ConfigProto(
-        intra_op_parallelism_threads=config.intra_op_threads or share,
-        inter_op_parallelism_threads=config.inter_op_threads or max(2, share),
-    )
-    if cluster.job_name != "ps":
-        # Collective ops of several workers find each other by numbers that this task hands out.
-        job, index = cluster.worker_tasks[0]
-        server_config.experimental.collective_group_leader = f"/job:{job}/replica:0/task:{index}"
-    request_ids.make_unique()
-    try:
+    server_config = prepare_server(cluster, config)
+    with start_errors(cluster):
         return tf.train.Server(
             tf.train.ClusterSpec(cluster.as_dict()),
             job_name=cluster.job_name,
             task_index=cluster.task_index,
             config=server_config,
         )
+
+
+def prepare_server(cluster: ClusterConfig, config: TrainConfig) -> tf.ConfigProto:
+    """Prepares this process for its server, warns of an open port, and returns the server's configuration.
+
+    The server sets the sizes of the thread pools, because a session's own setting has no effect in a cluster. If the
+    configuration does not give them, the tasks on one machine share its cores equally.
+    """
+    finding = checks.listening([(cluster.task_name, cluster.own_port)], config.isolation)
+    if finding.level == WARNING:
+        logging.warning("%s", finding.message)
+    server_config = process_config(cluster, config)
+    if cluster.job_name != "ps":
+        # Collective ops of several workers find each other by numbers that this task hands out.
+        job, index = cluster.worker_tasks[0]
+        server_config.experimental.collective_group_leader = f"/job:{job}/replica:0/task:{index}"
+    request_ids.make_unique()
+    return server_config
+
+
+@contextlib.contextmanager
+def start_errors(cluster: ClusterConfig) -> Iterator[None]:
+    """Translates TensorFlow's errors at the start of this task's server into `ClusterConfigError`."""
+    try:
+        yield
     except tf.errors.OpError as error:
         # UnknownError if the port is taken; InvalidArgumentError for an address that TensorFlow does not accept.
         raise ClusterConfigError(f"{cluster.task_name}: no server on {cluster.own_address}: {error.message}") from error
 
 
+def process_config(cluster: ClusterConfig, config: TrainConfig) -> tf.ConfigProto:
+    """The numbers of threads and of logical CPU devices of this task."""
+    # Only the cores that this process may use: Slurm or a container may allow it a part of the machine.
+    share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
+    made = tf.ConfigProto(
+        intra_op_parallelism_threads=config.intra_op_threads or share,
+        inter_op_parallelism_threads=config.inter_op_threads or max(2, share),
+    )
+    if cluster.job_name != "ps" and config.devices_per_worker > 1 and _kind_of_devices(config) == "CPU":
+        made.device_count["CPU"] = config.devices_per_worker
+    return made
+
+
+def compute_devices(cluster: ClusterConfig, config: TrainConfig) -> list[str]:
+    """The devices on which this worker computes its model: GPUs, or logical CPUs where there is no GPU.
+
+    Raises:
+        OptionError: There are GPUs, and fewer than `devices_per_worker`.
+    """
+    if config.devices_per_worker == 1:
+        return [cluster.device]
+    kind = _kind_of_devices(config)
+    return [f"{cluster.device}/device:{kind}:{index}" for index in range(config.devices_per_worker)]
+
+
+def _kind_of_devices(config: TrainConfig) -> str:
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    if num_gpus and num_gpus < config.devices_per_worker:
+        raise OptionError(
+            f"--devices_per_worker={config.devices_per_worker}: TensorFlow sees {num_gpus} GPU(s) here; lower it, or"
+            " name more GPUs in CUDA_VISIBLE_DEVICES (an empty value computes on logical CPUs)"
+        )
+    return "GPU" if num_gpus else "CPU"
+
+
 def tasks_on_this_host(cluster: ClusterConfig) -> int:
-    """Counts the tasks whose address has this task's host name. In containers, each task has a host name of its own."""
+    """Counts the tasks whose address has this task's host name. In containers, each task has a host name of its own.
+
+    A process that trains alone counts as two, worker and ps task. So it has as many threads as one worker beside one ps
+    task, and adds up sums in the same order.
+    """
+    if cluster.is_one_process:
+        return 2
     host = cluster.own_address.rpartition(":")[0]
     return sum(a.rpartition(":")[0] == host for addresses in cluster.jobs.values() for a in addresses)
 

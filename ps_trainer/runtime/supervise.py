@@ -14,16 +14,17 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import logging
 
 from ps_trainer.config import PARENT_PID_VARIABLE
-from ps_trainer.errors import EXIT_FAILED, Interrupted, LostError, PsTrainerError
+from ps_trainer.errors import EXIT_FAILED, Interrupted, LostError, PsTrainerError, RunError
 
 RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
@@ -97,39 +98,68 @@ class StopRequest:
     def call(self, kind: str) -> None:
         """Runs the callbacks of a kind, each in a thread of its own, because they may block as well."""
         for callback in list(self._callbacks[kind]):
-            threading.Thread(target=_logged, args=(callback,), daemon=True).start()
+            threading.Thread(target=_logged, args=(callback,), name=kind, daemon=True).start()
 
 
 def run_job(job: Callable[[StopRequest], int], *, exit_process: Callable[[int], Any] = os._exit) -> int:
-    """Runs a job in a thread until it ends; returns the exit code of the process.
-
-    While the job runs, SIGINT and SIGTERM make a stop request. The main thread must call this function.
+    """Runs a job in a thread until it ends; logs why it failed, and returns the exit code of the process.
 
     Args:
         job: Function that receives the stop request, and returns an exit code or raises.
         exit_process: Function that ends the process if the job does not end after a stop request.
     """
-    stop = StopRequest()
-    outcome: dict[str, Any] = {}
+    try:
+        return call_job(job, exit_process=exit_process)
+    except BaseException as error:  # noqa: BLE001 - its exit code is returned
+        return report(error)
 
-    def run() -> None:
-        try:
-            outcome["code"] = job(stop)
-        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which reports it
-            outcome["error"] = error
+
+def call_job(job: Callable[[StopRequest], int], *, exit_process: Callable[[int], Any] = os._exit) -> int:
+    """Runs a job in a thread until it ends; returns what it returns, or raises what it raises.
+
+    While the job runs, SIGINT and SIGTERM make a stop request. The main thread must call this function.
+    """
+    stop = StopRequest()
 
     def handle(signum: int, _frame: Any) -> None:
         stop.request(Interrupted(signum))
 
     previous = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
-    thread = threading.Thread(target=run, name="job", daemon=True)
-    thread.start()
+    ended, outcome = _start(job, stop)
     try:
-        _watch(thread, stop, exit_process)
+        watch(ended, stop, exit_process)
+        ended.wait()  # only a test's `exit_process` returns
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
-    return outcome["code"] if "code" in outcome else report(outcome["error"])
+    if "error" in outcome:
+        raise outcome["error"]
+    return int(outcome["code"])
+
+
+def run_inside(job: Callable[[StopRequest], int], stop: StopRequest | None = None) -> None:
+    """Runs a job for a caller that goes on after it, such as a notebook or a test; returns when the job is done.
+
+    Sets no signal handlers, so any thread may call it. Ctrl-C in the main thread makes a stop request.
+
+    Args:
+        job: Function that receives the stop request, and returns an exit code or raises.
+        stop: Stop request, by which other threads can end the job; None = a new one.
+
+    Raises:
+        PsTrainerError: The job failed.
+        Interrupted: The job was asked to stop, and has stopped.
+        RunError: The job was asked to stop, and has not; its thread may still run.
+    """
+    stop = stop or StopRequest()
+    ended, outcome = _start(job, stop)
+    while not ended.is_set():
+        try:
+            watch(ended, stop, _leave_running)
+        except KeyboardInterrupt:
+            stop.request(Interrupted(signal.SIGINT))
+    if "error" in outcome:
+        raise outcome["error"]
 
 
 def report(error: BaseException) -> int:
@@ -143,13 +173,41 @@ def report(error: BaseException) -> int:
     return getattr(error, "exit_code", EXIT_FAILED)
 
 
-def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[int], Any]) -> None:
+def _start(job: Callable[[StopRequest], int], stop: StopRequest) -> tuple[threading.Event, dict[str, Any]]:
+    """Starts a job in a thread; its end enters "code" or "error" into the dict, and sets the event."""
+    # Not the thread itself: Python takes a thread for ended when Ctrl-C interrupts a `join` of it.
+    ended = threading.Event()
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["code"] = job(stop)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
+            outcome["error"] = error
+        ended.set()
+
+    threading.Thread(target=run, name="job", daemon=True).start()
+    return ended, outcome
+
+
+def _leave_running(_code: int) -> NoReturn:
+    raise RunError("the training did not stop in time, and its thread still runs; restart the process")
+
+
+def watch(ended: threading.Event, stop: StopRequest, give_up: Callable[[int], Any]) -> None:
+    """Watches a job until it has ended, and helps it to end after a stop request.
+
+    Args:
+        ended: Event that the end of the job sets.
+        stop: Stop request of the job.
+        give_up: Function that is called with an exit code, if the job does not end in time after a stop request. It
+            may end the process; otherwise this function returns, and the job goes on.
+    """
     parent = int(os.environ.get(PARENT_PID_VARIABLE, "0"))
     asked_at = None
     rounds = stop.rounds
     done: set[str] = set()
-    while thread.is_alive():
-        thread.join(0.1)
+    while not ended.wait(0.1):
         # The job has rejoined the run, so a later request gets the full times again.
         if rounds != stop.rounds:
             asked_at, rounds = None, stop.rounds
@@ -170,9 +228,11 @@ def _watch(thread: threading.Thread, stop: StopRequest, exit_process: Callable[[
                 stop.call(kind)
         limit = EXIT_SECS + (stop.patience_secs if isinstance(reason, LostError) else 0.0)
         if waited > limit:
-            logging.error("the job did not stop within %.0f s; ending the process. Its threads:", limit)
-            faulthandler.dump_traceback()
-            exit_process(report(reason))
+            logging.error("the job did not stop within %.0f s; giving it up. Its threads:", limit)
+            if sys.__stderr__ is not None:  # not `sys.stderr`, which has no file descriptor in a notebook
+                faulthandler.dump_traceback(sys.__stderr__)
+            give_up(report(reason))
+            return
 
 
 def _logged(callback: Callable[[], Any]) -> None:

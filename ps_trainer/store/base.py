@@ -20,7 +20,7 @@ from the ps tasks.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -31,6 +31,9 @@ from ps_trainer.store.pieces import DensePart, Gradient, Piece, Snapshot
 from ps_trainer.store.pull import PullStaging
 from ps_trainer.store.trace import ModelTrace, is_local
 from ps_trainer.store.variables import create_local_variable, create_variable, parts_of, ps_of
+
+ModelGetter = Callable[..., Any]
+"""A custom getter of the variable scope in which a model is built."""
 
 
 class ParameterStore(abc.ABC):
@@ -47,6 +50,7 @@ class ParameterStore(abc.ABC):
         keeps_replica: Whether the model reads a copy on the worker, which the update rule fetches.
         stage_devices: Device of each stage of the model, the worker's own first. Empty if the worker computes the whole
             model.
+        holder_device: Device of the ps tasks without their index. A process that trains alone gives its own.
 
     Attributes:
         pieces: All variables that hold model variables; `create` fills it.
@@ -54,6 +58,7 @@ class ParameterStore(abc.ABC):
         clock_reads: For each ps task the clock before this step's pull, int64 scalar on that ps. Empty with replicas.
         pull: Staging areas of this worker's pull.
         specs: The model's variables, in creation order.
+        dense_values: The model's trainable dense variables as tensors on the worker, by name.
     """
 
     def __init__(
@@ -66,9 +71,11 @@ class ParameterStore(abc.ABC):
         pull_dtype: str = "float32",
         keeps_replica: bool = False,
         stage_devices: Sequence[str] = (),
+        holder_device: str = "/job:ps",
     ):
         self.options = options
         self.num_ps = num_ps
+        self.holder_device = holder_device
         self.worker_device = worker_device
         self.keeps_replica = keeps_replica
         self._stage_devices = tuple(stage_devices) or (worker_device,)
@@ -79,11 +86,14 @@ class ParameterStore(abc.ABC):
         self.clock_reads: list[tf.Tensor] = []
         self.specs: tuple[VariableSpec, ...] = ()
         self._group_of: Callable[[str], int] = lambda name: 0
+        self.dense_values: dict[str, tf.Tensor] = {}
         self._model_values: dict[str, Any] = {}
         self._given: set[str] = set()
         # The setter places variables on the ps tasks in turn. All tables share one, so that the second table does not
         # start on ps 0 again.
-        self._table_setter = tf.train.replica_device_setter(ps_tasks=num_ps, worker_device=worker_device)
+        self._table_setter = tf.train.replica_device_setter(
+            ps_tasks=num_ps, ps_device=holder_device, worker_device=worker_device
+        )
 
     @abc.abstractmethod
     def _create_dense(self, specs: Sequence[VariableSpec]) -> list[DensePart]:
@@ -95,7 +105,7 @@ class ParameterStore(abc.ABC):
 
     def ps_device(self, ps: int) -> str:
         """Returns the device of ps task `ps`."""
-        return f"/job:ps/task:{ps}"
+        return tf.DeviceSpec.from_string(self.holder_device).replace(task=ps).to_string()
 
     def create(self, trace: ModelTrace, group_of: Callable[[str], int] = lambda name: 0) -> None:
         """Creates clocks, variables and pulls for a traced model, in the default graph.
@@ -130,6 +140,25 @@ class ParameterStore(abc.ABC):
         Raises:
             OptionError: The model asks for a variable that it did not ask for when it was traced.
         """
+        return self._give({}, self._given, getter, name, *args, **kwargs)
+
+    def getter_of(self, copies: Mapping[str, tf.Tensor], local_prefix: str) -> ModelGetter:
+        """Returns a custom getter for a model that is built beside others: it reads copies of the dense variables.
+
+        Args:
+            copies: Copies of the values in `dense_values`, by name.
+            local_prefix: Prefix of the names of variables that belong to this model on this worker alone.
+        """
+        given: set[str] = set()
+
+        def give(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            return self._give(copies, given, getter, local_prefix + name if is_local(kwargs) else name, *args, **kwargs)
+
+        return give
+
+    def _give(
+        self, copies: Mapping[str, tf.Tensor], given: set[str], getter: Any, name: str, *args: Any, **kwargs: Any
+    ) -> Any:
         if is_local(kwargs):
             return getter(name, *args, **kwargs)
         if name not in self._model_values:
@@ -137,9 +166,9 @@ class ParameterStore(abc.ABC):
                 f"the model asks for variable {name!r} on this build but not on the first;"
                 " it must ask for the same variables each time it is built"
             )
-        value = self._model_values[name]
-        if name not in self._given:  # TensorFlow adds the loss of a shared variable once, too
-            self._given.add(name)
+        value = copies.get(name, self._model_values[name])
+        if name not in given:  # TensorFlow adds the loss of a shared variable once, too
+            given.add(name)
             _add_regularization_loss(value, kwargs.get("regularizer"))
         return value
 
@@ -149,13 +178,32 @@ class ParameterStore(abc.ABC):
         Raises:
             OptionError: The loss depends on no trainable variable.
         """
+        return self.gradients_of([loss])
+
+    def gradients_of(
+        self, values: Sequence[tf.Tensor], value_gradients: Sequence[tf.Tensor] | None = None
+    ) -> list[Gradient]:
+        """Builds the gradients of a loss for the trainable pieces on which `values` depend.
+
+        Args:
+            values: Tensors between the pieces and the loss, or the loss itself.
+            value_gradients: Gradient of the loss for each of `values`; None = 1, as for the loss itself.
+
+        Raises:
+            OptionError: They depend on no trainable variable.
+        """
         trained = [piece for piece in self.pieces if piece.trainable]
         # In a model without stages TensorFlow already places the gradient ops on the worker. Colocation would only tie
         # some of them to the ps tasks.
         is_split = len(self._stage_devices) > 1
-        values = tf.gradients(loss, [piece.pulled for piece in trained], colocate_gradients_with_ops=is_split)
+        found = tf.gradients(
+            values,
+            [piece.pulled for piece in trained],
+            grad_ys=value_gradients,
+            colocate_gradients_with_ops=is_split,
+        )
         gradients = []
-        for piece, value in zip(trained, values, strict=True):
+        for piece, value in zip(trained, found, strict=True):
             if value is not None:
                 with tf.device(piece.device):
                     # A gather from a dense variable has IndexedSlices as its gradient, but a piece needs a full tensor.
@@ -229,6 +277,7 @@ class ParameterStore(abc.ABC):
             ]
             tensors = self._assemble(specs, pieces)
         self.pieces += pieces
+        self.dense_values |= tensors
         self._model_values |= tensors
         for tensor in tensors.values():  # a model may walk tf.trainable_variables(), e.g. for weight decay
             tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, tensor)

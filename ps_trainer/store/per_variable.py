@@ -76,7 +76,10 @@ class PerVariable(ParameterStore):
         """Device setter that all stages share, so that the variables of a later stage do not start on ps 0 again."""
         strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
         return tf.train.replica_device_setter(
-            ps_tasks=self.num_ps, worker_device=self.worker_device, ps_strategy=strategy
+            ps_tasks=self.num_ps,
+            ps_device=self.holder_device,
+            worker_device=self.worker_device,
+            ps_strategy=strategy,
         )
 
     def _partitioner(self, spec: VariableSpec) -> Callable[..., list[int]] | None:

@@ -19,6 +19,22 @@ from ps_trainer.store.extents import VariableSpec
 
 # Collection in which `models.layers.embedding` puts a table. Models write the text, so as not to import ps_trainer.
 EMBEDDING_TABLES = "embedding_tables"
+# Parts of the path of a file that creates variables without `tf.get_variable`, with what it is and what to do instead.
+_MAKERS = {
+    "keras/src/optimizers/": (
+        "a Keras optimizer",
+        "leave the optimizer out of build, return the loss, and choose the optimizer by --optimizer",
+    ),
+    "keras/src/": (
+        "a Keras layer",
+        "use the layers of ps_trainer.models.layers, or tf.get_variable and tf.nn",
+    ),
+    "/training/moving_averages.py": (
+        "tf.train.ExponentialMovingAverage",
+        "leave it out; layers.moving_average_update keeps an average that all workers share",
+    ),
+}
+_BY_VARIABLE = ("tf.Variable", "create them by tf.get_variable, so that the parameter store can place them")
 # Collections that `models.layers.stages` fills or reads.
 _STAGES = "model_stages"
 _CURRENT_STAGE = "current_model_stage"
@@ -41,6 +57,10 @@ class ModelTrace:
         self.stages = frozenset({0, *graph.get_collection(_STAGES)})
         self.graph = graph
         self._variables = variables
+
+    def handles(self) -> list[tuple[VariableSpec, tf.Tensor]]:
+        """Returns the handle of each variable in the scratch graph; its consumers show how the model uses it."""
+        return [(spec, self._variables[spec.name].handle) for spec in self.specs]
 
     def initial_values(self) -> dict[str, np.ndarray]:
         """Runs the model's own initialisers in this process, on the CPU; returns the values by name."""
@@ -89,12 +109,11 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
         tf.set_random_seed(seed)
         with tf.variable_scope("", custom_getter=record, use_resource=True):
             build()
-        strangers = [v.op.name for v in tf.global_variables() if v.op.name not in variables]
+        strangers = [v for v in tf.global_variables() if v.op.name not in variables]
     if strangers:
-        raise OptionError(
-            f"model variables {', '.join(strangers)} were created by tf.Variable; create them by tf.get_variable,"
-            " so that the parameter store can place them"
-        )
+        maker, fix = _origin(strangers[0])
+        names = ", ".join(variable.op.name for variable in strangers if _origin(variable)[0] == maker)
+        raise OptionError(f"model variables {names} were created by {maker}; {fix}")
     if not specs:
         raise OptionError("the model has no variables; create them by tf.get_variable")
     return ModelTrace(graph, variables, specs)
@@ -103,6 +122,15 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
 def placeholders(element_spec: Any) -> Any:
     """Creates placeholders for the tensors of a dataset's elements, in the default graph, nested like the spec."""
     return tf.nest.map_structure(lambda spec: tf.placeholder(spec.dtype, spec.shape), element_spec)
+
+
+def _origin(variable: tf.Variable) -> tuple[str, str]:
+    """What has created a variable without `tf.get_variable`, and what to do instead."""
+    files = [frame.filename.replace("\\", "/") for frame in variable.op.traceback]
+    for part, origin in _MAKERS.items():
+        if any(part in file for file in files):
+            return origin
+    return _BY_VARIABLE
 
 
 def seeded_getter(seed: int) -> Callable[..., tf.Variable]:

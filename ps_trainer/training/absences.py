@@ -45,6 +45,8 @@ class Absences:
         service: Service of the rule, on a chief whose rule has one.
         needs_all: Whether the rule uses collectives. Then no step ends while a worker is absent, so the job stops at
             once.
+        is_crash_safe: Whether the state on the ps tasks stays right when a worker dies (`UpdateRule.is_crash_safe`). If
+            not, the job stops as soon as fewer workers than `min_workers` are left.
         stop: Stop request, made when the run cannot continue.
         say: Function that reports for which worker the run waits.
         clock: Function that returns monotonic seconds.
@@ -62,6 +64,7 @@ class Absences:
         service: ChiefService | None,
         *,
         needs_all: bool,
+        is_crash_safe: bool = True,
         stop: StopRequest,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -71,6 +74,7 @@ class Absences:
         self._min_workers = min_workers
         self._service = service
         self._needs_all = needs_all
+        self._is_crash_safe = is_crash_safe
         # SIGTERM often means that the machine was preempted: it, or another one, will run the worker again.
         self._may_be_replaced = config.recover_timeout_secs > 0 and not needs_all
         self._stop = stop
@@ -103,7 +107,7 @@ class Absences:
             self._gone.add(index)
             if status == Status.LOST or (status == Status.INTERRUPTED and self._may_be_replaced):
                 self._may_return[index] = self._clock()
-        if self._needs_all and status != Status.DONE:
+        if status != Status.DONE and (self._needs_all or not (self._is_crash_safe or self._is_enough())):
             error = PeerLostError if index in self._may_return else PeerFailedError
             self._stop.request(error(self._need_of(index, status)))
         elif self._service is not None and (status == Status.DONE or self._is_enough()):
@@ -114,6 +118,12 @@ class Absences:
             self._service.worker_left(index, joining)
         elif self._service is not None:
             self._wait_for(index, _Need(self._need_of(index, status), joining))
+
+    def returned(self, index: int) -> None:
+        """Notes that a worker was restarted before its loss was noticed."""
+        if not self._is_crash_safe and self._min_workers == self._num_workers:
+            rule = self._config.update
+            self._stop.request(PeerLostError(f"worker {index} was restarted, and update rule {rule} needs all"))
 
     def look(self) -> None:
         """Checks the time limits; called several times a second.

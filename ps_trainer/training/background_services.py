@@ -29,7 +29,7 @@ def running(train: TrainGraph, stop: StopRequest, sessions: Sessions, link: Leas
             service.start(sessions.bounded(train))  # the service closes this session
             stop.on_release(service.release)
         if straggler is not None:
-            straggler.start(sessions.target, sessions.own_config)
+            straggler.start(lambda build: sessions.alone(train, build))
             stop.on_release(straggler.let_go)
         if reader is not None:
             reader.connect(link)

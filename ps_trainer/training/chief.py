@@ -33,14 +33,14 @@ from ps_trainer.runtime import preflight, run_setup
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import initial_state, run_files, run_summary
-from ps_trainer.training.checkpointer import Checkpointer, newest_step
+from ps_trainer.training import initial_state, run_files, run_summary, target_watch
+from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
-from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.progress import StepObserver, WorkerProgress
 from ps_trainer.training.run_summary import RunFailure, RunSummary
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker import ActiveRun, Worker
@@ -76,8 +76,9 @@ class Chief(Worker):
         cluster: Cluster, with this task's place in it.
         config: Settings of the run.
         components: Components of the run.
-        server: Server of this task.
+        server: Server of this task; None in a process that trains alone.
         create_progress: Factory for the counter of this worker's steps; None = as the config says.
+        observer: Object that follows the steps and may ask for the end of the run; None = no object.
 
     Attributes:
         final_values: Model variables, slots and global_step by name, once the run is done.
@@ -89,11 +90,12 @@ class Chief(Worker):
         cluster: ClusterConfig,
         config: TrainConfig,
         components: Components,
-        server: tf.train.Server,
+        server: tf.train.Server | None,
         *,
         create_progress: Callable[[int], WorkerProgress] | None = None,
+        observer: StepObserver | None = None,
     ):
-        super().__init__(cluster, config, components, server, create_progress=create_progress)
+        super().__init__(cluster, config, components, server, create_progress=create_progress, observer=observer)
         self._prospect = Prospect()
         self._set_up_run: _SetUpRun | None = None
         self._checkpointer: Checkpointer | None = None  # of the run that is set up
@@ -105,7 +107,8 @@ class Chief(Worker):
     def _enter_run(self, stop: StopRequest) -> None:
         """Begins a run, or takes up the run that goes on, and trains in it."""
         before = self._run
-        found = run_setup.begin_run(self._controls, self._cluster, self._config)
+        may_attach = self._components.rule.is_crash_safe
+        found = run_setup.begin_run(self._controls, self._cluster, self._config, may_attach=may_attach)
         # Asked before the chief joins: then the ps tasks forget the reports of the run before.
         done = run_setup.last_reports_of_done(self._controls, before.run_id if before is not None else "")
         self._run = found.run
@@ -138,8 +141,9 @@ class Chief(Worker):
 
     def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
         run_files.write_config(self._cluster, self._config)
+        run_files.write_vocabulary(self._config, self._components.dataset)
         self._writer.state("setting up the parameters")
-        start = initial_state.set_up(run.train, run.session, self._config, self._cluster.num_ps, self._prospect)
+        start = initial_state.set_up(run.train, run.session, self._config, self._prospect)
         self._writer.state(f"{start.how}, at step {start.step}")
         if self._recovery.loss is not None:
             reached = max(start.step, self._recovery.reached)
@@ -189,13 +193,17 @@ class Chief(Worker):
                 self._target_watch.offer(values)
 
     def _is_target_reached(self, peers: PeerTracker) -> bool:
-        if self._target_watch is None:
+        if self._target_watch is None and self._observer is None:
             return peers.is_target_reached
-        if not self._current_run.reached and (reached := self._target_watch.reached()):
+        if not self._current_run.reached and (reached := self._find_end()):
             self._run = self._current_run.replace(reached=reached)
             self._controls[0].write_run(self._run)
             self._writer.state(reached)
         return bool(self._current_run.reached)
+
+    def _find_end(self) -> str:
+        """Sentence which says why the run ends before its last step: the target metric, or the observer; or empty."""
+        return (self._target_watch.reached() if self._target_watch is not None else "") or self._reason_to_end()
 
     def _end_run(self, run: ActiveRun) -> None:
         """Waits until no other worker trains any more, and saves."""
@@ -260,6 +268,16 @@ class Chief(Worker):
                 run.train.step.service.release()
             except tf.errors.OpError as failure:
                 logging.warning("waiting workers could not be released: %s", failure)
+
+
+def check_as_chief(config: TrainConfig, components: Components) -> None:
+    """Checks what only the chief uses: the target metric, and the folder of the checkpoints, which it repairs.
+
+    Raises:
+        UsageError: The target metric does not exist, or the run cannot continue from the checkpoints.
+    """
+    target_watch.check(config, components)
+    check_checkpoints(config)
 
 
 def _check_losses(ps_0: PsControl) -> None:

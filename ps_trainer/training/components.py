@@ -22,6 +22,7 @@ from ps_trainer.optimizers.assigned import Assigned, Optimizers
 from ps_trainer.optimizers.assigned import load as load_assigned
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.registry import split_inline
+from ps_trainer.store import model_check
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.updates.base import RunPlan, UpdateRule
@@ -39,7 +40,7 @@ class Components(NamedTuple):
         schedule: Schedule of the learning rate.
         layout: Class of the parameter store.
         layout_options: Options of the layout.
-        hooks: Classes of the user's session hooks.
+        hooks: Classes of the user's session hooks, or functions that create one.
         transforms: Gradient transforms, in the order in which they are applied.
         stragglers: Delays that `--straggler` injects.
         num_stages: Number of stages of the model; 1 unless `--placement=model_parallel`.
@@ -54,7 +55,7 @@ class Components(NamedTuple):
     schedule: Any
     layout: type[ParameterStore]
     layout_options: Any
-    hooks: tuple[type, ...]
+    hooks: tuple[Callable[[], Any], ...]
     transforms: list[Transform]
     stragglers: list[DelaySpec]
     num_stages: int
@@ -69,29 +70,48 @@ class Components(NamedTuple):
         """Creates a store of the run's layout for the worker that trains for `group`."""
         return self.layout(
             self.layout_options,
-            num_ps=group.trainers.num_ps,
+            num_ps=group.trainers.num_holders,
             worker_device=group.trainers.device,
             worker_index=group.trainers.worker_index,
             pull_dtype=config.pull_dtype,
             keeps_replica=self.rule.keeps_replica,
             stage_devices=group.devices,
+            holder_device=group.trainers.holder_device,
         )
 
 
-def load(config: TrainConfig, num_workers: int) -> Components:
+class Objects(NamedTuple):
+    """Objects that take the place of components which `TrainConfig` names; the Python API has them from its user.
+
+    Attributes:
+        model: Model, with a method `build`; None = as the configuration says.
+        dataset: Dataset, with the methods `train` and `test`; None = as the configuration says.
+        hooks: Classes of session hooks, or functions that create one; added to those that the configuration names.
+    """
+
+    model: Any = None
+    dataset: Any = None
+    hooks: tuple[Callable[[], Any], ...] = ()
+
+
+NO_OBJECTS = Objects()
+
+
+def load(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -> Components:
     """Loads everything that `config` names.
 
     Args:
         config: Configuration of the run.
         num_workers: Number of workers in the cluster, including those that compute stages for other workers.
+        objects: Objects in place of named components.
 
     Raises:
         UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
     """
     rule = component_tables.UPDATES.create(config.update, config.update_option)
     layout = component_tables.LAYOUTS.load(config.layout)
-    model = _create_model(config)
-    dataset = component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
+    model = _create_model(config) if objects.model is None else objects.model
+    dataset = _create_dataset(config) if objects.dataset is None else objects.dataset
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
     # From here on, only the workers that train count.
@@ -104,7 +124,7 @@ def load(config: TrainConfig, num_workers: int) -> Components:
         schedule=component_tables.SCHEDULES.create(config.schedule, config.schedule_option),
         layout=layout,
         layout_options=options.parse(layout.Options, config.layout_option, "--layout_option"),
-        hooks=tuple(component_tables.HOOKS.load(name) for name in config.hook),
+        hooks=(*_load_hooks(config), *objects.hooks),
         transforms=load_transforms(config.gradient_transform),
         stragglers=delays.parse_all(config.straggler, num_workers),
         num_stages=num_stages,
@@ -122,26 +142,50 @@ def load(config: TrainConfig, num_workers: int) -> Components:
     return components
 
 
-def check_options(config: TrainConfig, num_workers: int) -> None:
+def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -> None:
     """Checks the names and options of all components, without reading data or building the model.
+
+    Of the data it checks only that `--data_dir` is there, if the dataset needs it.
 
     Args:
         config: Configuration of the run.
         num_workers: Number of workers in the cluster, including those that compute stages for other workers.
+        objects: Objects in place of named components, which have their options already.
 
     Raises:
-        UsageError: an unknown name, a wrong option, or an option of the update rule that does not fit the cluster.
+        UsageError: an unknown name, a wrong option, an option of the update rule that does not fit the cluster, or no
+            folder of the dataset's files.
     """
     rule_options = component_tables.UPDATES.parse_options(config.update, config.update_option)
     # How many workers train depends on the model's stages under `model_parallel`. `load` checks that case.
     if config.placement != MODEL_PARALLEL and isinstance(rule_options, RuleOptions):
         rule_options.check_cluster(num_workers)
     component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
-    _create_model(config)
-    component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
+    if objects.model is None:
+        _create_model(config)
+    if objects.dataset is None:
+        component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
+        if config.lacks_data_dir:
+            # The dataset raises the error, because it knows the names of its files.
+            _create_dataset(config)
     _create_optimizers(config)
     component_tables.SCHEDULES.create(config.schedule, config.schedule_option)
     load_transforms(config.gradient_transform)
+    _load_hooks(config)
+
+
+def _load_hooks(config: TrainConfig) -> tuple[type, ...]:
+    return tuple(component_tables.HOOKS.load(name) for name in config.hook)
+
+
+def advice(components: Components) -> str | None:
+    """Builds the model, and returns a warning about variables that should be embedding tables, or None.
+
+    Raises:
+        OptionError: the model cannot be trained; the message says what to change in it.
+    """
+    found = model_check.embedding_advice(components.trace_model())
+    return found if components.rule.holds_tables else None
 
 
 def _create_model(config: TrainConfig) -> Any:
@@ -149,6 +193,10 @@ def _create_model(config: TrainConfig) -> Any:
         return component_tables.MODELS.create(config.model, config.model_option)
     except ValueError as error:  # models know nothing of this package's errors
         raise OptionError(f"--model_option: {error}") from error
+
+
+def _create_dataset(config: TrainConfig) -> Any:
+    return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
 
 
 def _create_optimizers(config: TrainConfig) -> Optimizers:
@@ -206,7 +254,20 @@ def _trace(model: Any, dataset: Any, config: TrainConfig) -> ModelTrace:
     """
     with tf.Graph().as_default():
         examples = dataset.train(shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1)
-    return trace(lambda: model.build(placeholders(examples.element_spec), training=True), config.seed)
+    if config.devices_per_worker > 1:
+        _check_divisible(examples.element_spec, config)
+    return trace(lambda: model_check.build(model, config.model, placeholders(examples.element_spec)), config.seed)
+
+
+def _check_divisible(element_spec: Any, config: TrainConfig) -> None:
+    """Raises OptionError if a tensor of a batch cannot be divided among the devices of a worker."""
+    for spec in tf.nest.flatten(element_spec):
+        shape = spec.shape if isinstance(spec, tf.TensorSpec) else None
+        if shape is None or not shape.rank or shape[0] != config.batch_size:
+            raise OptionError(
+                f"--devices_per_worker={config.devices_per_worker}: dataset {config.dataset!r} gives {spec}, and the"
+                f" first dimension of each tensor must be --batch_size={config.batch_size}; use one device"
+            )
 
 
 def _check_tables(components: Components, config: TrainConfig) -> None:
@@ -230,7 +291,12 @@ def _check_tables(components: Components, config: TrainConfig) -> None:
 
 def _check_sizes(components: Components, config: TrainConfig) -> None:
     """Raises OptionError if the dataset has more classes, or more ids, than the model can tell apart."""
-    for size, what in (("num_classes", "classes"), ("vocab_size", "ids")):
+    for size, what in (
+        ("num_classes", "classes"),
+        ("vocab_size", "ids"),
+        ("num_features", "ids of features"),
+        ("num_buckets", "ids in a column"),
+    ):
         of_model = getattr(getattr(components.model, "options", None), size, None)
         of_data = getattr(components.dataset, size, None)
         if of_model is not None and of_data is not None and of_model < of_data:

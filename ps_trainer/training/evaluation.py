@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store.trace import placeholders, whole
 from ps_trainer.training.components import Components
@@ -26,11 +27,18 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         components: Components of the run.
         values: Values of the model variables by name, for example a `Checkpoint`.
 
+    Returns:
+        Value by name; empty for a dataset without test examples, whose `test` returns None.
+
     Raises:
         CheckpointError: a variable of the model is missing or has another shape.
+        DataError: a test example is broken, or has an id or a label that is too large for the model.
     """
     with tf.Graph().as_default() as graph:
-        iterator = tf.data.make_initializable_iterator(components.dataset.test(batch_size=_BATCH_SIZE))
+        examples = components.dataset.test(batch_size=_BATCH_SIZE)
+        if examples is None:
+            return {}
+        iterator = tf.data.make_initializable_iterator(examples)
         batch = iterator.get_next()
         output = build_plain(components.model, batch)
         # The last batch may be smaller than the others.
@@ -43,6 +51,9 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         # An empty tuple says that the model gives no weight: None could not be fetched by a session.
         weight = size if isinstance(weight, tuple) else weight
         parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
+        # Pairs (value, update op) of `tf.metrics`: each batch updates them, and the value is read at the end.
+        streaming = dict(getattr(output, "streaming", {}))
+        updates = [update for _, update in streaming.values()]
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
     totals: defaultdict[str, float] = defaultdict(float)
@@ -53,20 +64,25 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         session.run(init_op)
         while True:
             try:
-                size_v, loss_v, weight_v, sums_v, parts_v = session.run([size, output.loss, weight, sums, parts])
+                fetched = session.run([size, output.loss, weight, sums, parts, updates])
             except tf.errors.OutOfRangeError:
                 break
+            except tf.errors.InvalidArgumentError as error:
+                raise data_error(error) or error from error
+            size_v, loss_v, weight_v, sums_v, parts_v, _ = fetched
             collected.append(parts_v)
             num_examples += int(size_v)
             total_loss += float(loss_v) * float(weight_v)
             total_weight += float(weight_v)
             for name, value in sums_v.items():
                 totals[name] += float(value)
+        streamed = {name: float(session.run(value)) for name, (value, _) in streaming.items()}
     means = {name: total / num_examples for name, total in totals.items()}
     return (
         {"loss": total_loss / total_weight}
         | means
         | {name: _compute(pooled, [batch[name] for batch in collected]) for name, pooled in pooled_metrics.items()}
+        | streamed
     )
 
 
@@ -74,8 +90,10 @@ def metric_names(components: Components) -> list[str]:
     """The names of the metrics that `evaluate` computes."""
     with tf.Graph().as_default():
         examples = components.dataset.test(batch_size=_BATCH_SIZE)
+        if examples is None:
+            return []
         output = build_plain(components.model, placeholders(examples.element_spec))
-    return ["loss", *output.metrics, *getattr(output, "pooled", {})]
+    return ["loss", *output.metrics, *getattr(output, "pooled", {}), *getattr(output, "streaming", {})]
 
 
 def _compute(pooled: Any, batches: Sequence[Sequence[np.ndarray]]) -> float:
@@ -84,8 +102,13 @@ def _compute(pooled: Any, batches: Sequence[Sequence[np.ndarray]]) -> float:
 
 def build_plain(model: Any, batch: Any) -> Any:
     """Builds the model in the default graph with ordinary variables, none of them partitioned."""
-    with tf.variable_scope("", custom_getter=_whole_getter, use_resource=True):
+    with plain_scope():
         return model.build(batch, training=False)
+
+
+def plain_scope() -> Any:
+    """Returns a scope in which `tf.get_variable` makes ordinary variables, none of them partitioned."""
+    return tf.variable_scope("", custom_getter=_whole_getter, use_resource=True)
 
 
 def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: Mapping[str, np.ndarray]) -> None:

@@ -5,7 +5,7 @@ In this order, and by these modules:
     worker_input   the examples that this worker reads
     components     the model's variables, from one trace in a scratch graph
     store          the variables on the ps tasks, and the pull
-    graph          the model, on the worker's batch and the pulled parameters
+    graph          the model, on the worker's batch and the pulled parameters; `device_parts` with several devices
     store          the gradients
     straggler      the injected delay, if any
     updates        push, apply, and the waits of the update rule
@@ -27,9 +27,11 @@ from ps_trainer.cluster.groups import Group, group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.runtime.run_record import Shards
-from ps_trainer.store.base import ParameterStore
+from ps_trainer.runtime.server import compute_devices
+from ps_trainer.store.base import ModelGetter, ParameterStore
+from ps_trainer.store.pieces import Gradient
 from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed
-from ps_trainer.training import step_fetches, worker_input
+from ps_trainer.training import device_parts, step_fetches, worker_input
 from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.components import Components
 from ps_trainer.training.push_counts import PushCounts
@@ -170,8 +172,7 @@ class _Assembly:
         store.create(components.trace_model(), components.optimizers.index_of)
         with tf.device(self.trainer.device):
             place, batch = batches.next_batch(self.trainer.worker_index)
-            loss = self._build_model(batch)
-        gradients = store.gradients(loss)
+        loss, gradients = self._build_loss(batch)
         # The delay lies between gradient and push, where a slow machine would lose the time as well.
         straggler = self._create_straggler()
         if straggler is not None:
@@ -212,13 +213,22 @@ class _Assembly:
             scaffold=_create_scaffold(store),
         )
 
-    def _build_model(self, batch: Any) -> tf.Tensor:
-        """Builds the model on the pulled parameters; returns its loss."""
+    def _build_loss(self, batch: Any) -> tuple[tf.Tensor, list[Gradient]]:
+        """Builds the model on the pulled parameters, on one device or several; returns its loss and the gradients."""
+        devices = compute_devices(self.trainer, self.config)
+        if len(devices) > 1:
+            return device_parts.build(self.store, devices, batch, self._build_model)
+        with tf.device(self.trainer.device):
+            loss = self._build_model(batch, self.store.model_getter)
+        return loss, self.store.gradients(loss)
+
+    def _build_model(self, batch: Any, getter: ModelGetter) -> tf.Tensor:
+        """Builds the model with the variables that `getter` returns; returns its loss."""
         if self.components.num_stages > 1:
             tf.get_collection_ref(STAGE_DEVICES).extend(self.group.devices)
         # The input keeps the run's seed, so that all workers agree on one order. Initial values come from the trace.
         tf.set_random_seed(_model_seed(self.config.seed, self.trainer.worker_index, self.start))
-        with tf.variable_scope("", custom_getter=self.store.model_getter):
+        with tf.variable_scope("", custom_getter=getter):
             return self.components.model.build(batch, training=True).loss
 
     def _create_straggler(self) -> Straggler | None:

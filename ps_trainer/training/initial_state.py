@@ -29,7 +29,7 @@ class Prospect(NamedTuple):
     was_there: bool = False
 
 
-def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: int, prospect: Prospect) -> RunStart:
+def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect: Prospect) -> RunStart:
     """Brings the run's state on the ps tasks to the point where training continues.
 
     1. If the state is alive there, because only the chief was restarted, attaches to it.
@@ -40,7 +40,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, num_ps: 
         CheckpointError: The run cannot continue from the checkpoints, or state was lost and there is no checkpoint.
         SaveError: The initial values could not be saved.
     """
-    logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, num_ps))
+    logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, train.store.num_ps))
     # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
     if prospect.is_alive and train.step.exchange is None and not train.state.lost(session):
         return _begin(train, session, "attached to the run on the ps tasks")

@@ -42,6 +42,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError
 from ps_trainer.runtime.lost import FREED_ERRORS, LOST_ERRORS, lost_task
 from ps_trainer.runtime.supervise import StopRequest
@@ -60,7 +61,7 @@ class EndReason(enum.Enum):
 
     MAX_STEPS = "max_steps"
     MAX_STEPS_BEFORE = "max_steps, reached before"
-    TARGET = "the target metric"
+    TARGET = "the target metric, or a callback"
     DATA = "end of the data"
     HOOK = "a hook's request"
 
@@ -293,12 +294,16 @@ def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], b
         has_state: Function that asks whether the ps tasks still hold the run.
 
     Returns:
-        The error to raise: a `LostError` if a task was lost, else `error`.
+        The error to raise: a `LostError` if a task was lost, a `DataError` if the data do not fit the model, else
+        `error`.
     """
     if not isinstance(error, tf.errors.OpError):
         return error
     if stop.reason is not None:
         return stop.reason
+    problem = data_error(error)
+    if problem is not None:
+        return problem
     try:
         # Only calls that can be repeated have a deadline, so a missed one counts as a loss.
         is_lost = isinstance(error, (*LOST_ERRORS, tf.errors.DeadlineExceededError)) or not has_state()

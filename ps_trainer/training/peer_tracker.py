@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from absl import logging
 
@@ -17,10 +18,26 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Reactions, Watcher
 from ps_trainer.training.absences import Absences
 from ps_trainer.training.stage_workers import StageWorkers
-from ps_trainer.updates.base import TrainStep, UpdateRule
+from ps_trainer.updates.chief_service import ChiefService
 
 _POLL_SECS = 0.1
 _SAY_SECS = 1.0  # shorter waits are not worth a line
+
+
+class PeerNeed(NamedTuple):
+    """What the update of one worker needs of the other workers.
+
+    Attributes:
+        min_workers: Smallest number of workers that make updates.
+        service: Service that hears which workers come and leave; None on other workers than the chief, or without one.
+        all_at_once: Whether each step needs every worker, so that the loss of one ends the steps of all.
+        is_crash_safe: Whether the state on the ps tasks stays right when a worker dies in the middle of a step.
+    """
+
+    min_workers: int
+    service: ChiefService | None = None
+    all_at_once: bool = False
+    is_crash_safe: bool = True
 
 
 class PeerTracker:
@@ -33,8 +50,7 @@ class PeerTracker:
         config: Settings of the run.
         controls: Client of each ps task.
         run: Record of the run.
-        rule: Update rule.
-        step: Step of the rule. Its service hears of the other workers; an exchange needs all of them.
+        need: What the update needs of the other workers.
         stop: Request by which the job is stopped when this worker cannot go on.
         writer: Log of the task's states, such as a wait.
         on_poll: Callback a few times a second, with `waited_at`. Its errors ask the job to stop.
@@ -47,8 +63,7 @@ class PeerTracker:
         controls: Sequence[PsControl],
         run: RunRecord,
         *,
-        rule: UpdateRule,
-        step: TrainStep,
+        need: PeerNeed,
         stop: StopRequest,
         writer: MetricsWriter,
         on_poll: Callable[[float], None],
@@ -58,8 +73,8 @@ class PeerTracker:
         self._cluster = cluster = group.cluster  # only the workers that train are in it
         self._stages = StageWorkers(group, config, stop)
         self._config = config
-        self._min_workers = rule.min_workers(cluster.num_workers)
-        self._service = step.service
+        self._min_workers = need.min_workers
+        self._service = need.service
         self._stop = stop
         self._writer = writer
         self._on_poll = on_poll
@@ -67,8 +82,9 @@ class PeerTracker:
             config,
             cluster.num_workers,
             self._min_workers,
-            step.service,
-            needs_all=step.exchange is not None,
+            need.service,
+            needs_all=need.all_at_once,
+            is_crash_safe=need.is_crash_safe,
             stop=stop,
             say=writer.state,
         )
@@ -80,8 +96,8 @@ class PeerTracker:
             stop,
             Reactions(
                 on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
-                # A worker that trains needs nothing: its `join_op` replaces what its former process left behind.
-                on_worker_return=self._unless_stage(lambda index: None, self._stages.returned),
+                # In most rules nothing is to do: the `join_op` replaces what the worker's former process left behind.
+                on_worker_return=self._unless_stage(self._absences.returned, self._stages.returned),
                 on_worker_end=self._unless_stage(
                     self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
                 ),

@@ -45,7 +45,8 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Pat
     components = components_lib.load(config, num_workers=1)
     num_places = components.dataset.num_places
     checkpoint = report.find_checkpoint(checkpoint_dir)
-    counted = _Counted(_not_empty(predict(components, checkpoint, source), source, num_places))
+    parts = _not_empty(predict(components, checkpoint, source), source, num_places)
+    counted = _Counted(parts, components.dataset.class_names or ())
     temporary = out.with_name(f".{out.name}.writing")
     try:
         durable_files.make_folder(out.resolve().parent)
@@ -141,10 +142,15 @@ def _not_empty(parts: Iterator[Predicted], source: pathlib.Path | None, num_plac
 
 
 class _Counted:
-    """Iterates over predictions and counts their examples."""
+    """Iterates over predictions and counts their examples.
 
-    def __init__(self, parts: Iterator[Predicted]):
-        self._parts = parts
+    Args:
+        parts: Predictions.
+        class_names: Names of the classes that the model tells apart; empty if they have none.
+    """
+
+    def __init__(self, parts: Iterator[Predicted], class_names: tuple[str, ...] = ()):
+        self._parts, self._class_names = parts, class_names
         self.num_examples = self.num_cut = self.num_unfilled = self.num_last = 0
 
     def __iter__(self) -> Iterator[Predicted]:
@@ -155,6 +161,18 @@ class _Counted:
             self.num_last = part.values.shape[1] if part.is_short else 0
             if len(part.values):
                 yield part
+
+    def class_of(self, prediction: Any) -> list[str]:
+        """Returns the name of the likeliest class, alone in a list; an empty list if the classes have no names."""
+        names = self._class_names
+        if not names or isinstance(prediction, bytes):
+            return []
+        is_probability = prediction.ndim == 0 and len(names) == 2
+        if not (is_probability or (prediction.ndim == 1 and len(prediction) >= len(names))):
+            return []
+        number = int(prediction > 0.5) if is_probability else int(np.argmax(prediction))
+        # A model may have more classes than the data; it learns that the others do not occur.
+        return [names[number] if number < len(names) else ""]
 
     def notes(self, num_places: int | None) -> str:
         """Returns in words what is special about some of the predictions."""
@@ -169,26 +187,31 @@ class _Counted:
 
 
 def _write_csv(file: BinaryIO, batches: _Counted) -> None:
-    """Writes a header and a row for each example: the numbers of its prediction in row-major order."""
+    """Writes a header and a row for each example: the numbers of its prediction in row-major order, and its class."""
     writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     width = None
     for batch, is_short, *_ in batches:
         rows = batch.reshape(len(batch), -1)
         if width is None:
             width = rows.shape[1]
-            writer.writerow(["prediction"] if batch.ndim == 1 else [f"prediction_{i}" for i in range(width)])
+            names = ["prediction"] if batch.ndim == 1 else [f"prediction_{i}" for i in range(width)]
+            writer.writerow([*names, *(["class"] if batches.class_of(batch[0]) else [])])
         if rows.shape[1] != width and not is_short:
             raise UsageError(
                 f"predictions of {width} and of {rows.shape[1]} numbers do not fit into one table; write .jsonl"
             )
-        writer.writerows([_text(value) for value in row] + [""] * (width - len(row)) for row in rows)
+        writer.writerows(
+            [_text(value) for value in row] + [""] * (width - len(row)) + batches.class_of(prediction)
+            for row, prediction in zip(rows, batch, strict=True)
+        )
 
 
 def _write_jsonl(file: BinaryIO, batches: _Counted) -> None:
-    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers."""
+    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers, and "class"."""
     for batch, *_ in batches:
         for prediction in batch:
-            file.write((json.dumps({"prediction": _plain(prediction)}, ensure_ascii=False) + "\n").encode())
+            row = {"prediction": _plain(prediction), **dict(zip(["class"], batches.class_of(prediction), strict=False))}
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
 
 def _write_npy(file: BinaryIO, batches: _Counted) -> None:

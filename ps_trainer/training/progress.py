@@ -6,13 +6,33 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ps_trainer.errors import NanLossError
 from ps_trainer.metrics.figures import StepReport, WorkerFigures
 from ps_trainer.metrics.traffic import BytesPerStep, StepTraffic, Traffic
+
+_GROWN = 100.0
+"""A mean loss of this many times the first loss counts as grown."""
+
+
+class StepObserver(Protocol):
+    """Follows the steps of a worker; the Python API's callbacks are one."""
+
+    @property
+    def reason_to_end(self) -> str:
+        """Sentence which says why the run should end before its last step; empty before that."""
+
+    def on_step(self, progress: WorkerProgress, staleness: np.ndarray, loss: float) -> None:
+        """Called after each step of the worker, in the worker's thread.
+
+        Args:
+            progress: Counts of the worker, this step included.
+            staleness: Value of `Phase.staleness`.
+            loss: Loss of the step's batch, which is finite.
+        """
 
 
 class WorkerProgress:
@@ -29,6 +49,7 @@ class WorkerProgress:
         global_step: Last value of global_step that this worker saw.
         last_step_at: Time of the last step, or of the start.
         examples_of: Function from a number of steps to the number of examples in the first steps of that number.
+        observer: Object that is called after each step; None = no object.
     """
 
     def __init__(self, batch_size: int, clock: Callable[[], float] = time.monotonic):
@@ -38,6 +59,8 @@ class WorkerProgress:
         self._staleness: Counter[int] = Counter()
         self._pushes = self._dropped = 0
         self._since_report: list[tuple[float, np.ndarray]] = []
+        self._first_loss: float | None = None
+        self._has_warned = False
         self._reported_at = self._started_at = self.last_step_at = clock()
         self._own_steps_ended_at: float | None = None
         self._traffic: StepTraffic | None = None
@@ -46,6 +69,7 @@ class WorkerProgress:
         self.local_steps = self.sent_steps = 0
         self.global_step = 0
         self.is_in_step = False
+        self.observer: StepObserver | None = None
 
     def watch(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]) -> None:
         """Adds the bytes on the network to the reports; to be called before the first step.
@@ -110,11 +134,15 @@ class WorkerProgress:
         # Only collected here: the histogram is computed once per report, so that steps stay cheap.
         self._since_report.append((float(loss), staleness))
         self._delay_secs += self.injected_delay
+        if self._first_loss is None:
+            self._first_loss = float(loss)
         if not math.isfinite(loss):
             raise NanLossError(
                 f"the loss is {loss} at global step {global_step}; lower --learning_rate or check the data."
                 " The last checkpoint is unchanged"
             )
+        if self.observer is not None:
+            self.observer.on_step(self, staleness, float(loss))
 
     def go_along(self, global_step: int) -> None:
         """Notes an exchange that this worker joined without data. It is not a step of this worker, and not a stall."""
@@ -149,6 +177,17 @@ class WorkerProgress:
         )
         self._examples_reported, self._delay_secs_reported = examples, self._delay_secs
         return report
+
+    def warning_of(self, report: StepReport) -> str:
+        """Returns a warning if a report's loss is far above this worker's first loss; empty if not, or if warned."""
+        first = self._first_loss
+        if self._has_warned or first is None or first <= 0 or report.loss <= _GROWN * first:
+            return ""
+        self._has_warned = True
+        return (
+            f"the loss has grown from {first:.4g} to {report.loss:.4g}; lower --learning_rate, or scale the inputs:"
+            " values far above 1 make steps too long"
+        )
 
     def summary(self) -> WorkerFigures:
         """Returns the figures since this worker last joined."""

@@ -1,4 +1,4 @@
-"""The JSON files that the chief leaves in the logdir: config.json at the start, summary.json at the end."""
+"""The JSON files that the chief leaves in the logdir: config.json, vocabulary.json and summary.json."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import ps_trainer
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.errors import CheckpointError, SaveError
 from ps_trainer.training.run_summary import RunFailure, RunSummary
 
@@ -39,6 +40,22 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
         (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
 
 
+def write_vocabulary(config: TrainConfig, dataset: Any) -> None:
+    """Writes vocabulary.json with the words of the run's dataset, or removes it if the dataset has none.
+
+    Raises:
+        CheckpointError: The logdir is not writable.
+    """
+    if config.logdir is None:
+        return
+    vocabularies = recorded_words.words_of(dataset)
+    if vocabularies:
+        _write_text(config.logdir, recorded_words.FILE, recorded_words.as_text(vocabularies))
+    else:
+        # It would hold the words of an earlier run in this folder.
+        (pathlib.Path(config.logdir) / recorded_words.FILE).unlink(missing_ok=True)
+
+
 def write_summary(config: TrainConfig, summary: RunSummary | RunFailure) -> None:
     """Writes summary.json. If that fails for a run that has failed, logs a warning: the run's own error matters more.
 
@@ -54,12 +71,15 @@ def write_summary(config: TrainConfig, summary: RunSummary | RunFailure) -> None
 
 
 def _write_json(logdir: str | None, name: str, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file into the logdir, so that a reader sees the old or the new one as a whole."""
-    if logdir is None:
-        return
+    if logdir is not None:
+        _write_text(logdir, name, json.dumps(content, indent=2) + "\n")
+
+
+def _write_text(logdir: str, name: str, text: str) -> None:
+    """Writes a file into the logdir, so that a reader sees the old or the new one as a whole."""
     path = pathlib.Path(logdir) / name
     try:
         durable_files.make_folder(path.parent)
-        durable_files.replace_text(path, json.dumps(content, indent=2) + "\n", path.with_suffix(".tmp"))
+        durable_files.replace_text(path, text, path.with_suffix(".tmp"))
     except OSError as error:
         raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -75,18 +75,15 @@ class Straggler:
             with tf.control_dependencies([passed]):
                 return [_identity(gradient) for gradient in gradients]
 
-    def start(self, target: str, config: tf.ConfigProto) -> None:
+    def start(self, open_session: Callable[[Callable[[], Any]], tuple[tf.Session, Any]]) -> None:
         """Starts the thread that sleeps for the steps; call before the first step.
 
         Args:
-            target: Target of the worker's own server.
-            config: Configuration of a session on that server alone.
+            open_session: Function that builds ops, by the function that it is given, and returns a session and what was
+                built (`sessions.open_alone`). The session needs no other task: a step must not stay in its delay
+                because another task is lost.
         """
-        # A graph with this task's device only: a step must not stay in its delay because another task is lost.
-        with tf.Graph().as_default() as graph, tf.device(self._device):
-            number = tf.placeholder(tf.int64, [])
-            pass_op = self._passes().enqueue(number)
-        session = tf.Session(target, graph=graph, config=config)
+        session, (pass_op, number) = open_session(self._build_pass)
         arguments = (session, pass_op, number)
         self._thread = threading.Thread(target=self._serve, args=arguments, name="straggler", daemon=True)
         self._thread.start()
@@ -103,6 +100,12 @@ class Straggler:
         self._asked.put(None)
         if self._thread is not None:
             self._thread.join()
+
+    def _build_pass(self) -> tuple[tf.Operation, tf.Tensor]:
+        """The op that lets a step pass, and the placeholder of the step's number."""
+        with tf.device(self._device):
+            number = tf.placeholder(tf.int64, [])
+            return self._passes().enqueue(number), number
 
     def _ask(self) -> np.int64:
         with self._changed:

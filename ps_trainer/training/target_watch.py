@@ -116,6 +116,8 @@ def check(config: TrainConfig, components: Components) -> None:
     if config.logdir is None:
         raise OptionError("--target_metric is evaluated with each checkpoint; give a --logdir for checkpoints")
     metric, known = target_lib.parse(config.target_metric).metric, metric_names(components)
+    if not known:
+        raise OptionError(f"--target_metric={config.target_metric} needs test examples, and the dataset has none")
     if metric not in known:
         raise OptionError(
             f"--target_metric={config.target_metric}: model {config.model!r} has no test metric {metric!r};"

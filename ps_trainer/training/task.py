@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
@@ -14,10 +17,11 @@ from ps_trainer.runtime import environment, logdir_checks
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import run_job
-from ps_trainer.training import components, target_watch
-from ps_trainer.training.checkpointer import check_checkpoints
-from ps_trainer.training.chief import Chief
+from ps_trainer.training import components, one_process
+from ps_trainer.training.chief import Chief, check_as_chief
+from ps_trainer.training.components import Components
 from ps_trainer.training.evaluator import EvaluatorTask
+from ps_trainer.training.progress import StepObserver
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.worker import Worker
 
@@ -33,27 +37,59 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     Raises:
         UsageError: the configuration is wrong; raised before the server is started.
     """
-    _check_surroundings(config)
+    check_surroundings(config)
     if cluster.job_name == "ps":
-        ps = PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
-        return run_job(ps.serve)
+        return run_job(PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving).serve)
+    if cluster.is_one_process:
+        one_process.prepare(config)
+        loaded = components.load(config, cluster.num_workers)
+        return run_job(one_process.create_chief(config, loaded).work)
     loaded = components.load(config, cluster.num_workers)
     if cluster.job_name == "evaluator":
         return run_job(EvaluatorTask(cluster, config, loaded).work)
+    return run_job(create_worker(cluster, config, loaded, create_server).work)
+
+
+def create_worker(
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    loaded: Components,
+    create_server: Callable[[ClusterConfig, TrainConfig], tf.train.Server],
+    *,
+    observer: StepObserver | None = None,
+) -> Worker | StageHost:
+    """Creates the task of a worker: the chief, another worker that trains, or one that computes a stage.
+
+    Args:
+        cluster: Cluster, with this task's place in it.
+        config: Configuration of the run.
+        loaded: Components of the run.
+        create_server: Function that starts the server of this task, or returns one that runs already. It is called
+            only when everything is checked.
+        observer: Object that follows the steps; None = no object.
+
+    Raises:
+        UsageError: the data, the target metric or the checkpoints do not fit the run.
+    """
     group = group_of(cluster, loaded.num_stages)
     if group.stage:
-        return run_job(StageHost(cluster, config, group, create_server(cluster, config)).work)
+        return StageHost(cluster, config, group, create_server(cluster, config))
     if isinstance(loaded.dataset, DataSource):
         loaded.dataset.check_shard(Shard(cluster.worker_index, group.trainers.num_workers), config.batch_size)
     # Only the chief needs the folder of the checkpoints, which may be on its disk alone.
     if cluster.is_chief:
-        target_watch.check(config, loaded)
-        check_checkpoints(config)
+        check_as_chief(config, loaded)
+    server = create_server(cluster, config)
+    # The trace must come after the server (`components._trace` says why). It comes before the worker joins, so that a
+    # wrong model ends this task only, with a usage error.
+    advice = components.advice(loaded)
+    if advice is not None and cluster.is_chief:
+        logging.warning("%s", advice)
     worker_class = Chief if cluster.is_chief else Worker
-    return run_job(worker_class(cluster, config, loaded, create_server(cluster, config)).work)
+    return worker_class(cluster, config, loaded, server, observer=observer)
 
 
-def _check_surroundings(config: TrainConfig) -> None:
+def check_surroundings(config: TrainConfig) -> None:
     """Logs what `ps_trainer doctor` would report about this task's machine.
 
     A full disk is only a warning: it may be temporary, and training can continue without checkpoints for a while.

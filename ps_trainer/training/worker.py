@@ -36,9 +36,10 @@ from ps_trainer.training import background_services, graph, stage_workers, worke
 from ps_trainer.training.components import Components
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.loop import LoopCalls, StepLoop, explained
-from ps_trainer.training.peer_tracker import PeerTracker
-from ps_trainer.training.progress import WorkerProgress
-from ps_trainer.training.sessions import Sessions
+from ps_trainer.training.own_sessions import OwnSessions
+from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
+from ps_trainer.training.progress import StepObserver, WorkerProgress
+from ps_trainer.training.sessions import ServerSessions, Sessions
 from ps_trainer.training.shard_reader import LeaseLink
 from ps_trainer.training.stall_watch import StallWatch
 from ps_trainer.training.step_log import progress_for
@@ -70,8 +71,9 @@ class Worker(WorkerTask):
         cluster: Cluster, with this task's place in it.
         config: Settings of the run.
         components: Components of the run.
-        server: Server of this task.
+        server: Server of this task; None in a process that trains alone.
         create_progress: Factory for the counter of this worker's steps; None = as the config says.
+        observer: Object that follows the steps and may ask for the end of the run; None = no object.
     """
 
     def __init__(
@@ -79,18 +81,24 @@ class Worker(WorkerTask):
         cluster: ClusterConfig,
         config: TrainConfig,
         components: Components,
-        server: tf.train.Server,
+        server: tf.train.Server | None,
         *,
         create_progress: Callable[[int], WorkerProgress] | None = None,
+        observer: StepObserver | None = None,
     ):
         super().__init__(cluster, config)
         self._components = components
         self._group = group_of(cluster, components.num_stages)
-        self._sessions = Sessions(cluster, config, components, self._group, server.target)
+        self._sessions: Sessions = (
+            OwnSessions(cluster, config, components)
+            if server is None
+            else ServerSessions(cluster, config, components, self._group, server.target)
+        )
         self._drill = worker_faults.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
+        self._observer = observer
         self._progress = self._create_progress(config.batch_size)
-        self._traffic = SocketTraffic(cluster.own_port, cluster.peer_ports)
+        self._traffic = SocketTraffic(None if server is None else cluster.own_port, cluster.peer_ports)
         self._stall_watch = StallWatch(cluster.task_name, config.stall_timeout_secs)
         self._kept_state: tuple[SavedWorkerState, ...] = ()  # what only this worker knew when its last steps failed
 
@@ -99,6 +107,7 @@ class Worker(WorkerTask):
 
     def _close(self) -> None:
         self._progress.close()
+        self._sessions.close()
 
     def _take_part(self, stop: StopRequest) -> None:
         limit = self._recovery.limit_secs
@@ -172,14 +181,20 @@ class Worker(WorkerTask):
         """Saves what can be saved when `error` ends this worker's part in the run."""
 
     def _create_peers(self, train: TrainGraph, stop: StopRequest) -> PeerTracker:
-        service = train.step.service
+        step, rule = train.step, self._components.rule
+        service = step.service
+        need = PeerNeed(
+            rule.min_workers(self._group.trainers.num_workers),
+            service,
+            all_at_once=step.exchange is not None,
+            is_crash_safe=rule.is_crash_safe,
+        )
         return PeerTracker(
             self._group,
             self._config,
             self._controls,
             self._current_run,
-            rule=self._components.rule,
-            step=train.step,
+            need=need,
             stop=stop,
             writer=self._writer,
             on_poll=lambda waited_at: self._check_progress(service, waited_at),
@@ -235,6 +250,7 @@ class Worker(WorkerTask):
         """Starts the counts and clocks of the steps, so that they do not include the wait for the start."""
         self._progress.close()
         self._progress = self._create_progress(self._config.batch_size)
+        self._progress.observer = self._observer
         if train.shard_reader is not None:
             self._progress.count_examples(train.shard_reader.num_examples)
         if (straggler := train.straggler) is not None:
@@ -262,8 +278,15 @@ class Worker(WorkerTask):
         """Saves a checkpoint when it is time to; called after each step."""
 
     def _is_target_reached(self, peers: PeerTracker) -> bool:
-        """Whether the target metric is reached, which the chief finds out and tells the other workers."""
-        return peers.is_target_reached
+        """Whether the run is to end: the chief finds that out and tells the other workers.
+
+        An observer of another worker can end the steps of that worker only.
+        """
+        return peers.is_target_reached or bool(self._reason_to_end())
+
+    def _reason_to_end(self) -> str:
+        """Sentence of the observer which says why the run should end; empty without one."""
+        return self._observer.reason_to_end if self._observer is not None else ""
 
     @contextlib.contextmanager
     def _keeping(self, own_state: WorkerState) -> Iterator[None]:
@@ -272,8 +295,7 @@ class Worker(WorkerTask):
             yield
         except BaseException:
             self._kept_state = own_state.keep(
-                self._sessions.target,
-                self._sessions.own_config,
+                self._sessions.read_after_steps,
                 num_sent=self._progress.sent_steps,
                 global_step=self._progress.global_step,
                 in_flight=self._progress.is_in_step,
@@ -285,3 +307,6 @@ class Worker(WorkerTask):
         report = self._progress.report()
         if report is not None:
             self._writer.train(self._progress.global_step, report)
+            if warning := self._progress.warning_of(report):
+                logging.warning("%s", warning)
+                self._writer.state(f"warning: {warning}")  # `local` repeats it at its end

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.push_counts import PushCounts, PushMark
+
+ReadVariables = Callable[[Sequence[tf.Variable]], Sequence[np.ndarray]]
 
 
 class OwnVariables(NamedTuple):
@@ -149,13 +151,12 @@ class WorkerState:
             self._remove_old(self._folder)
 
     def keep(
-        self, target: str, config: tf.ConfigProto, *, num_sent: int, global_step: int, in_flight: bool
+        self, read: ReadVariables, *, num_sent: int, global_step: int, in_flight: bool
     ) -> tuple[SavedWorkerState, ...]:
         """Reads this worker's state after its steps failed and its session was closed, and writes it to disk.
 
         Args:
-            target: Target of this worker's server, which keeps the variables after the session is closed.
-            config: Configuration of a session that needs no other task.
+            read: Function that reads variables of this worker although its session is closed.
             num_sent: Number of steps since the join that pushed something.
             global_step: Last value of global_step that this worker saw.
             in_flight: Whether a step had begun and not ended.
@@ -179,7 +180,7 @@ class WorkerState:
             if self._knows_first:
                 states.append((list(self._variables.values()), pushes + 1))
         try:
-            values = [self._read_alone(variables, target, config) for variables, _ in states]
+            values = [dict(zip(self._variables, read(variables), strict=True)) for variables, _ in states]
         except tf.errors.OpError as error:
             logging.warning("this worker's own state could not be read after the failure: %s", error.message)
             return ()
@@ -191,26 +192,6 @@ class WorkerState:
             for saved in kept:
                 self._write(self._folder, saved)
         return kept
-
-    def _read_alone(
-        self, variables: Sequence[tf.Variable], target: str, config: tf.ConfigProto
-    ) -> dict[str, np.ndarray]:
-        """Reads variables by name, in a graph without the other tasks: one of them may be lost."""
-        with tf.Graph().as_default() as graph:
-            reads = {}
-            for name, variable in zip(self._variables, variables, strict=True):
-                # The session is closed. The server still has the variables, under the same container and name.
-                own = variable.handle.op
-                with tf.device(variable.device):
-                    handle = tf.raw_ops.VarHandleOp(
-                        dtype=variable.dtype.base_dtype,
-                        shape=variable.shape,
-                        container=own.get_attr("container"),
-                        shared_name=own.get_attr("shared_name"),
-                    )
-                    reads[name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype.base_dtype)
-        with tf.Session(target, graph=graph, config=config) as session:
-            return session.run(reads)
 
     def _candidates(self, mark: PushMark) -> Iterator[tuple[str, SavedWorkerState]]:
         """Yields the states that may fit, each with the place where it is. Damaged files are logged and skipped."""

@@ -55,7 +55,8 @@ class WorkerTask(abc.ABC):
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
             self._say(status, reason=str(error), error=type(error).__name__)
-            self._writer.state(f"failed: {error}", peer_failure=isinstance(error, PeerFailedError | LostError))
+            is_effect = isinstance(error, PeerFailedError | LostError)
+            self._writer.state(f"failed: {error}", peer_failure=is_effect, error=type(error).__name__)
             raise
         else:
             self._say(Status.DONE, summary=self._figures())

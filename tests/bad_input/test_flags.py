@@ -112,6 +112,10 @@ TASKS = [
     (task.main_ps, [*HOSTS, "--task_index=3"], "--task_index=3 is out of range: ps has 1 address(es)"),
     (task.main_ps, [*HOSTS, "--keep_serving=perhaps"], "--keep_serving: 'perhaps' is not a bool"),
     (task.main_task, [*HOSTS], "--job_name is missing; give one of ps"),
+    (task.main_task, ["--alone", "--job_name=ps"], "one process trains as worker 0; remove --job_name, or --alone"),
+    (task.main_task, ["--alone", "--task_index=1"], "one process trains as worker 0; remove --task_index"),
+    (task.main_task, ["--alone", *HOSTS], "one process has no cluster; remove --ps_hosts, --worker_hosts, or --alone"),
+    (task.main_task, ["--alone", "--sharding=dynamic"], "use --sharding=static"),
     (doctor.main_doctor, [], "the cluster is not described"),
     (doctor.main_doctor, [*HOSTS, "--num_ps=2"], "unknown flag --num_ps"),
     (doctor.main_doctor, [*HOSTS, "--job_name=gpu"], "--job_name='gpu': unknown job"),
@@ -123,8 +127,17 @@ def test_task(refuse, command, args, words):
     refuse(command, args, words)
 
 
+ALONE = "--num_ps=0 --num_workers=1"
 LOCAL = {
-    "--num_ps=0": "--num_ps=0: num_ps must be at least 1 and at most 50000",
+    "--num_ps=0": "--num_ps=0 --num_workers=2: several workers need a ps task; give --num_workers=1 for one process",
+    "--num_ps=-1": "--num_ps=-1: num_ps must be at least 0 and at most 50000",
+    f"{ALONE} --num_evaluators=1": "leave the evaluator out and use --target_metric or `ps_trainer evaluate`",
+    f"{ALONE} --sharding=dynamic": "ps task 0 hands out the shards, and one process has none; use --sharding=static",
+    f"{ALONE} --update=all_reduce": "one process has no other worker; use --update=sync or async, or --num_ps=1",
+    f"{ALONE} --update=hybrid": "one process has no other worker; use --update=sync or async, or --num_ps=1",
+    f"{ALONE} --hosts=netns": "--hosts=netns --num_ps=0: one process has no link; remove --hosts",
+    f"{ALONE} --fault=kill:ps:0@step=5": "ps 0 does not exist; this cluster has no ps",
+    f"{ALONE} --fault=chaos:kills=1,roles=ps": "one process has no ps task; remove ps from roles",
     "--num_workers=-2": "--num_workers=-2: num_workers must be at least 1 and at most 50000",
     "--num_workers=2.5": "--num_workers: '2.5' is not of type int",
     "--num_workers=99999999999": "--num_workers=99999999999: num_workers must be at least 1 and at most 50000",

@@ -41,7 +41,10 @@ def test_default_plan_is_every_cell_and_contender_three_times():
     cells = [match.cell for match in plan.matches]
     assert len(cells) == len(set(cells)) == len({match.name for match in plan.matches}) == 2 * 2 * 2
     assert {(c.num_ps, c.num_workers) for c in cells} == {(1, 2), (2, 2)}
-    assert all(list(match.contenders) == list(CONTENDERS) for match in plan.matches)
+    own = {mode: [who for who, one in CONTENDERS.items() if mode in one.modes] for mode in ("async", "sync")}
+    assert own["async"] == ["stock", "drop_in", "drop_in_packed", "packed", "per_variable"]
+    assert own["sync"] == [*own["async"], "sync_replicas"]
+    assert all(list(match.contenders) == own[match.cell.mode] for match in plan.matches)
     assert plan.repetitions == 3
     assert plan.folder.is_absolute()
 
@@ -58,6 +61,8 @@ def test_flags_choose_the_cells():
     (match,) = plan.matches
     assert match.cell == Cell("wide", "sync", 3, 4)
     assert list(match.contenders) == ["packed"]
+    (only,) = step_rate.parse_plan(["--workloads=deep", "--ps=1", "--who=sync_replicas"]).matches
+    assert only.cell.mode == "sync"
 
 
 def test_rules_take_turns_with_async_in_small_groups_each_once(monkeypatch):
@@ -84,7 +89,7 @@ def test_rules_have_a_ratio_to_the_async_of_their_group(tmp_path, capsys):
     [
         ("--workloads=deep,tall", "unknown 'tall'; known: deep, wide"),
         ("--modes=both", "known: async, sync"),
-        ("--who=me", "known: stock, packed, per_variable"),
+        ("--who=me", "known: stock, drop_in, drop_in_packed, packed, per_variable, sync_replicas"),
         ("--ps=one", "'one' is not a list of whole numbers"),
         ("--ps=0", "a number below 1"),
         ("--workers=2,-1", "a number below 1"),

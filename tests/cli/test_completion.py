@@ -31,6 +31,8 @@ CASES = {
     "ps_trainer simulate --compute=lo": {"lognormal"},
     "ps_trainer checkpoint ": {"info", "verify", "plan"},
     "ps_trainer checkpoint plan --optimizer=a": {"adagrad", "adam"},
+    "ps_trainer embeddings ": {"nearest", "analogy", "export"},
+    "ps_trainer embeddings export --format=b": {"binary"},
     "ps_trainer data generate pl": {name for name in GENERATORS if name.startswith("pl")},
     "ps_trainer experiment all --qu": {"--quick"},
     "ps_trainer experiment null_step scal": {"scaling_curve"},

@@ -13,14 +13,11 @@ from benchmarks import models
 from ps_trainer import component_tables
 from ps_trainer.cli import component_docs, flags, local
 from ps_trainer.config import TrainConfig
+from ps_trainer.errors import DataError
 from ps_trainer.options import key_of, parse
 from ps_trainer.training import components as components_lib
 
 EVERY = [(kind, name) for kind, table in component_tables.REGISTRIES.items() for name in table.names()]
-FROM_FILES = {
-    *("mnist", "fashion_mnist", "emnist", "cifar10", "cifar100", "image_folder", "tfrecord", "libsvm"),
-    *("criteo", "census", "movielens", "parallel_text", "wav"),
-}
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY)
@@ -73,7 +70,7 @@ def test_example_uses_the_component_with_valid_flags_and_options(kind, name):
     assert any(value.split(":")[0] == name for value in ([values] if isinstance(values, str) else values))
     component_tables.MODELS.create(config.model, config.model_option)
     component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
-    assert (config.data_dir == "DIR") == (config.dataset in FROM_FILES)
+    assert (config.data_dir == "DIR") == (config.dataset in component_tables.DATASETS_OF_FILES)
 
 
 @pytest.mark.parametrize("kind", ["updates", "transforms", "optimizers", "schedules", "layouts", "delays"])
@@ -109,4 +106,12 @@ def test_a_model_is_trained_on_a_dataset_on_which_the_benchmark_trains_it(name):
 def test_a_generated_dataset_is_read_by_the_model_that_trains_on_it(name):
     _, config = settings("datasets", name)
     readers = [m for m in component_tables.MODELS.names() if settings("models", m)[1].dataset == name]
-    assert config.model in readers or name in FROM_FILES | {"digits", "synthetic", "topics", "text_windows"}
+    of_files = component_tables.DATASETS_OF_FILES
+    assert config.model in readers or name in of_files | {"digits", "synthetic", "topics", "text_windows"}
+
+
+@pytest.mark.parametrize("name", sorted(component_tables.DATASETS_OF_FILES))
+def test_a_dataset_of_files_asks_for_their_folder(name):
+    needed = {"libsvm": ["train_files=a", "test_files=b"], "tfrecord": ["features=label:int64"]}
+    with pytest.raises(DataError, match=f"--data_dir is not given; .*{name}.* needs --data_dir=<folder> with "):
+        component_tables.DATASETS.create(name, needed.get(name, []), data_dir=None)

@@ -89,6 +89,15 @@ def test_commands_that_use_a_run_show_no_defaults_of_training(name):
     assert text.count("default: from config.json") == 5
 
 
+@pytest.mark.parametrize("name", ["evaluate", "predict", "export"])
+def test_commands_that_use_a_run_describe_only_flags_with_an_effect_and_accept_the_others(name):
+    command = COMMANDS[f"ps_trainer {name}"]
+    text = help_lib.text(command, is_full=True)
+    assert "--batch_size" not in text and "--update" not in text and "--model=NAME" in text
+    parsed = flags.parse([name, "--batch_size=7", "--update=sync"], command, TrainConfig)
+    assert parsed.groups[0].batch_size == 7
+
+
 @EVERY
 def test_every_flag_has_one_group(name):
     grouped = [flag for group in help_groups.GROUPS for flag in (*group.common, *group.further)]

@@ -56,6 +56,8 @@ WRONG_OPTIONS = {
     "--update=sync --update_option=replicas_to_aggregate=3": "replicas_to_aggregate=3 exceeds num_workers=2",
     "--gradient_transform=clip_norm:norm=0": "norm must be above 0",
     "--optimizer_for=*=sgd:foo=1": "unknown key 'foo'",
+    "--dataset=mnist": "--data_dir is not given; dataset mnist needs --data_dir=<folder> with four files",
+    "--dataset=text --data_dir=/no/such": "--data_dir=/no/such is not a folder; a text needs",
 }
 
 
@@ -68,12 +70,21 @@ def test_a_wrong_option_of_a_component_is_rejected_before_anything_starts(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_launcher_without_tensorflow_checks_options_in_a_child_process(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["--num_workers=3", "--update=backup", "--update_option=backup_workers=3"],
+            "backup_workers=3 leaves none of num_workers=3",
+        ),
+        (["--dataset=mnist"], "--data_dir is not given; dataset mnist needs"),
+    ],
+)
+def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsys, monkeypatch, args, message):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    args = ["--num_workers=3", "--update=backup", "--update_option=backup_workers=3"]
     assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: backup_workers=3 leaves none of num_workers=3") and error.count("\n") == 1
+    assert error.startswith(f"error: {message}") and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
     assert "tensorflow" not in sys.modules
 
@@ -88,4 +99,4 @@ def test_stages_that_do_not_fit_the_workers_are_rejected_before_anything_starts(
 def test_a_run_without_options_starts_without_a_check(monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setattr(subprocess, "run", None)
-    component_options.check(TrainConfig(update="sync", gradient_transform=("sign",)), [], 2)
+    component_options.check(TrainConfig(update="sync", gradient_transform=("sign",), dataset="text"), [], 2)

@@ -95,3 +95,12 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_traceback(num_
     process.stdout.close()
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (141, "")
+
+
+@pytest.mark.parametrize("args", [["predict", "--out=o.csv"], ["export", "--out=saved"], ["evaluate"]])
+def test_commands_on_a_checkpoint_print_nothing_of_tensorflows_import(tmp_path, args):
+    flags = [f"--checkpoint_dir={tmp_path}", "--model=softmax", "--dataset=digits"]
+    ended = run(*args, *flags, cwd=tmp_path, program=(sys.executable, "-m", "ps_trainer"))
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"error: {tmp_path} holds no checkpoint; give ")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import pytest
 
@@ -138,6 +141,50 @@ def test_a_damaged_run_and_one_without_steps_are_failures(tmp_path, break_run, m
     break_run(write(tmp_path, WORKERS))
     with pytest.raises(RunError, match=message):
         recorded_run.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", {"train": []}, "config.json: 'train' is a list, and must be an object; restore it or remove"),
+        ("config.json", {"cluster": "none"}, "config.json: 'cluster' is a text, and must be an object"),
+        ("config.json", {"cluster": {"ps": 1}}, "config.json: 'ps' is a number, and must be a list or an object"),
+        ("config.json", [], "config.json is not a JSON object"),
+        ("summary.json", {"status": 1}, "summary.json: 'status' is a number, and must be a text"),
+        ("summary.json", {"global_step": True}, "summary.json: 'global_step' is true or false, and must be a number"),
+        ("summary.json", {"workers": [1]}, "summary.json: 'workers' is a list, and must be an object"),
+        ("summary.json", {"workers": {"0": 3}}, "summary.json: '0' is a number, and must be an object"),
+        ("summary.json", {"workers": {"0": {"pushes": "x"}}}, "summary.json: 'pushes' is a text, and must be a number"),
+        ("summary.json", {"workers": {"0": {"staleness": {"x": 1}}}}, "'staleness' has the value 'x', which is no"),
+        ("summary.json", {"restarts": {"ps-0": []}}, "summary.json: 'ps-0' is a list, and must be a number"),
+        (
+            "metrics/worker-0.jsonl",
+            report(2, 4, 6, 3.0, 2.0) | {"local_step": "x"},
+            "worker-0.jsonl, line 1: 'local_step' is a text, and must be a number; restore the file or remove the line",
+        ),
+        (
+            "metrics/worker-0.jsonl",
+            line("eval", 1, global_step=1, metrics=[]),
+            "worker-0.jsonl, line 1: 'metrics' is a list, and must be an object",
+        ),
+        (
+            "metrics/worker-0.jsonl",
+            line("eval", 1, global_step=1, metrics={"loss": "x"}),
+            "worker-0.jsonl, line 1: 'loss' is a text, and must be a number or null",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_named(tmp_path, file, content, message):
+    (write(tmp_path, WORKERS) / file).write_text(json.dumps(content) + "\n")
+    with pytest.raises(RunError, match=re.escape(message)):
+        recorded_run.read(tmp_path)
+
+
+def test_null_counts_as_missing(tmp_path):
+    write(tmp_path, WORKERS, summary={"status": None, "workers": None, "restarts": None})
+    (tmp_path / "config.json").write_text('{"train": null, "cluster": null}')
+    run = recorded_run.read(tmp_path)
+    assert (run.settings, run.summary.status, run.summary.local_steps) == ({}, None, 0)
 
 
 def test_a_folder_without_a_run_is_wrong_input(tmp_path):

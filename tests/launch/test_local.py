@@ -194,7 +194,7 @@ def test_live_table_ends_with_the_cursor_shown(launch, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "counts, flag", [((0, 1, 0), "num_ps=0"), ((1, 0, 0), "num_workers=0"), ((1, 1, 2), "num_evaluators=2")]
+    "counts, flag", [((0, 2, 0), "num_ps=0"), ((1, 0, 0), "num_workers=0"), ((1, 1, 2), "num_evaluators=2")]
 )
 def test_numbers_of_tasks_are_checked_before_a_folder_is_made(launch, counts, flag):
     with pytest.raises(OptionError, match=flag):

@@ -66,6 +66,26 @@ def test_a_task_asked_to_end_is_stopped_not_failed(start):
     assert task.outcome() == "stopped"
 
 
+@pytest.mark.parametrize("is_announced, words", [(True, "stopped"), (False, "failed (exit 143)")])
+def test_a_task_whose_end_is_announced_is_stopped_when_it_ends_by_itself(start, is_announced, words):
+    task = start(
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(143)); print('up', flush=True); time.sleep(60)"
+    )
+    wait_for_line(task, "up")
+    if is_announced:
+        task.announce_end()
+    task.send(signal.SIGTERM)
+    assert finish(task) == 128 + signal.SIGTERM
+    assert task.outcome() == words
+
+
+def test_an_announcement_does_not_change_how_a_task_has_ended(start):
+    task = start("raise SystemExit(143)")
+    finish(task)
+    task.announce_end()
+    assert task.outcome() == "failed (exit 143)"
+
+
 def test_runs_in_a_session_of_its_own_without_input(start):
     task = start("import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read() == '')")
     finish(task)

@@ -234,6 +234,14 @@ def test_summary_gives_steps_and_rate_of_each_worker_and_the_last_evaluation(sce
     ]
 
 
+def test_a_warning_is_repeated_at_the_end_although_other_states_follow(scene):
+    view = scene.create(view_lib.PlainView)
+    for state in ("training", "warning: the loss has grown", "evaluating"):
+        scene.write("worker-0", kind="state", wall_time=1.0, state=state)
+    view.finish(RunOutcome(exit_code=0), "runs/a")
+    assert "worker-0: warning: the loss has grown" in scene.lines()
+
+
 def test_summary_counts_the_steps_before_a_rollback(scene):
     view = scene.create(view_lib.PlainView)
     report = {"kind": "train", "steps_per_sec": 100.0}

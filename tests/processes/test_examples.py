@@ -5,6 +5,8 @@ from __future__ import annotations
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -34,3 +36,13 @@ def test_command_of_the_readme_trains(create_run, added):
         chief_log = (run.logdir / "logs" / "worker-0.log").read_text()
         steps = run.summary()["workers"]["0"]["local_steps"]
         assert f"slow steps: watched {steps} steps" in chief_log
+
+
+def test_the_example_from_python_stops_when_its_callback_says_so():
+    (module,) = re.findall(r"`python -m (\S+)`", README)
+    done = subprocess.run(
+        [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, timeout=START_SECS, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert re.search(r"^step \d+: loss [\d.]+, accuracy (1|0\.9\d*); mean staleness", done.stdout, re.MULTILINE)
+    assert re.search(r"^stopped: the mean loss is 0\.0\d+ at step \d+$", done.stdout, re.MULTILINE)

@@ -16,7 +16,8 @@ from tests.testing.processes import ROOT, START_SECS
 from tests.testing.repetitions import repetitions
 
 INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--no-index", "--no-deps")
-PARTS = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "run_ps.py", "run_worker.py", "ps_trainer", "models")
+FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "run_ps.py", "run_worker.py")
+FOLDERS = ("ps_trainer", "models", "src")
 OWN_MODEL = '''
 """The user's own models."""
 
@@ -61,7 +62,7 @@ class Installed:
     def __init__(self, folder: pathlib.Path, how: str):
         self.sources = folder / "clone"
         self.sources.mkdir(parents=True)
-        for part in PARTS:
+        for part in (*FILES, *FOLDERS):
             source, target = ROOT / part, self.sources / part
             if source.is_dir():
                 shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -157,6 +158,17 @@ def test_the_only_package_that_is_installed_is_ps_trainer(installed, tmp_path):
     code = "import importlib.util as u; print(*(n for n in ('models', 'tests', 'ps_trainer') if u.find_spec(n)))"
     assert installed.run(tmp_path, "-c", code).split()[-1:] == ["ps_trainer"]
     assert ("models" in installed.run(tmp_path, "-c", code)) == installed.is_clone
+
+
+def test_a_folder_named_like_the_package_does_not_hide_it(installed, tmp_path):
+    """Above a clone named `ps_trainer`, or in a script that lies there, Python also sees the clone's folder."""
+    (tmp_path / "ps_trainer").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text("import ps_trainer; print(ps_trainer.__version__)")
+    version = installed.run(tmp_path.parent, "-c", "import ps_trainer; print(ps_trainer.__version__)")
+    assert installed.run(tmp_path, "script.py") == version
+    assert installed.run(tmp_path.parent, str(script)) == version
+    assert installed.run(tmp_path, "-m", "ps_trainer", "--version") == f"ps_trainer {version}"
 
 
 @pytest.mark.parametrize("installed", ["wheel"], indirect=True)

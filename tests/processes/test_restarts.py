@@ -28,6 +28,8 @@ def own_restarts(run, task):
             ("async", "kill:chief@step=100", "worker-0"),
             ("sync", "kill:worker:1@step=100", "worker-1"),
             ("async", "raise:worker:1@step=100", "worker-1"),
+            ("sync_replicas", "kill:worker:1@step=100", "worker-1"),  # all roll back to a checkpoint
+            ("sync_replicas", "kill:chief@step=100", "worker-0"),
             ("all_reduce", "kill:worker:1@step=100", "worker-1"),  # all other workers end with it
             ("all_reduce", "kill:ps:0@step=100", "ps-0"),
             ("sync", "kill:ps:1@step=100", "ps-1"),

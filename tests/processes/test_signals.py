@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -21,6 +22,8 @@ def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(creat
     launcher.send(signum)
     assert launcher.wait(END_SECS) == 128 + signum
     assert run.remaining() == []
+    assert "failed" not in launcher.log
+    assert re.search(r"ps-0 .*stopped", launcher.log)
     step = run.checkpoint_step()
     assert step >= 20
     assert run.summary()["status"] == "interrupted"

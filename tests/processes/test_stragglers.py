@@ -31,7 +31,7 @@ def test_a_worker_in_a_long_delay_blocks_no_other_and_obeys_a_signal(create_run)
         assert step["t_computed"] - step["t_start"] >= step["injected_delay"]
         assert step["t_computed"] <= step["t_applied"] <= step["t_end"]
     assert run.metrics("worker-0", "train")[0]["injected_delay_mean"] == pytest.approx(0.05, rel=0.02)
-    assert ps.wait(START_SECS) == 1
+    assert ps.wait(START_SECS) == 128 + signal.SIGTERM
 
 
 def test_the_launcher_rejects_a_delay_for_a_worker_that_does_not_exist(create_run):

@@ -67,3 +67,9 @@ def test_a_loss_in_a_thread_beside_the_steps_lets_the_job_continue(kind, says):
 @pytest.mark.parametrize("error", [tf.errors.InvalidArgumentError(None, None, "shape"), ValueError("a defect")])
 def test_an_error_that_means_no_loss_is_the_reason_itself(error):
     assert reason_to_stop(error) is error
+
+
+def test_tensorflows_repeated_log_lines_are_left_out():
+    log = "Recent warning and error logs:\n  W0000 00:00:17954.4 32746 local_rendezvous.cc:412] rendezvous is aborting"
+    error = tf.errors.UnavailableError(None, None, f"Socket closed\n{log}\nUNAVAILABLE: reset by peer")
+    assert str(lost_task(error)).endswith("TensorFlow says: Socket closed UNAVAILABLE: reset by peer")

@@ -137,6 +137,15 @@ def test_ends_with_1_when_a_worker_failed(serve, worker, status):
     assert task.end() == 1
 
 
+def test_ends_with_143_when_signals_ended_every_worker(serve):
+    task = serve()
+    for worker in (0, 1):
+        task.say(worker, Status.JOINED)
+    for worker in (0, 1):
+        task.say(worker, Status.INTERRUPTED, reason="ended by SIGTERM")
+    assert task.end() == 128 + signal.SIGTERM
+
+
 def test_a_worker_that_fails_before_it_joined_counts(serve):
     task = serve()
     task.say(0, Status.JOINED)

@@ -24,8 +24,8 @@ def cluster_of(num_ps=1, num_workers=2):
     return ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
 
 
-def begin(controls, cluster=None, config=CONFIG):
-    return run_setup.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config)
+def begin(controls, cluster=None, config=CONFIG, **kwargs):
+    return run_setup.begin_run(controls, cluster or cluster_of(num_ps=len(controls)), config, **kwargs)
 
 
 def ready(num_ps=1):
@@ -51,6 +51,13 @@ def test_a_run_that_its_chief_never_ended_continues():
     found = begin(controls)
     assert found == run_setup.FoundRun(run, is_alive=True, was_lost=False)
     assert controls[0].fields["run"] == run  # other workers may still be training in it
+
+
+def test_a_run_that_a_dead_chief_leaves_in_disorder_counts_as_lost():
+    controls, run = ready()
+    found = begin(controls, may_attach=False)
+    assert (found.is_alive, found.was_lost) == (False, True)
+    assert found.run.run_id != run.run_id and found.run.start == run.start
 
 
 def test_a_run_whose_part_on_a_ps_is_lost_is_lost():

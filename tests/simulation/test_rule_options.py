@@ -32,6 +32,7 @@ _SYNC = ["replicas_to_aggregate=-1", "replicas_to_aggregate=4"]
 # Rule -> option -> values out of its range in a cluster of three workers, alone or with other options.
 OUT_OF_RANGE: dict[str, dict[str, list[str]]] = {
     "sync": {"replicas_to_aggregate": _SYNC, "min_workers": ["min_workers=-1", "min_workers=4"]},
+    "sync_replicas": {"replicas_to_aggregate": _SYNC},
     "backup": {"backup_workers": ["backup_workers=-1", "backup_workers=3"]},
     "softsync": {"splits": ["splits=0", "splits=4"]},
     "k_sync": _K_WORKERS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from ps_trainer.simulation.rules import schedule_table
 from ps_trainer.simulation.schedule import DROPPED, LOCAL
 from tests.simulation.runs import by_events, cluster_of, pushes_of, scripted
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECS = ("1", "2.1", "3.5")
 
 # (rule, options) -> (end, worker, version read, update) of the first steps.
@@ -66,6 +69,15 @@ BY_HAND = {
         (3.0 + 1.0, 0, 1, 1),
     ],
     ("sync", ("replicas_to_aggregate=2",)): [
+        (1.0, 0, 0, 0),
+        (2.1, 1, 0, 0),
+        (2.1 + 1.0, 0, 1, 1),
+        (3.5, 2, 0, DROPPED),
+        (2.1 + 2.1, 1, 1, 1),
+        (4.2 + 1.0, 0, 2, 2),
+        (4.2 + 2.1, 1, 2, 2),
+    ],
+    ("sync_replicas", ("replicas_to_aggregate=2",)): [
         (1.0, 0, 0, 0),
         (2.1, 1, 0, 0),
         (2.1 + 1.0, 0, 1, 1),
@@ -207,6 +219,13 @@ def test_every_simulated_rule_is_computed_by_hand_or_is_async_in_time():
     assert {rule for rule, _ in BY_HAND} | same_as_async == set(schedule_table.RULES)
     for name in same_as_async:
         assert pushes_of(scripted(name, (), SECS, 20)) == pushes_of(scripted("async", (), SECS, 20))
+
+
+def test_the_tutorial_explains_the_rules_that_only_the_simulator_has():
+    page = (ROOT / "docs" / "tutorials" / "simulate-200-workers.md").read_text(encoding="utf-8")
+    of_simulator = set(schedule_table.RULES) - set(component_tables.UPDATES.names())
+    assert "token_queue" in of_simulator
+    assert [name for name in of_simulator if f"`--update={name}`" not in page] == []
 
 
 def test_all_rules_but_hybrid_are_simulated():

@@ -174,6 +174,33 @@ def test_a_variable_made_by_tf_variable_is_rejected_by_name():
         trace(build, 0)
 
 
+def use_keras_layer():
+    layer = tf.keras.layers.Dense(2, name="mine")
+    return tf.reduce_sum(layer(tf.zeros([1, 3])))
+
+
+def train_with_keras():
+    w = tf.get_variable("w", [2])
+    tf.keras.optimizers.Adam(0.1).apply_gradients([(tf.ones([2]), w)])
+
+
+def keep_average():
+    tf.train.ExponentialMovingAverage(0.9).apply([tf.get_variable("w", [2])])
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (use_keras_layer, "mine/kernel, mine/bias were created by a Keras layer; use the layers of ps_trainer"),
+        (train_with_keras, "were created by a Keras optimizer; leave the optimizer out of build"),
+        (keep_average, "w/ExponentialMovingAverage were created by tf.train.ExponentialMovingAverage; leave it out"),
+    ],
+)
+def test_a_variable_made_by_keras_or_an_average_names_the_fix_for_that(build, words):
+    with pytest.raises(OptionError, match=words):
+        trace(build, 0)
+
+
 @pytest.mark.parametrize("build", [lambda: None, lambda: tf.metrics.mean(tf.constant(1.0))], ids=["none", "local"])
 def test_a_model_without_variables_is_rejected(build):
     with pytest.raises(OptionError, match="the model has no variables"):

@@ -11,15 +11,14 @@ import numpy as np
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
-from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
 from ps_trainer.runtime import environment
 
 environment.prepare(is_ps=False)
 
-from ps_trainer.runtime.ps import PsTask  # noqa: E402 - the environment comes first
-from ps_trainer.runtime.server import create_server  # noqa: E402
+from ps_trainer.api.servers import ServerSet  # noqa: E402 - the environment comes first
+from ps_trainer.runtime.ps import PsTask  # noqa: E402
 from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
 from ps_trainer.training.chief import Chief  # noqa: E402
@@ -61,51 +60,38 @@ class Outcome(NamedTuple):
         return self.progress.losses
 
 
-class _Servers:
+class _Servers(ServerSet):
     """Servers of a cluster, whose ps tasks serve one job after another.
 
-    TensorFlow cannot stop a server: each one keeps about twenty threads until the process ends. So a cluster that
-    ended well leaves its servers to the next cluster of its shape.
+    A cluster that ended well leaves its servers, with its ps tasks, to the next cluster of its shape.
     """
 
-    _free: dict[tuple[int, int], list[_Servers]] = {}
+    _unused: dict[tuple[int, int], list[_Servers]] = {}
 
     def __init__(self, num_ps: int, num_workers: int):
-        ports = pick_free_ports(num_ps + num_workers)
-        hosts = [f"localhost:{port}" for port in ports]
-        self.jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
-        self.by_task = {}
+        config = TrainConfig(intra_op_threads=1, inter_op_threads=2)
+        super().__init__(num_ps, num_workers, config)
         self._stop = StopRequest()
         self._ps_calls = []
-        config = TrainConfig(intra_op_threads=1, inter_op_threads=2)
         for ps in range(num_ps):
-            task = PsTask(self.task("ps", ps), config, self._create(self.task("ps", ps), config), keep_serving=True)
+            task = PsTask(self.task("ps", ps), config, self.by_task[f"ps-{ps}"], keep_serving=True)
             self._ps_calls.append(_Call(lambda task=task: task.serve(self._stop)))
-        for index in range(num_workers):
-            self._create(self.task("worker", index), config)
 
     @classmethod
-    def take(cls, num_ps: int, num_workers: int) -> _Servers:
+    def borrow(cls, num_ps: int, num_workers: int) -> _Servers:
         """Returns servers that no cluster uses; creates them if there are none."""
-        free = cls._free.setdefault((num_ps, num_workers), [])
-        return free.pop() if free else cls(num_ps, num_workers)
+        unused = cls._unused.setdefault((num_ps, num_workers), [])
+        return unused.pop() if unused else cls(num_ps, num_workers)
 
-    def give_back(self) -> None:
+    def leave(self) -> None:
         """Leaves the servers to another cluster; no job may be running on them."""
-        self._free.setdefault((len(self.jobs["ps"]), len(self.jobs["worker"])), []).append(self)
+        self._unused.setdefault((len(self.jobs["ps"]), len(self.jobs["worker"])), []).append(self)
 
     def end(self) -> None:
         """Ends the ps tasks of servers on which an op may still be waiting."""
         self._stop.request(Interrupted(15))
         for call in self._ps_calls:
             call.join(DEADLINE_SECS)
-
-    def task(self, job_name: str, index: int) -> ClusterConfig:
-        return ClusterConfig(jobs=self.jobs, job_name=job_name, task_index=index)
-
-    def _create(self, cluster: ClusterConfig, config: TrainConfig) -> Any:
-        self.by_task[cluster.task_name] = create_server(cluster, config)
-        return self.by_task[cluster.task_name]
 
 
 class InProcessCluster:
@@ -119,7 +105,7 @@ class InProcessCluster:
 
     def __init__(self, num_ps: int, num_workers: int, *, is_new: bool = False):
         self.num_ps, self.num_workers = num_ps, num_workers
-        self._servers = (_Servers if is_new else _Servers.take)(num_ps, num_workers)
+        self._servers = (_Servers if is_new else _Servers.borrow)(num_ps, num_workers)
         self._calls: list[_Call] = []
 
     def task(self, job_name: str, index: int) -> ClusterConfig:
@@ -170,7 +156,7 @@ class InProcessCluster:
     def close(self) -> None:
         """Ends the cluster; later clusters use its servers only if all its workers ended well."""
         if all(call.ended_well for call in self._calls):
-            self._servers.give_back()
+            self._servers.leave()
         else:
             self._servers.end()
 

@@ -135,14 +135,14 @@ class GroupScript:
 
         If no step ends, it returns when every ps task has added the gradient.
         """
-        accepted = self.read("accepted_")
+        before = self._num_taken_in(worker)
         steps = {of: self._gate.steps(of) for of in ended}
         self._gate.release(worker)
         for of in ended:
             self._gate.wait_steps(of, steps[of] + 1)
             self._wait_at_gate(of, or_ended=True)
         if not ended:
-            wait_until(lambda: np.all(self.read("accepted_")[:, worker] == accepted[:, worker] + 1))
+            wait_until(lambda: np.all(self._num_taken_in(worker) == before + 1))
 
     def play(self, script: Sequence[int], trajectory: Trajectory) -> None:
         """Plays a script and compares the parameters with the oracle's after each entry."""
@@ -161,9 +161,20 @@ class GroupScript:
         """The chief's service."""
         return self._built[0].service
 
+    def _num_taken_in(self, worker: int) -> np.ndarray:
+        """A number for each ps task that grows by 1 when it takes in a gradient of `worker`."""
+        return self.read("accepted_")[:, worker]
+
     def _wait_at_gate(self, worker: int, *, or_ended: bool) -> None:
         self._arrivals[worker] += 1
         self._gate.wait_arrived(worker, self._arrivals[worker], or_ended=or_ended)
+
+
+class AccumulatorScript(GroupScript):
+    """A run whose ps tasks take gradients into TensorFlow's accumulators."""
+
+    def _num_taken_in(self, worker: int) -> np.ndarray:
+        return self._gate.count_accumulated([f"sync_replicas/ps_{ps}/count" for ps in range(self._gate.num_ps)])
 
 
 def check_script(
@@ -174,6 +185,7 @@ def check_script(
     required: Callable[[int], int],
     is_fresh_only: bool,
     waits: bool,
+    script_class: type[GroupScript] = GroupScript,
     **fields: Any,
 ) -> Trajectory:
     """Plays a script on a cluster, compares its behaviour with `group_sgd`, and returns the oracle's trajectory.
@@ -185,6 +197,7 @@ def check_script(
         required: Function: number of updates so far -> number of gradients in the next update.
         is_fresh_only: Whether the rule drops gradients of older parameters.
         waits: Whether a worker waits for the update that contains its gradient.
+        script_class: Kind of the script.
         **fields: Fields of the run's configuration.
     """
     num_workers, num_ps = cluster.num_workers, cluster.num_ps
@@ -201,7 +214,7 @@ def check_script(
     )
     num_updates = max(max(steps, default=0) for steps in wanted.global_steps)
     with Turnstile(cluster) as gate:
-        run = GroupScript(cluster, gate, model, max_steps=num_updates + 1, **fields)
+        run = script_class(cluster, gate, model, max_steps=num_updates + 1, **fields)
         run.play(script, wanted)
         gate.open()
         outcomes = [cluster.finish(call) for call in gate.calls.values()]

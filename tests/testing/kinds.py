@@ -10,7 +10,12 @@ import pytest
 
 KINDS = ("light", "cluster", "process")
 
-_CLUSTER = "InProcessCluster"  # tests/testing/cluster.py
+# A test module that has one of these starts servers.
+_CLUSTERS = {
+    "InProcessCluster": "tests.testing.cluster",
+    "InProcessJob": "tests.tf1.in_process",
+    "LocalCluster": "ps_trainer.api.cluster",
+}
 _PROCESS_FIXTURE = "create_run"
 _PROCESS_FOLDER = "processes"
 # A test module that imports one of these starts processes, or stands beside tests that do.
@@ -32,7 +37,7 @@ def kind_of(item: pytest.Item) -> str:
 @functools.cache
 def _uses_cluster(module: types.ModuleType) -> bool:
     """Whether a test module, or a test helper that it imports, starts a cluster."""
-    if _CLUSTER in vars(module):
+    if any(getattr(vars(module).get(name), "__module__", "") == owner for name, owner in _CLUSTERS.items()):
         return True
     helpers = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()}
     helpers |= {value.__name__ for value in vars(module).values() if isinstance(value, types.ModuleType)}

@@ -114,6 +114,7 @@ FACTS = {
     ),
     "hogwild": Facts(counts=_each_used, overshoot=2, share=1),
     "sync": Facts(counts=_rounds_of(1), share=1 / 3),
+    "sync_replicas": Facts(counts=_rounds_of(1), share=1 / 3),
     "backup": Facts(
         counts=_pairs_of_workers,
         options=("backup_workers=1",),

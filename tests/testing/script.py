@@ -150,6 +150,26 @@ class Turnstile:
         session, reads = self._readers[key]
         return session.run(reads)
 
+    @property
+    def num_ps(self) -> int:
+        """Number of ps tasks."""
+        return self._cluster.num_ps
+
+    def count_accumulated(self, names: Sequence[str]) -> np.ndarray:
+        """The number of gradients in the counting accumulator of each ps task, by the names of the accumulators."""
+        container = self.calls[0].worker._current_run.run_id
+        key = ("accumulated", container)
+        if key not in self._readers:
+            counts = []
+            with tf.Graph().as_default() as graph, graph.container(container):
+                for ps, name in enumerate(names):
+                    with tf.device(f"/job:ps/task:{ps}"):
+                        same = tf.ConditionalAccumulator(tf.float32, [], shared_name=name, reduction_type="SUM")
+                        counts.append(same.num_accumulated())
+                self._readers[key] = (self._session(0, "/job:ps"), counts)
+        session, counts = self._readers[key]
+        return np.array(session.run(counts))
+
     def open(self) -> None:
         """Lets all workers pass from now on."""
         with self._lock:

@@ -16,15 +16,17 @@ LOST, INTERRUPTED, FAILED, DONE = Status.LOST, Status.INTERRUPTED, Status.FAILED
 class Seen:
     """Absences of three workers as the chief of `sync` sees them, with a clock that the test moves."""
 
-    def __init__(self, min_workers=3, *, has_service=True, needs_all=False, recover_timeout_secs=60.0):
+    def __init__(
+        self, min_workers=3, *, has_service=True, needs_all=False, is_crash_safe=True, recover_timeout_secs=60.0
+    ):
         self.now = 0.0
         self.told = []
         self.said = []
         self.stop = StopRequest()
         config = TrainConfig(update="sync", recover_timeout_secs=recover_timeout_secs)
         self._absences = Absences(
-            config, 3, min_workers, self if has_service else None, needs_all=needs_all, stop=self.stop,
-            say=self.said.append, clock=lambda: self.now,
+            config, 3, min_workers, self if has_service else None, needs_all=needs_all,
+            is_crash_safe=is_crash_safe, stop=self.stop, say=self.said.append, clock=lambda: self.now,
         )  # fmt: skip
 
     def __getattr__(self, name):
@@ -64,6 +66,35 @@ def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
     with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not come back within 60 s"):
         seen.pass_time(61)
     seen.pass_time(60)  # the error is raised only once
+
+
+@pytest.mark.parametrize("has_service", [True, False])
+def test_a_rule_that_a_death_leaves_in_disorder_stops_the_job_at_once(has_service):
+    seen = Seen(has_service=has_service, is_crash_safe=False)
+    seen.ended(1, LOST, 11)
+    assert isinstance(seen.stop.reason, PeerLostError)
+    assert "worker 1 lost, and update rule sync needs all" in str(seen.stop.reason)
+    again = Seen(has_service=has_service, is_crash_safe=False)
+    again.returned(2)
+    assert "worker 2 was restarted, and update rule sync needs all" in str(again.stop.reason)
+
+
+def test_a_rule_that_a_death_leaves_in_disorder_continues_without_backup_workers():
+    seen = Seen(min_workers=2, is_crash_safe=False)
+    seen.ended(1, LOST, 11)
+    seen.returned(2)
+    assert not seen.stop.requested
+    assert seen.told == [("left", 1, 11)]
+    seen.ended(2, LOST, 12)
+    assert isinstance(seen.stop.reason, PeerLostError)
+
+
+def test_a_workers_end_and_return_need_no_stop_of_a_rule_without_such_disorder():
+    seen = Seen()
+    seen.returned(1)
+    unsafe = Seen(is_crash_safe=False)
+    unsafe.ended(1, DONE, 11)
+    assert not seen.stop.requested and not unsafe.stop.requested
 
 
 def test_a_pause_of_this_process_is_not_counted():

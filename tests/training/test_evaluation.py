@@ -10,7 +10,7 @@ import pytest
 
 from ps_trainer.checkpoints import writer
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.errors import CheckpointError, OptionError, PeerFailedError, PsLostError, StalledError
+from ps_trainer.errors import CheckpointError, DataError, OptionError, PeerFailedError, PsLostError, StalledError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import evaluator
 from ps_trainer.training.evaluation import evaluate
@@ -110,6 +110,31 @@ def test_values_beyond_the_models_variables_do_not_matter():
     values = values_of()
     more = values | {"global_step": np.int64(3), "logits/bias/Adam": np.zeros(4)}
     assert evaluate(components_lib.load(CONFIG, 1), more) == evaluate(components_lib.load(CONFIG, 1), values)
+
+
+class FewClasses:
+    """A model with fewer classes than the labels of `Rows`."""
+
+    def build(self, batch, training):
+        return layers.classifier_output(layers.dense(batch["x"], 2, "logits"), batch["label"])
+
+
+def test_a_label_that_is_too_large_names_the_option():
+    config = dataclasses.replace(CONFIG, model=f"{__name__}:FewClasses")
+    values = {"logits/kernel": np.zeros([small.NUM_FEATURES, 2], np.float32), "logits/bias": np.zeros(2, np.float32)}
+    with pytest.raises(DataError, match=r"label [23], .* classes 0 to 1; .*--model_option=num_classes=[34] or more"):
+        evaluate(components_lib.load(config, 1), values)
+
+
+def test_an_id_that_is_too_large_names_the_option(tmp_path):
+    (tmp_path / "u.data").write_text("".join(f"{user}\t1\t3\t0\n" for user in (7, 1, 2)))
+    config = dataclasses.replace(
+        CONFIG, model="matrix_factorization", model_option=("num_users=5", "dim=1"), dataset="movielens",
+        dataset_option=(), data_dir=str(tmp_path),
+    )  # fmt: skip
+    values = {"users": np.zeros([5, 2], np.float32), "items": np.zeros([200, 2], np.float32)}
+    with pytest.raises(DataError, match=r"^embedding table users .* --model_option=num_users=.* of the batch: 7 7$"):
+        evaluate(components_lib.load(config, 1), values)
 
 
 def test_a_missing_variable_is_named():

@@ -11,8 +11,7 @@ from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, Stall
 from ps_trainer.runtime.run_record import RunStatus, Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import peer_tracker as peers_lib
-from ps_trainer.training.peer_tracker import PeerTracker
-from ps_trainer.updates.base import TrainStep
+from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
 from tests.runtime.fakes import entry, ready_run
 
 HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2003))
@@ -26,14 +25,6 @@ class Watcher:
         self.started, self.ended = reactions.on_worker_start, reactions.on_worker_end
         self.poll = reactions.on_poll
         self.roster, self.reached, self.run_status = {}, None, RunStatus.READY
-
-
-class Rule:
-    def __init__(self, least):
-        self._least = least
-
-    def min_workers(self, num_workers):
-        return self._least
 
 
 class Service:
@@ -66,8 +57,8 @@ def create(monkeypatch):
     def create(*, least=1, has_service=True, needs_all=False, **fields):
         config = TrainConfig(update="the_rule", **fields)
         peers = PeerTracker(
-            group_of(CLUSTER, 1), config, [], ready_run(), rule=Rule(least),
-            step=TrainStep([], service=Service() if has_service else None, exchange=object() if needs_all else None),
+            group_of(CLUSTER, 1), config, [], ready_run(),
+            need=PeerNeed(least, Service() if has_service else None, needs_all),
             stop=StopRequest(), writer=Writer(), on_poll=lambda waited_at: None,
         )  # fmt: skip
         peers._watcher.roster = {index: entry(Status.TRAINING) for index in range(3)}

@@ -120,6 +120,18 @@ def test_a_file_of_lines_is_read_whole_and_a_broken_line_is_named(tmp_path):
     assert not (tmp_path / "none.npy").exists()
 
 
+def test_lines_of_libsvm_need_no_label(tmp_path):
+    (tmp_path / "a.txt").write_text("1 1:1\n-1 2:1\n1 1:2\n")
+    (tmp_path / "unlabelled.txt").write_text("2:1\n  1:1 2:2 # a comment\n0 3:1\n")
+    weights = np.array([0, 1, -1, 0.5], np.float32)[:, np.newaxis]
+    state = {"weights": weights, "bias": np.array([0.25], np.float32), "global_step": np.int64(1)}
+    writer.write(tmp_path / "checkpoints", 1, state)
+    config = dataclasses.replace(LINES, data_dir=str(tmp_path), model_option=("num_features=4",))
+    prediction.write(config, tmp_path / "checkpoints", tmp_path / "unlabelled.txt", tmp_path / "out.npy")
+    logits = np.array([-1, 1 - 2, 0.5]) + 0.25
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), 1 / (1 + np.exp(-logits)), rtol=1e-6)
+
+
 def test_a_dataset_that_cannot_read_single_files_is_an_error(dense, tmp_path):
     with pytest.raises(DataError, match=r"rows.bin: dataset Rows does not read single files; put it where --data_dir"):
         prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")

@@ -64,6 +64,23 @@ def test_a_report_covers_the_steps_since_the_last_report(clock):
     assert second.staleness_mean == 3
 
 
+def test_a_loss_that_has_grown_is_warned_of_once(clock):
+    progress = WorkerProgress(BATCH_SIZE, clock)
+    warnings = []
+    for step, loss in enumerate((0.7, 70.0, 71.0, 1e6), 1):
+        add(progress, clock, 0.5, step, [0], loss)
+        warnings.append(progress.warning_of(progress.report()))
+    assert warnings == ["", "", warnings[2], ""]
+    assert "the loss has grown from 0.7 to 71; lower --learning_rate, or scale the inputs" in warnings[2]
+
+
+def test_a_first_loss_of_zero_gives_no_warning(clock):
+    progress = WorkerProgress(BATCH_SIZE, clock)
+    for step, loss in ((1, 0.0), (2, 5.0)):
+        add(progress, clock, 0.5, step, [0], loss)
+    assert progress.warning_of(progress.report()) == ""
+
+
 def test_without_a_step_the_report_is_empty(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     clock.now += 5

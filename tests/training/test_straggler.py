@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 import types
@@ -27,6 +28,7 @@ from ps_trainer.store.pieces import Gradient
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from ps_trainer.training import straggler as straggler_lib
+from ps_trainer.training.sessions import open_alone
 from ps_trainer.training.straggler import Straggler
 
 SCRIPT = [0, 1, 1, 0, 1, 0]
@@ -204,7 +206,7 @@ class Steps:
             piece = types.SimpleNamespace(device=device)
             (held,) = self._straggler.hold_back([Gradient(piece, tf.constant(2.0))])
         self._value = held.value
-        self._straggler.start(self._target, self._config)
+        self._straggler.start(functools.partial(open_alone, self._target, self._config))
 
     def run(self):
         with tf.Session(self._target, graph=self._graph, config=self._config) as session:

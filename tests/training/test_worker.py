@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from models import layers
-from ps_trainer.errors import Interrupted, OptionError, PsLostError
+from ps_trainer.errors import DataError, Interrupted, OptionError, PsLostError
 from ps_trainer.training import components
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.components import NUM_CLASSES
@@ -61,6 +62,33 @@ def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_rejected_wi
         cluster.finish_call(chiefs_call)
     assert isinstance(error, OptionError)
     assert "worker-1 has other variables than the one on the chief" in str(error)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_data_that_do_not_fit_end_the_run_with_one_line(tmp_path, cluster, is_broken):
+    lines = ["1 1:1", "1 two:1" if is_broken else "0 9:1"]
+    (tmp_path / "a").write_text("\n".join(2 * lines) + "\n")
+    few = dataclasses.replace(
+        config_of("Dense", "Rows", batch_size=4, max_steps=2), model="logistic_regression", dataset="libsvm",
+        model_option=("num_features=5",), dataset_option=("train_files=a", "test_files=a"), data_dir=str(tmp_path),
+    )  # fmt: skip
+    wanted = r"a: line 2: not <label> .*: 1 two:1$" if is_broken else r"weights .*=num_features=.* of the batch: 1 9$"
+    with pytest.raises(DataError, match=wanted):
+        cluster.run(few)
+
+
+def test_inputs_without_scaling_are_warned_of(tmp_path, cluster):
+    (tmp_path / "a").write_text("1 1:50000\n0 1:40000\n1 1:1\n0 1:2\n")
+    unscaled = dataclasses.replace(
+        config(tmp_path, max_steps=20), model="logistic_regression", dataset="libsvm",
+        model_option=("num_features=5",), dataset_option=("train_files=a", "test_files=a"), data_dir=str(tmp_path),
+    )  # fmt: skip
+    cluster.run(unscaled)
+    lines = [json.loads(line) for line in (tmp_path / "metrics" / "worker-0.jsonl").read_text().splitlines()]
+    warned = [
+        line["state"] for line in lines if line["kind"] == "state" and "warning: the loss has grown" in line["state"]
+    ]
+    assert len(warned) == 1
 
 
 def test_the_number_of_joinings_grows_over_the_processes_of_a_worker():

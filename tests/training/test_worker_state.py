@@ -202,20 +202,16 @@ class TestCheckpointsOfTheChief:
 
 class TestStepsThatFailed:
     def keep(self, own, num_sent, in_flight):
-        return own.state.keep("", tf.ConfigProto(), num_sent=num_sent, global_step=9, in_flight=in_flight)
+        read = lambda variables: own.session.run(list(variables))  # noqa: E731 - in the session of the steps
+        return own.state.keep(read, num_sent=num_sent, global_step=9, in_flight=in_flight)
 
     @pytest.fixture
-    def own(self, config, monkeypatch):
-        """A worker that joined at its push 4 and made three more; its variables are read in its own session."""
+    def own(self, config):
+        """A worker that joined at its push 4 and made three more."""
         own = Own(config)
         own.restore(4)
         own.push([1, 2, 3], pushes=7, saved=0)
         own.set([4, 5, 6])
-        monkeypatch.setattr(
-            WorkerState,
-            "_read_alone",
-            lambda self, variables, *_: dict(zip(["residual"], own.session.run(list(variables)), strict=True)),
-        )
         return own
 
     @pytest.mark.parametrize(

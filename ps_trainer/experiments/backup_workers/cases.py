@@ -1,194 +1,21 @@
-"""Figures of runs with backup workers, predictions of the models, and the cases that group the runs."""
+"""Sweeps, trainings and real clusters with backup workers: finished runs, grouped for claims, tables and plots."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, described, figures, median, setting
-from ps_trainer.experiments.harness.labels import Label
-from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.toolkit import monte_carlo, real, step_times, theory
-from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
-from ps_trainer.experiments.toolkit.step_times import Shape
-from ps_trainer.experiments.toolkit.virtual import VirtualRun
-from ps_trainer.simulation.schedule import DROPPED
+from ps_trainer.experiments.toolkit import real, theory
+from ps_trainer.experiments.toolkit.statistics import spread
 
-
-# TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
-class Rule(Label):
-    """Subject of a run: one update rule, or the models of both rules."""
-
-    TOKENS = "token_queue"
-    BARRIER = "backup"
-    MODELS = "models"
-
-    @property
-    def words(self) -> str:
-        return {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}.get(self, self.value)
-
-
-OF_50, OF_100 = "N = 50", "N + b = 100"
-SLOW_WORKER = 0  # index of the slow worker of `persistent`
-
-TRAINING = "training"  # purpose of a run
-NUM_NEEDED = 8  # N of the trainings and of the real clusters
-MEAN_MS = 120.0  # on real clusters; up to 12 workers then make at most 85 gradients per second, which leaves cores idle
-
-# Chen et al.'s 2 s in units of the mean step. A share F(2 s) of independent steps ends by then, and F decides both
-# recalled quantiles: P(100th < 2 s) = F^100 and P(98th < 2 s) = P(at most 2 of 100 are later). F = 0.9865 comes
-# equally near to both. A lognormal with sigma = 0.2 reaches this F at exp(0.2 · 2.2115 − 0.2²/2).
-DEADLINE = math.exp(0.2 * 2.2115 - 0.2**2 / 2)
-RECALLED_ARRIVALS = {98: 0.8, 100: 0.3}
-
-QUANTILES = tuple(range(0, 101, 5))
-_SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, if there are too many to show all
-_MEAN_SECS = 0.1  # mean of step times whose text names no mean
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepSettings(Record):
-    """Settings of a run that times a rule, or computes the models."""
-
-    shape: str  # of the step times
-    size: str  # "N = 8" or "N + b = 100"
-    n: int  # number of workers, backup workers included
-    b: int  # number of backup workers
-    rule: Rule
-    num_updates: int
-
-    @property
-    def num_needed(self) -> int:
-        """N, gradients to an update."""
-        return self.n - self.b
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RealBarrierSettings(SweepSettings):
-    """Settings of a run of a real cluster."""
-
-    mean_ms: float  # mean step
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BackupTrainingSettings(Record):
-    """Settings of a training in virtual time."""
-
-    what: str  # `TRAINING`
-    shape: str
-    rule: Rule
-    n: int
-    b: int
-    lr: float
-    batch_size: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BackupStepFigures(Record):
-    """Figures of a run after warm-up, with times per update in mean steps."""
-
-    step: float  # mean time per update, and percentiles
-    p50: float
-    p10: float
-    p90: float
-    dropped_share: float  # gradients dropped, of all, 0..1
-    dropped_staleness: float | None = None  # mean; None = none was dropped, or not measured
-    share_by_worker: Sequence[float]  # share of each worker in the used gradients
-    arrivals: Mapping[str, Sequence[float]] | None = None  # k -> `QUANTILES` of the time to the k-th gradient
-    in_time: Mapping[str, float] | None = None  # k -> share of updates whose k-th gradient arrives by `DEADLINE`
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelFigures(Record):
-    """The models' times per update, in mean steps, and the dropped share of the true barrier."""
-
-    cancelled: float  # cancelled stragglers, an order statistic
-    backup: float  # true barrier
-    token_queue: float
-    dropped_share: float
-
-    def of(self, rule: Rule) -> float:
-        """Return the time per update of a rule's model."""
-        return self.backup if rule is Rule.BARRIER else self.token_queue
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BackupTrainingFigures(Record):
-    """Figures of a training in virtual time."""
-
-    updates: int | None  # to the target; None = not reached
-    accuracy: float  # training accuracy in the last window
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RealBarrierFigures(real.RealFigures):
-    """Figures of a cluster, of its simulation, and of the models with the same delays."""
-
-    measured: BackupStepFigures
-    simulated: BackupStepFigures
-    models: ModelFigures
-
-
-def figures_of(run: VirtualRun, num_needed: int, *, has_arrivals: bool) -> BackupStepFigures:
-    """Return the figures of a run after warm-up, with times in units of the mean step.
-
-    `has_arrivals` says whether all workers begin each update together. Only then do arrivals count from a common start.
-    """
-    steps, updates = run.warm_steps, run.schedule.update_secs
-    is_dropped = steps.update == DROPPED
-    used = np.bincount(steps.worker[steps.update >= 0], minlength=run.schedule.num_workers)
-    arrivals, in_time = _arrivals(run, num_needed) if has_arrivals else (None, None)
-    return BackupStepFigures(
-        **_step_figures(updates, _MEAN_SECS),
-        dropped_share=float(is_dropped.mean()),
-        dropped_staleness=float(steps.staleness[is_dropped].mean()) if is_dropped.any() else None,
-        share_by_worker=(used / used.sum()).tolist(),
-        arrivals=arrivals,
-        in_time=in_time,
-    )
-
-
-def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
-    """Return the values of `--update_option` that give a rule this number of backup workers among all workers."""
-    needed = num_workers - num_backup
-    return [f"replicas_to_aggregate={needed}" if rule == Rule.TOKENS else f"backup_workers={num_backup}"]
-
-
-def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> ModelFigures:
-    """Return the models' times per update, in mean steps: cancelled stragglers, true barrier, token queue.
-
-    The models use the step times of the run with the same seed. A comparison therefore needs few steps, even if the
-    step times have a heavy tail.
-    """
-
-    def samplers() -> list[monte_carlo.Sampler]:
-        return step_times.samplers([Shape(shape).text], num_needed + num_backup, seed)
-
-    barrier = monte_carlo.backup_not_cancelled(samplers(), num_needed, num_updates)
-    return ModelFigures(
-        cancelled=monte_carlo.order_statistic(samplers(), num_needed, num_updates).value / _MEAN_SECS,
-        backup=barrier.step_secs.value / _MEAN_SECS,
-        token_queue=monte_carlo.token_queue(samplers(), num_needed, num_updates).step_secs.value / _MEAN_SECS,
-        dropped_share=barrier.dropped_share,
-    )
-
-
-def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigures:
-    """Return the figures of a cluster's run as of a simulated run, with times after warm-up in mean steps."""
-    workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
-    used = [worker["gradients_used"] for worker in workers]
-    return BackupStepFigures(
-        **_step_figures(real.update_secs(training), mean_secs),
-        dropped_share=1.0 - sum(used) / sum(worker["pushes"] for worker in workers),
-        share_by_worker=(np.array(used) / sum(used)).tolist(),
-    )
+from .records import ModelFigures, Rule
 
 
 def _num_needed(case: Case) -> int:
@@ -385,25 +212,3 @@ def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured"
         return {}
     times = {b: getattr(case.pair("step"), of) for b, case in own.items()}
     return {b: theory.normalised_speedup(times[0], time, own[b].num_needed, b) for b, time in times.items() if b}
-
-
-def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, Any]:
-    """Return the mean and percentiles of the time per update after warm-up, in mean steps."""
-    num_warmup = int(WARMUP_SHARE * len(update_secs))
-    secs = np.diff(update_secs[max(0, num_warmup - 1) :]) / mean_secs
-    return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
-
-
-def _arrivals(run: VirtualRun, num_needed: int) -> tuple[dict[str, list[float]], dict[str, float] | None]:
-    """Return quantiles of the time from an update to the k-th gradient of the next, and shares of timely arrivals."""
-    updates = run.schedule.update_secs
-    begins = np.concatenate([[0.0], updates[:-1]])
-    ends = run.schedule.steps.t_push_done
-    arrivals = np.stack([ends[pushes] for pushes in run.schedule.pushes_by_update()])  # [updates, N], in order
-    arrivals = (arrivals - begins[:, np.newaxis]) / _MEAN_SECS
-    percents = [num_needed * percent // 100 for percent in _SHOWN_OF_MANY]
-    shown = percents if num_needed > 10 else range(1, num_needed + 1)
-    quantiles = {str(k): np.percentile(arrivals[:, k - 1], QUANTILES).tolist() for k in shown}
-    if num_needed != max(RECALLED_ARRIVALS):
-        return quantiles, None
-    return quantiles, {str(k): float((arrivals[:, k - 1] < DEADLINE).mean()) for k in RECALLED_ARRIVALS}

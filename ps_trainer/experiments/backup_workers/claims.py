@@ -10,7 +10,8 @@ from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import OF_50, OF_100, RECALLED_ARRIVALS, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
+from .cases import RealBarrier, Sweep, Timings, TrainedRule, real_speedups
+from .records import OF_50, OF_100, RECALLED_ARRIVALS, Rule
 
 _SMALL = ("N = 4", "N = 8")
 _HEAVY = (Shape.MODERATE, Shape.SPIKES, Shape.EXPONENTIAL, Shape.PARETO)

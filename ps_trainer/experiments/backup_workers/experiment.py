@@ -14,18 +14,17 @@ from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-from . import cases, claims, plots, tables
-from .cases import (
+from . import cases, claims, plots, records, tables
+from .cases import RealBarrier, TrainedRule
+from .records import (
     BackupStepFigures,
     BackupTrainingFigures,
     BackupTrainingSettings,
     ModelFigures,
-    RealBarrier,
     RealBarrierFigures,
     RealBarrierSettings,
     Rule,
     SweepSettings,
-    TrainedRule,
 )
 
 REAL_BACKUPS = (0, 1, 2, 4)
@@ -53,9 +52,9 @@ _LARGE_SHAPES = (Shape.EVEN, Shape.SHIFTED, Shape.FITTED, Shape.MODERATE, Shape.
 _PLANS = (
     _SweepPlan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
     _SweepPlan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
-    _SweepPlan(cases.OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
+    _SweepPlan(records.OF_50, 50, range(6), _LARGE_SHAPES, _RULES, 800, num_model_seeds=1),
     _SweepPlan(
-        cases.OF_100,
+        records.OF_100,
         100,
         (0, 2, 4, 6, 8, 10, 15),
         (Shape.FITTED, Shape.MODERATE),
@@ -67,8 +66,8 @@ _PLANS = (
 )
 _QUICK_PLANS = (
     _SweepPlan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
-    _SweepPlan(cases.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
-    _SweepPlan(cases.OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
+    _SweepPlan(records.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
+    _SweepPlan(records.OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
 )
 
 _BATCH_SIZE = 8
@@ -109,13 +108,13 @@ class BackupTiming(Part[SweepSettings, Any]):
         settings = run.settings
         n, num_updates, rule = settings.n, settings.num_updates, settings.rule
         if rule is Rule.MODELS:
-            return Measured(cases.predict(settings.shape, settings.num_needed, settings.b, num_updates, run.seed))
-        options = cases.options_of(rule, n, settings.b)
+            return Measured(records.predict(settings.shape, settings.num_needed, settings.b, num_updates, run.seed))
+        options = records.options_of(rule, n, settings.b)
         compute = [Shape(settings.shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
         has_arrivals = rule is Rule.TOKENS and not settings.b
-        return Measured(cases.figures_of(done, settings.num_needed, has_arrivals=has_arrivals), steps)
+        return Measured(records.figures_of(done, settings.num_needed, has_arrivals=has_arrivals), steps)
 
     notes = tables.NOTES
     cases = staticmethod(cases.timings_of)
@@ -127,7 +126,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
     """Updates to a training accuracy in virtual time, by number of backup workers."""
 
     figures_type = BackupTrainingFigures
-    selects = {"what": cases.TRAINING}
+    selects = {"what": records.TRAINING}
     claims = claims.OF_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BackupTrainingSettings]]:
@@ -137,16 +136,16 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         runs = []
         for shape, rule, b in quick_kinds if quick else kinds:
             settings = BackupTrainingSettings(
-                what=cases.TRAINING,
+                what=records.TRAINING,
                 shape=shape,
                 rule=rule,
-                n=cases.NUM_NEEDED + b,
+                n=records.NUM_NEEDED + b,
                 b=b,
                 lr=_LEARNING_RATE,
                 batch_size=_BATCH_SIZE,
             )
             runs += repeated(
-                seeds, f"{cases.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
+                seeds, f"{records.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
             )
         return runs
 
@@ -154,7 +153,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         """Train a perceptron on digits along a schedule. Imports TensorFlow."""
         settings = run.settings
         rule, n, batch_size = settings.rule, settings.n, settings.batch_size
-        options, compute = cases.options_of(rule, n, settings.b), [Shape(settings.shape).text]
+        options, compute = records.options_of(rule, n, settings.b), [Shape(settings.shape).text]
         done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
         with virtual_training.replayed(
             done.schedule,
@@ -187,23 +186,23 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
         """
         if quick:
             return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
-        runs = _real_runs(seeds[:1], Shape.SHIFTED, cases.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], cases.MEAN_MS)
+        runs = _real_runs(seeds[:1], Shape.SHIFTED, records.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], records.MEAN_MS)
         for shape, b in itertools.product((Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT), REAL_BACKUPS):
             num_updates = _NUM_SLOW_UPDATES if shape == Shape.PERSISTENT and not b else _NUM_REAL_UPDATES[b]
             own = seeds[: _NUM_DECIDING_SEEDS if shape == Shape.MODERATE and b <= 1 else 1]
-            runs += _real_runs(own, shape, cases.NUM_NEEDED, b, num_updates, cases.MEAN_MS)
+            runs += _real_runs(own, shape, records.NUM_NEEDED, b, num_updates, records.MEAN_MS)
         return runs
 
     def training_of(self, settings: RealBarrierSettings) -> real.DelayedTraining:
         rule, n, text = settings.rule, settings.n, Shape(settings.shape).text
-        options, delays = cases.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
+        options, delays = records.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
         return real.DelayedTraining(rule, options, n, settings.num_updates, delays, [text])
 
     def measured(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
-        return cases.figures_of_training(training, run.settings.mean_ms / 1000)
+        return records.figures_of_training(training, run.settings.mean_ms / 1000)
 
     def simulated(self, run: Run[RealBarrierSettings], done: virtual.VirtualRun) -> BackupStepFigures:
-        return cases.figures_of(done, run.settings.num_needed, has_arrivals=False)
+        return records.figures_of(done, run.settings.num_needed, has_arrivals=False)
 
     def figures_of(
         self, run: Run[RealBarrierSettings], training: Training, done: virtual.VirtualRun
@@ -214,7 +213,7 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
             measured=self.measured(run, training),
             simulated=self.simulated(run, done),
             overhead_secs=real.overhead_secs(training),
-            models=cases.predict(settings.shape, settings.num_needed, settings.b, settings.num_updates, run.seed),
+            models=records.predict(settings.shape, settings.num_needed, settings.b, settings.num_updates, run.seed),
         )
 
     def cases(self, results: Results) -> list[RealBarrier]:
@@ -236,8 +235,8 @@ class BackupWorkers(Experiment):
     scale_down = (
         "In virtual time nothing but the drawn step times takes time: the traffic of more workers is not measured. The"
         " papers' own numbers of workers, 50 and 100, are run too, with steps fitted to two recalled quantiles, not to"
-        f" the raw data. What updates are worth is measured with a perceptron on digits, N = {cases.NUM_NEEDED}. The"
-        f" real clusters are up to 12 processes on one machine that sleep, {cases.MEAN_MS:g} ms on average, between"
+        f" the raw data. What updates are worth is measured with a perceptron on digits, N = {records.NUM_NEEDED}. The"
+        f" real clusters are up to 12 processes on one machine that sleep, {records.MEAN_MS:g} ms on average, between"
         " pull and push."
     )
     published = claims.PUBLISHED

@@ -11,8 +11,9 @@ from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, fin
 from ps_trainer.experiments.toolkit.real import LEVEL
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, RealBarrier, Rule, Sweep, Timings
+from .cases import RealBarrier, Sweep, Timings
 from .claims import PUBLISHED
+from .records import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, Rule
 
 _COLOURS: dict[str, str] = {Rule.TOKENS: "tab:blue", Rule.BARRIER: "tab:orange"}
 _SHAPE_COLOURS: dict[str, str] = {Shape.FITTED: "tab:green", Shape.MODERATE: "tab:purple", Shape.SHIFTED: "tab:brown"}

@@ -12,7 +12,8 @@ from ps_trainer.experiments.toolkit import real, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import NUM_NEEDED, SLOW_WORKER, RealBarrier, Rule, Sweep, Timings, TrainedRule, real_speedups
+from .cases import RealBarrier, Sweep, Timings, TrainedRule, real_speedups
+from .records import NUM_NEEDED, SLOW_WORKER, Rule
 
 NOTES = (
     "Times are in units of the mean step. Each line of a table and each point of a plot is a median over the seeds."

@@ -8,7 +8,8 @@ from itertools import pairwise
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 
-from .cases import SAME_RATE, SLOWNESS, TimedBound, TrainedBound, bound_name, by_cluster
+from .cases import TimedBound, TrainedBound, bound_name, by_cluster
+from .records import SAME_RATE, SLOWNESS
 
 FEW = 3  # a small bound that takes most of the waiting away
 

@@ -17,8 +17,9 @@ from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
-from . import cases, claims, plots, tables
-from .cases import (
+from . import cases, claims, plots, records, tables
+from .cases import RealBound, TrainedBound
+from .records import (
     BoundRun,
     BoundTrainingFigures,
     BoundTrainingSettings,
@@ -26,10 +27,8 @@ from .cases import (
     ClockModelFigures,
     ClockSettings,
     ClusterClockFigures,
-    RealBound,
     RealClockFigures,
     RealClockSettings,
-    TrainedBound,
 )
 
 _NUM_LOGGED_STEPS = 300
@@ -62,7 +61,7 @@ class BoundedTiming(Part[ClockSettings, Any]):
         num_clocks = 500 if quick else 3000
         runs = []
         for (shape, n, is_slow), bound, what in itertools.product(
-            _CLUSTERS, cases.BOUNDS, (BoundRun.RULE, BoundRun.MODEL)
+            _CLUSTERS, records.BOUNDS, (BoundRun.RULE, BoundRun.MODEL)
         ):
             key = f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}"
             settings = ClockSettings(what=what, shape=shape, n=n, is_slow=is_slow, bound=bound, num_clocks=num_clocks)
@@ -78,13 +77,13 @@ class BoundedTiming(Part[ClockSettings, Any]):
     def execute(self, run: Run[ClockSettings], folder: pathlib.Path) -> Measured[Any]:
         settings = run.settings
         n, bound, num_clocks = settings.n, settings.bound, settings.num_clocks
-        compute = cases.compute_of(settings.shape, n, is_slow=settings.is_slow)
+        compute = records.compute_of(settings.shape, n, is_slow=settings.is_slow)
         if settings.what is BoundRun.MODEL:
-            return Measured(cases.predict(compute, n, bound, num_clocks, run.seed))
-        update, options = cases.rule_of(bound)
+            return Measured(records.predict(compute, n, bound, num_clocks, run.seed))
+        update, options = records.rule_of(bound)
         done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=n * num_clocks, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
-        return Measured(cases.figures_of(done.schedule), steps)
+        return Measured(records.figures_of(done.schedule), steps)
 
     notes = tables.ON_TIMING
     cases = staticmethod(cases.timed_bounds)
@@ -102,10 +101,10 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BoundTrainingSettings]]:
         """Plan every bound with every learning rate; the quick form has no runs."""
-        n, what = cases.NUM_TRAINED_WORKERS, BoundRun.TRAINING
+        n, what = records.NUM_TRAINED_WORKERS, BoundRun.TRAINING
         return [
             run
-            for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, cases.RATES)
+            for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, records.RATES)
             for settings in [BoundTrainingSettings(what=what, n=n, max_updates=_MAX_UPDATES, bound=bound, rate=rate)]
             for run in repeated(seeds, f"{what}-s={bound}-rate={rate:g}", settings, _EXPECTED_SECS)
         ]
@@ -115,12 +114,12 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
         from ps_trainer.simulation.replay.train import train
 
         settings = run.settings
-        update, options = cases.rule_of(settings.bound)
+        update, options = records.rule_of(settings.bound)
         schedule = virtual.run(
             update,
             options,
-            num_workers=cases.NUM_TRAINED_WORKERS,
-            compute=cases.compute_of(Shape.EXPONENTIAL, cases.NUM_TRAINED_WORKERS, is_slow=False),
+            num_workers=records.NUM_TRAINED_WORKERS,
+            compute=records.compute_of(Shape.EXPONENTIAL, records.NUM_TRAINED_WORKERS, is_slow=False),
             num_updates=settings.max_updates,
             seed=run.seed,
         ).schedule
@@ -131,13 +130,13 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
             update,
             options,
             evaluate_every=_UPDATES_BETWEEN_TESTS,
-            stop_when=lambda evaluation: evaluation.metrics["loss"] <= cases.TARGET_LOSS,
+            stop_when=lambda evaluation: evaluation.metrics["loss"] <= records.TARGET_LOSS,
         )
         end = trained.evaluations[-1]
-        has_reached = not trained.has_diverged and end.metrics["loss"] <= cases.TARGET_LOSS
+        has_reached = not trained.has_diverged and end.metrics["loss"] <= records.TARGET_LOSS
         figures = BoundTrainingFigures(
             updates=end.version if has_reached else None,
-            time=end.secs / cases.MEAN_SECS if has_reached else None,
+            time=end.secs / records.MEAN_SECS if has_reached else None,
             has_diverged=trained.has_diverged,
         )
         return Measured(figures)
@@ -160,7 +159,7 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealClockSettings]]:
         """Plan exponential steps under every bound; the quick form has one bound."""
-        n, shape = cases.NUM_REAL_WORKERS, Shape.EXPONENTIAL
+        n, shape = records.NUM_REAL_WORKERS, Shape.EXPONENTIAL
         unbounded = RealClockSettings(
             what=BoundRun.REAL,
             shape=shape,
@@ -168,9 +167,9 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
             is_slow=False,
             bound=None,
             num_clocks=_NUM_REAL_CLOCKS,
-            mean_ms=cases.REAL_MEAN_MS,
+            mean_ms=records.REAL_MEAN_MS,
         )
-        secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * cases.REAL_MEAN_MS / 1000)
+        secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * records.REAL_MEAN_MS / 1000)
         return [
             run
             for bound in ((_QUICK_BOUND,) if quick else _REAL_BOUNDS)
@@ -184,17 +183,17 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
         ]
 
     def training_of(self, settings: RealClockSettings) -> real.DelayedTraining:
-        update, options = cases.rule_of(settings.bound)
+        update, options = records.rule_of(settings.bound)
         n, text = settings.n, Shape(settings.shape).text
         delays, unscaled = [with_mean(text, settings.mean_ms)], [text]
         return real.DelayedTraining(update, options, n, n * settings.num_clocks, delays, unscaled)
 
     def measured(self, run: Run[RealClockSettings], training: Training) -> ClusterClockFigures:
         settings = run.settings
-        return cases.figures_of_training(training, settings.n, settings.bound, settings.mean_ms / 1000)
+        return records.figures_of_training(training, settings.n, settings.bound, settings.mean_ms / 1000)
 
     def simulated(self, run: Run[RealClockSettings], done: virtual.VirtualRun) -> ClockFigures:
-        figures = cases.figures_of(done.schedule)
+        figures = records.figures_of(done.schedule)
         return dataclasses.replace(figures, waits=float(np.mean(figures.wait_by_worker)))
 
     cases = staticmethod(grouped(RealBound, "bound"))
@@ -209,9 +208,9 @@ class BoundedStaleness(Experiment):
     source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"
     scale_down = (
         "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
-        f" form only: softmax regression on digits, {cases.NUM_TRAINED_WORKERS} workers, batch {_BATCH_SIZE}, the best"
-        f" of {len(cases.RATES)} learning rates. The real clusters are {cases.NUM_REAL_WORKERS} processes on one"
-        " machine that sleep between pull and push. The sources trained far larger models on up to 1,000 machines."
+        f" form only: softmax regression on digits, {records.NUM_TRAINED_WORKERS} workers, batch {_BATCH_SIZE}, the"
+        f" best of {len(records.RATES)} learning rates. The real clusters are {records.NUM_REAL_WORKERS} processes on"
+        " one machine that sleep between pull and push. The sources trained far larger models on up to 1,000 machines."
     )
     published = claims.PUBLISHED
     parts = (BoundedTiming(), BoundedTraining(), RealBoundedClusters())

@@ -9,7 +9,8 @@ import numpy as np
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.toolkit import real
 
-from .cases import TARGET_LOSS, RealBound, TimedBound, TrainedBound, by_cluster
+from .cases import RealBound, TimedBound, TrainedBound, by_cluster
+from .records import TARGET_LOSS
 
 
 def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:

@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from . import cases as measured
+from . import records
 from .cases import RealBound, TimedBound, TrainedBound, bound_name
 
 ON_TIMING = (
@@ -69,7 +69,7 @@ def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
         *numbers("g", "best learning rate"),
         *numbers(".0f", "updates"),
         *numbers(".1f", "time", unit="mean steps"),
-        *numbers(".0f", *(f"updates, learning rate {rate:g}" for rate in measured.RATES)),
+        *numbers(".0f", *(f"updates, learning rate {rate:g}" for rate in records.RATES)),
     )
     rows = [
         [
@@ -77,11 +77,11 @@ def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
             case.rate,
             case.updates,
             case.time,
-            *(case.updates_by_rate.get(r) for r in measured.RATES),
+            *(case.updates_by_rate.get(r) for r in records.RATES),
         ]
         for case in cases
     ]
-    title = f"To a test loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_TRAINED_WORKERS}, exponential steps"
+    title = f"To a test loss of {records.TARGET_LOSS:g}, n = {records.NUM_TRAINED_WORKERS}, exponential steps"
     return [Table(title, columns, rows)]
 
 
@@ -100,7 +100,7 @@ def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
             names = ("computes", "communicates", "waits")
             shares = [100 * share for share in (*map(case.median, names), case.pair("waits").simulated)]
         rows.append([bound_name(case.bound), *shares, case.largest_lead, len(case.runs)])
-    title = f"Real clusters, n = {measured.NUM_REAL_WORKERS}, {Shape.EXPONENTIAL} steps of {measured.REAL_MEAN_MS:g} ms"
+    title = f"Real clusters, n = {records.NUM_REAL_WORKERS}, {Shape.EXPONENTIAL} steps of {records.REAL_MEAN_MS:g} ms"
     rates = [case.pair("rate") for case in timed]
     return [
         Table(title, columns, rows, real.LEVEL),

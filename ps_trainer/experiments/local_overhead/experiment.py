@@ -34,6 +34,7 @@ _EQUAL_TOO: tuple[dict[str, Any], ...] = (
     {"update": "ssp"},
     {"num_ps": 2},
     {"layout": "per_variable", "num_ps": 2},
+    {"layout": "per_variable", "update": "sync_replicas"},
 )
 
 
@@ -81,7 +82,7 @@ class LocalOverhead(Experiment):
     name = "local_overhead"
     source = "Abadi et al. 2016 (OSDI), Table 1; tensorflow/benchmarks, issue 15"
     scale_down = (
-        "One process with a plain loop against 1 worker and 1 or 2 ps tasks as processes of the same machine, models of"
+        "One process (`--num_ps=0`) against 1 worker and 1 or 2 ps tasks as processes of the same machine, models of"
         " 2.6 kB to 17 MB on digits, batch 16, one thread per op. The source's table compares libraries on one GPU;"
         " neither its models nor its GPU are here, and its numbers stand below for reference only."
     )

@@ -1,130 +1,14 @@
-"""Real and virtual clusters of the scaling curve, their predictions by closed forms, and their curves."""
+"""Points and curves of throughput against the number of workers, from finished runs."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ps_trainer.experiments.harness.base import Level, Results
-from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.toolkit import shaped, theory, virtual
-from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster
-from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
-from ps_trainer.experiments.toolkit.step_times import samplers, with_mean
+from ps_trainer.experiments.toolkit.statistics import spread
 
-SYNC, ASYNC = "sync", "async"
-EVEN, RARE = "lognormal:sigma=0.2", "spike:p=0.001,factor=5,jitter=0.05"
-SHAPE_NAMES = {EVEN: "lognormal 0.2", RARE: "one in 1,000 is 5 times as long"}
-PERCENTILES = (10, 50, 90, 99)
-
-IMAGES_PER_STEP = 32
-ROUNDS = 15  # steps of each worker of a real cluster
-NUM_REAL_SEEDS = 2
-
-_MIN_UPDATES = 40
-_VIRTUAL_STEPS = 8_000
-_DRAWS = 4_000
-
-
-class ClusterSetting(NamedTuple):
-    """A cluster."""
-
-    update: str  # `SYNC` or `ASYNC`
-    n: int  # workers
-    p: int  # ps tasks
-    num_bytes: int  # M, bytes of the model
-    bytes_per_sec: float  # B, payload, of each link and direction
-    mean_ms: float  # T, mean compute time
-    shape: str = EVEN  # distribution of compute times, as for `--compute` without a mean
-
-    @property
-    def name(self) -> str:
-        return f"{self.update}, n={self.n}, p={self.p}, {self.num_bytes / 1e6:g} MB"
-
-    @property
-    def compute(self) -> str:
-        """Value for `--compute` and `--straggler`."""
-        return with_mean(self.shape, self.mean_ms)
-
-    @property
-    def mean_secs(self) -> float:
-        """Mean compute time T in seconds."""
-        return self.mean_ms / 1000
-
-    def cluster(self, rate: str, rounds: int, seed: int) -> ShapedCluster:
-        """The same cluster on shaped hosts; each worker makes `rounds` steps."""
-        return ShapedCluster(
-            num_workers=self.n,
-            num_ps=self.p,
-            rate=rate,
-            settings={
-                **shaped.dense_model(self.num_bytes),
-                "update": self.update,
-                "straggler": (self.compute,),
-                "max_steps": self.num_updates(rounds),
-                "seed": seed,
-            },
-        )
-
-    def num_updates(self, rounds: int) -> int:
-        """global_step when each worker has made `rounds` steps on average."""
-        return rounds * (1 if self.update == SYNC else self.n)
-
-    def simulated(self, rounds: int, seed: int) -> StepTimes:
-        """Step times of the same cluster in virtual time; the same seed gives the same compute times."""
-        run = virtual.run(
-            self.update,
-            num_workers=self.n,
-            compute=[self.compute],
-            num_updates=self.num_updates(rounds),
-            seed=seed,
-            num_ps=self.p,
-            model_bytes=self.num_bytes,
-            worker_bytes_per_sec=self.bytes_per_sec,
-            ps_bytes_per_sec=self.bytes_per_sec,
-        )
-        updates = run.schedule.update_secs
-        warm = updates[int(WARMUP_SHARE * len(updates)) :]
-        update_secs = (warm[-1] - warm[0]) / (len(warm) - 1)
-        if self.update == SYNC:
-            return StepTimes(update_secs, percentiles(np.diff(warm)))
-        steps = run.warm_steps
-        own = [np.diff(steps.t_push_done[steps.worker == worker]) for worker in range(self.n)]
-        return StepTimes(update_secs * self.n, percentiles(np.concatenate(own)))
-
-    def simulated_long(self, seed: int) -> StepTimes:
-        """Step times of a virtual run that is long enough for percentiles."""
-        return self.simulated(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
-
-    def predicted_secs(self) -> float:
-        """Compute, where synchronous workers wait for the slowest, and then all transfers at once, without overlap."""
-        compute_secs = self.mean_secs * (expected_max(self) if self.update == SYNC else 1.0)
-        transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)
-        return theory.step_secs(compute_secs, transfer_secs)
-
-    def ceiling(self) -> float:
-        """Most steps per second of all workers together that the ps tasks' links carry.
-
-        A synchronous round uses one direction at a time, pB/(2M); asynchronous workers can fill both, pB/M.
-        """
-        return self.p * self.bytes_per_sec / (self.num_bytes * (2 if self.update == SYNC else 1))
-
-    def knee(self) -> float:
-        """Workers at which a line through one worker's rate meets the ceiling: p(TB/(2M) + 1), asynchronous twice."""
-        alone = self._replace(n=1)
-        return alone.ceiling() * alone.predicted_secs()
-
-
-class StepTimes(NamedTuple):
-    """Times of steps after warm-up."""
-
-    round_secs: float  # time in which each worker makes a step
-    percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
+from .records import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, ClusterSetting, PointFigures, StepTimes
 
 
 class CurvePoint(NamedTuple):
@@ -210,55 +94,6 @@ class Scale(NamedTuple):
         return pairs_of(self.points)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScaleSettings(Record):
-    """Settings of a run: a cluster of one scale. The JSON holds the fields of the cluster beside the others."""
-
-    cluster: ClusterSetting
-    scale: str  # "ours" or "paper"
-
-    def as_json(self) -> dict[str, Any]:
-        values = super().as_json()
-        del values["cluster"]
-        return {**self.cluster._asdict(), **values}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CurveSettings(ScaleSettings):
-    """Settings of a curve in virtual time."""
-
-    counts: Sequence[int]  # number of workers of each point; `cluster.n` is 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RealPointSettings(ScaleSettings):
-    """Settings of a run on shaped hosts, which is one point."""
-
-    rate: str  # rate of each host's link
-    rounds: int  # steps of each worker
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PointFigures(Record):
-    """Figures of one number of workers."""
-
-    round_secs: float  # time in which each worker makes a step
-    percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
-    simulated_secs: float  # the simulator's round
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CurveFigures(Record):
-    """Figures of a run."""
-
-    points: Mapping[str, PointFigures]  # number of workers -> figures
-
-
-def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
-    """Step times at `PERCENTILES`."""
-    return np.percentile(np.asarray(secs, float), PERCENTILES).tolist()
-
-
 def scale_of(results: Results) -> Scale:
     """The points and curves that results of one scale make."""
     points = points_of(results)
@@ -295,13 +130,6 @@ def curves_of(points: Sequence[CurvePoint]) -> list[ThroughputCurve]:
         if all(point.setting.n > 1 for point in group):
             group += _alone(points, level, key)
     return [ThroughputCurve(sorted(group, key=lambda point: point.setting.n)) for group in groups.values()]
-
-
-@functools.cache
-def expected_max(setting: ClusterSetting) -> float:
-    """Mean of the slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
-    slowest = order_statistic(samplers([setting.compute], setting.n, seed=0), setting.n, _DRAWS)
-    return slowest.value / setting.mean_secs
 
 
 def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> list[CurvePoint]:

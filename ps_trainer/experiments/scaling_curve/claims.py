@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 
-from .cases import ASYNC, EVEN, RARE, SYNC, CurvePoint, Scale, SyncAndAsync, ThroughputCurve
+from .cases import CurvePoint, Scale, SyncAndAsync, ThroughputCurve
+from .records import ASYNC, EVEN, RARE, SYNC
 
 _TAIL_WORKERS = (50, 100, 200)
 _OSDI = "Abadi et al. 2016 (OSDI), Fig. 8"

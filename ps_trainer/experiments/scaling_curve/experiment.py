@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
-from . import cases, claims, plots, tables
-from .cases import (
+from . import cases, claims, plots, records, tables
+from .cases import Scale
+from .records import (
     ClusterSetting,
     CurveFigures,
     CurveSettings,
     PointFigures,
     RealPointSettings,
-    Scale,
     ScaleSettings,
     StepTimes,
 )
@@ -24,14 +24,14 @@ _RATE = "200mbit"
 _MEAN_MS = 200.0
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _FULL_REAL = (
-    *((cases.ASYNC, 1, 1, m) for m in (1, 4)),
-    *((update, n, 1, 4) for n in (2, 4, 8) for update in (cases.ASYNC, cases.SYNC)),
-    *((update, n, 4, 4) for n in (4, 8) for update in (cases.ASYNC, cases.SYNC)),
-    *((update, 8, 2, 4) for update in (cases.ASYNC, cases.SYNC)),
-    *((update, n, 1, 1) for n in (2, 8) for update in (cases.ASYNC, cases.SYNC)),
-    *((update, 8, 4, 1) for update in (cases.ASYNC, cases.SYNC)),
+    *((records.ASYNC, 1, 1, m) for m in (1, 4)),
+    *((update, n, 1, 4) for n in (2, 4, 8) for update in (records.ASYNC, records.SYNC)),
+    *((update, n, 4, 4) for n in (4, 8) for update in (records.ASYNC, records.SYNC)),
+    *((update, 8, 2, 4) for update in (records.ASYNC, records.SYNC)),
+    *((update, n, 1, 1) for n in (2, 8) for update in (records.ASYNC, records.SYNC)),
+    *((update, 8, 4, 1) for update in (records.ASYNC, records.SYNC)),
 )
-_QUICK_REAL = ((cases.ASYNC, 1, 1, 4), (cases.SYNC, 3, 3, 4))
+_QUICK_REAL = ((records.ASYNC, 1, 1, 4), (records.SYNC, 3, 3, 4))
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
 
@@ -40,7 +40,7 @@ _PAPER_PS = 17
 _PAPER_COUNTS = (1, 10, 25, 50, 100, 200)
 _PAPER_BYTES = 23_800_000 * 4
 _PAPER_BYTES_PER_SEC = 1.0e9
-_PAPER_MEAN_MS = 1000 * cases.IMAGES_PER_STEP / 28
+_PAPER_MEAN_MS = 1000 * records.IMAGES_PER_STEP / 28
 
 _VIRTUAL_SECS_PER_POINT = 0.4
 
@@ -66,14 +66,14 @@ class OurScale(_ScalePart):
         """Runs on real and virtual clusters; only virtual ones where shaped hosts are not available."""
         runs = [
             _virtual_run("ours", _ours(update, 0, p, megabytes), _COUNTS[:5] if quick else _COUNTS, seed)
-            for update in (cases.SYNC, cases.ASYNC)
+            for update in (records.SYNC, records.ASYNC)
             for p in (1, 2, 4)
             for megabytes in (1, 4)
             for seed in (seeds[:1] if quick else seeds)
         ]
         if shaped.why_not():
             return runs
-        real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[: cases.NUM_REAL_SEEDS])
+        real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[: records.NUM_REAL_SEEDS])
         return runs + [run for seed in real_seeds for one in real for run in _real_runs(_ours(*one), seed)]
 
     def execute(self, run: Run[ScaleSettings], folder: pathlib.Path) -> Measured[CurveFigures]:
@@ -81,7 +81,7 @@ class OurScale(_ScalePart):
             return _simulate(run)
         setting = run.settings.cluster
         done = setting.cluster(run.settings.rate, run.settings.rounds, run.seed).train(folder)
-        times = StepTimes(done.round_secs, cases.percentiles([s for secs in done.step_secs.values() for s in secs]))
+        times = StepTimes(done.round_secs, records.percentiles([s for secs in done.step_secs.values() for s in secs]))
         simulated = setting.simulated_long(run.seed)
         figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs)})
         return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window)
@@ -99,8 +99,8 @@ class PapersScale(_ScalePart):
     def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[ScaleSettings]]:
         return [
             _virtual_run("paper", _papers(update, shape), _PAPER_COUNTS[:4] if quick else _PAPER_COUNTS, seed)
-            for update in (cases.SYNC, cases.ASYNC)
-            for shape in ((cases.RARE,) if quick else (cases.EVEN, cases.RARE))
+            for update in (records.SYNC, records.ASYNC)
+            for shape in ((records.RARE,) if quick else (records.EVEN, records.RARE))
             for seed in (seeds[:1] if quick else seeds)
         ]
 
@@ -153,10 +153,10 @@ def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], see
 
 
 def _real_runs(setting: ClusterSetting, seed: int) -> Sequence[Run[ScaleSettings]]:
-    settings: ScaleSettings = RealPointSettings(cluster=setting, scale="ours", rate=_RATE, rounds=cases.ROUNDS)
+    settings: ScaleSettings = RealPointSettings(cluster=setting, scale="ours", rate=_RATE, rounds=records.ROUNDS)
     start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
     key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
-    secs = start_secs + cases.ROUNDS * setting.simulated(cases.ROUNDS, seed).round_secs
+    secs = start_secs + records.ROUNDS * setting.simulated(records.ROUNDS, seed).round_secs
     return repeated([seed], key, settings, secs, Level.SHAPED)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 
-from .cases import ASYNC, EVEN, PERCENTILES, RARE, SHAPE_NAMES, SYNC, SyncAndAsync, ThroughputCurve, pairs_of
+from .cases import SyncAndAsync, ThroughputCurve, pairs_of
 from .claims import SPEEDUPS
+from .records import ASYNC, EVEN, PERCENTILES, RARE, SHAPE_NAMES, SYNC
 
 _COLOURS = {1: "tab:blue", 2: "tab:orange", 4: "tab:green", 3: "tab:purple"}
 _MARKERS = ("o", "s", "^", "D")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 
-from .cases import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES, CurvePoint, Scale, SyncAndAsync, ThroughputCurve
+from .cases import CurvePoint, Scale, SyncAndAsync, ThroughputCurve
+from .records import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES
 
 NOTES = (
     "A step pulls, computes and pushes, one after the other. Synchronous workers use one direction of a link at a"

@@ -58,7 +58,7 @@ class Cluster:
     """A cluster on this machine."""
 
     num_workers: int  # worker tasks, the chief among them
-    num_ps: int = 1  # ps tasks
+    num_ps: int = 1  # ps tasks; 0 = one process
     flags: Sequence[str] = ()  # other flags of `ps_trainer local` than numbers of tasks and `--logdir`
     deadline_secs: float = 600.0  # time limit of the run
 

@@ -1,4 +1,4 @@
-"""The control of every experiment on real clusters: one worker with ps tasks trains as one process without them.
+"""The control of every experiment on real clusters: one worker with ps tasks trains as `--num_ps=0`, without them.
 
 With one worker nothing is stale, so the losses of all steps have to be the same, to the last bit where the same
 kernels run on as many threads. If the losses differ, an experiment may measure a fault of the machinery.
@@ -10,7 +10,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.toolkit import single_process
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 
@@ -20,7 +19,7 @@ LARGEST_DIFFERENCE = 1e-6
 class Comparison(NamedTuple):
     """One training, done in one process and on a cluster of one worker."""
 
-    local: Sequence[Mapping[str, Any]]  # a record per step of the one process; see `single_process.train`
+    local: Sequence[Mapping[str, Any]]  # a record per step of the one process, as `Training.steps`
     cluster: Training  # training on the cluster
 
     @property
@@ -59,12 +58,11 @@ def compare(
     Raises:
         RunError: One of them failed.
     """
-    settings = {**QUIET, **settings}
-    alone = folder / "local"
-    alone.mkdir(exist_ok=True)
-    local = single_process.train_in_child(settings, alone, deadline_secs)
-    cluster = Cluster(num_workers=1, num_ps=num_ps, flags=flags_of(settings), deadline_secs=deadline_secs)
-    return Comparison(local, cluster.train(folder))
+    flags = flags_of({**QUIET, **settings})
+    alone = Cluster(num_workers=1, num_ps=0, flags=flags, deadline_secs=deadline_secs)
+    local = alone.train(folder / "local")
+    cluster = Cluster(num_workers=1, num_ps=num_ps, flags=flags, deadline_secs=deadline_secs)
+    return Comparison(local.steps, cluster.train(folder))
 
 
 def _step_ms(steps: Sequence[Mapping[str, Any]]) -> list[float]:

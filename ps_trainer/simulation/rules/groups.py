@@ -19,6 +19,7 @@ from ps_trainer.updates.options import (
     KSyncOptions,
     SoftSyncOptions,
     SyncOptions,
+    SyncReplicasOptions,
 )
 
 
@@ -64,6 +65,17 @@ class Sync(Grouped):
     is_fresh_only = True
     waits = True
     Options = SyncOptions
+
+    def required(self, version: int) -> int:
+        return self.options.replicas_to_aggregate or self.num_workers
+
+
+class SyncReplicas(Grouped):
+    """`sync_replicas`: as `sync`; the chief takes no time to make an update, so R gradients are in it."""
+
+    is_fresh_only = True
+    waits = True
+    Options = SyncReplicasOptions
 
     def required(self, version: int) -> int:
         return self.options.replicas_to_aggregate or self.num_workers

@@ -7,16 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.backup_workers import cases as backup_cases
-from ps_trainer.experiments.backup_workers.cases import (
-    DEADLINE,
-    BackupTrainingSettings,
-    Rule,
-    Sweep,
-    TimedRule,
-    timings_of,
-)
+from ps_trainer.experiments.backup_workers import records
+from ps_trainer.experiments.backup_workers.cases import Sweep, TimedRule, timings_of
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
+from ps_trainer.experiments.backup_workers.records import DEADLINE, BackupTrainingSettings, Rule
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -145,7 +139,7 @@ def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
     late = 1 - by_then
     last = by_then**100
     third_last = sum(math.comb(100, k) * late**k * by_then ** (100 - k) for k in range(3))
-    recalled = backup_cases.RECALLED_ARRIVALS
+    recalled = records.RECALLED_ARRIVALS
     assert third_last - recalled[98] == pytest.approx(recalled[100] - last, abs=0.005)
     assert third_last - recalled[98] < 0.05
     assert Shape.FITTED.text == "lognormal:sigma=0.2"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.backup_workers.cases import RealBarrier, Rule
+from ps_trainer.experiments.backup_workers.cases import RealBarrier
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
+from ps_trainer.experiments.backup_workers.records import Rule
 from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape

@@ -7,15 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.bounded_staleness import cases as bounded_cases
-from ps_trainer.experiments.bounded_staleness.cases import (
-    BoundRun,
-    TrainedBound,
-    by_cluster,
-    compute_of,
-    timed_bounds,
-)
+from ps_trainer.experiments.bounded_staleness import records
+from ps_trainer.experiments.bounded_staleness.cases import TrainedBound, by_cluster, timed_bounds
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
+from ps_trainer.experiments.bounded_staleness.records import BoundRun, compute_of
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -106,7 +101,7 @@ def test_leads_are_counted_in_completed_steps():
     zeros = [0] * 5
     steps = as_steps([worker, [0, 1, 2, 0, 3], zeros, starts, starts, ends, ends, range(5), zeros])
     # At the beginnings: 2 steps against 0 at time 2, 3 against 1 at time 4. At the ends: 3 against 0, then 4 against 1.
-    assert bounded_cases.largest_leads(Schedule(2, steps, steps.t_push_done)) == (2, 3)
+    assert records.largest_leads(Schedule(2, steps, steps.t_push_done)) == (2, 3)
 
 
 def trained(outcomes):

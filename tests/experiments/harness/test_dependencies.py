@@ -34,8 +34,9 @@ def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", l
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("backup_workers", "experiments/toolkit/statistics.py"),  # cases.py imports WARMUP_SHARE from it
+        ("backup_workers", "experiments/toolkit/statistics.py"),  # records.py imports WARMUP_SHARE from it
         ("backup_workers", "experiments/backup_workers/cases.py"),
+        ("backup_workers", "experiments/backup_workers/records.py"),
         ("ps_bandwidth", "experiments/toolkit/skewed_model.py"),  # loaded by name
         ("ps_bandwidth", "experiments/toolkit/sized_settings.py"),  # imported by that model
         ("null_step", "experiments/toolkit/sized_models.py"),  # named in a text

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import marks
 from ps_trainer.experiments.harness.marks import Mark
 from ps_trainer.experiments.harness.plots import Caption
+from ps_trainer.experiments.harness.provenance import REPOSITORY
+from ps_trainer.experiments.harness.publish import PAGE_NAME
 
 PAGE = """# Experiments
 
@@ -54,3 +59,18 @@ def test_a_page_receives_the_present_captions():
     page = marks.with_captions(PAGE, captions)
     assert "*Height* (L0 virtual time). Height against time. Expected: a parabola.\n" in page
     assert "They fall." not in page
+
+
+def git(*args):
+    return subprocess.run(["git", *args], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(
+    git("rev-parse", "--is-shallow-repository").stdout.strip() != "false", reason="needs the history of the repository"
+)
+def test_the_page_says_which_of_its_commits_are_not_in_the_history():
+    page = (REPOSITORY / "ps_trainer" / "experiments" / PAGE_NAME).read_text(encoding="utf-8")
+    named = set(re.findall(r"commit ([0-9a-f]{7})\b", page, re.IGNORECASE))
+    lost = {commit for commit in named if git("merge-base", "--is-ancestor", commit, "HEAD").returncode}
+    assert named
+    assert lost == set(re.findall(r"Commit ([0-9a-f]{7}) is not in the history", page))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 
@@ -66,9 +67,11 @@ def test_a_value_without_a_field_is_ignored_and_a_missing_one_is_named():
 
 @pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_accessor_of_a_case_names_a_setting_or_a_figure(name):
-    module = importlib.import_module(f"ps_trainer.experiments.{name}.cases")
-    records = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Record)]
+    files = [f"ps_trainer.experiments.{name}.{file}" for file in ("records", "cases")]
+    modules = [importlib.import_module(file) for file in files if importlib.util.find_spec(file)]
+    kinds = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
+    records = [kind for kind in kinds if issubclass(kind, Record)]
     known = {field.name for kind in records for field in dataclasses.fields(kind)} | {"level", "seed"}
-    cases = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Case)]
+    cases = [kind for kind in kinds if issubclass(kind, Case)]
     named = [value.name for kind in cases for value in vars(kind).values() if isinstance(value, Accessor)]
     assert set(named) <= known, set(named) - known

@@ -10,9 +10,10 @@ import pytest
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.local_overhead.cases import SizedModel, line_of, overheads_of
 from ps_trainer.experiments.local_overhead.experiment import LocalOverhead
-from ps_trainer.experiments.toolkit import local_control, single_process
+from ps_trainer.experiments.toolkit import local_control
 from ps_trainer.experiments.toolkit.clusters import Training
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
+from tests.testing import plain_loop
 
 FIXED_MS, MS_PER_MB = 2.0, 5.0
 
@@ -47,27 +48,25 @@ def trained(monkeypatch):
     broken = [Right]
 
     def records(config, step_ms):
-        steps = list(single_process.train(dataclasses.replace(config, max_steps=10)))
+        steps = list(plain_loop.train(dataclasses.replace(config, max_steps=10)))
         for number, step in enumerate(steps):
             step.update(t_start=float(number), t_end=number + step_ms / 1000, worker=0, staleness=0)
         return steps
-
-    def train_in_child(settings, folder, deadline_secs):
-        return records(single_process.config_of(settings), 1.0)
 
     def train(cluster, folder):
         given = dict(flag.removeprefix("--").split("=", 1) for flag in cluster.flags if "model_option" not in flag)
         options = [flag.partition("=")[2] for flag in cluster.flags if "model_option" in flag]
         numbers = {name: int(given[name]) for name in ("seed", "batch_size")}
-        config = single_process.config_of(
+        config = plain_loop.config_of(
             {name: given[name] for name in ("model", "dataset")}
             | {"model_option": options, "learning_rate": float(given["learning_rate"]), **numbers}
         )
+        if not cluster.num_ps:
+            return Training({}, records(config, 1.0), 1.0)
         pushed = {(): 650 * 4, ("hidden=1024,1024",): 1_126_410 * 4}[tuple(options)]
         summary = {"workers": {"0": {"push_bytes_computed": pushed}}}
         return Training(summary, records(broken[-1].change(config), 1.0 + FIXED_MS + MS_PER_MB * pushed / 1e6), 1.0)
 
-    monkeypatch.setattr(single_process, "train_in_child", train_in_child)
     monkeypatch.setattr(local_control.Cluster, "train", train)
     return broken
 

@@ -11,8 +11,9 @@ import pytest
 from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
-from ps_trainer.experiments.scaling_curve.cases import ASYNC, EVEN, SYNC, ClusterSetting, pairs_of, points_of, scale_of
+from ps_trainer.experiments.scaling_curve.cases import pairs_of, points_of, scale_of
 from ps_trainer.experiments.scaling_curve.experiment import ScalingCurve
+from ps_trainer.experiments.scaling_curve.records import ASYNC, EVEN, SYNC, ClusterSetting
 from ps_trainer.experiments.toolkit import shaped, theory
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster
 from ps_trainer.simulation.link import SharedLink

@@ -1,11 +1,11 @@
-"""The control in real processes, and the failures of the single process."""
+"""The control in real processes."""
 
 from __future__ import annotations
 
 import pytest
 
-from ps_trainer.errors import OptionError, RunError
-from ps_trainer.experiments.toolkit import clusters, local_control, single_process
+from ps_trainer.errors import RunError
+from ps_trainer.experiments.toolkit import clusters, local_control
 
 SETTINGS = {"model": "mlp", "model_option": ["hidden=32"], "dataset": "digits", "batch_size": 8, "max_steps": 12}
 
@@ -20,19 +20,9 @@ def test_one_worker_with_two_ps_tasks_has_the_losses_of_one_process_to_the_last_
     assert len(done.local_ms()) == len(done.cluster_ms()) == 12 - int(0.2 * 12)
 
 
-def test_a_failed_child_reports_its_error(tmp_path):
-    with pytest.raises(RunError, match="exit code 1\n.*dataset has 1437|batch_size=100000"):
-        single_process.train_in_child({**SETTINGS, "batch_size": 100_000}, tmp_path, 100.0)
-
-
-def test_a_slow_child_is_ended(tmp_path):
-    with pytest.raises(RunError, match="not done after 0.01 s"):
-        single_process.train_in_child(SETTINGS, tmp_path, 0.01)
-
-
-def test_a_number_of_steps_is_required_because_nothing_else_ends_the_run():
-    with pytest.raises(OptionError, match="max_steps=None"):
-        single_process.config_of({**SETTINGS, "max_steps": None, "num_epochs": 1})
+def test_the_control_fails_with_the_error_of_its_process(tmp_path):
+    with pytest.raises(RunError, match="exit code 2\n(?s:.*)batch_size=100000"):
+        local_control.compare({**SETTINGS, "batch_size": 100_000}, tmp_path)
 
 
 def test_settings_become_flags_one_for_each_entry():

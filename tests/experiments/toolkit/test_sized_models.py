@@ -7,16 +7,16 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import Shard
-from ps_trainer.experiments.toolkit import single_process
 from ps_trainer.experiments.toolkit.sized_models import Dense, RandomIds, Sparse
 from ps_trainer.experiments.toolkit.sized_settings import DIM
+from tests.testing import plain_loop
 
 MODULE = "ps_trainer.experiments.toolkit.sized_models"
 RATE = 0.25
 
 
 def losses(model, option, batch_size, num_steps):
-    config = single_process.config_of(
+    config = plain_loop.config_of(
         {
             "model": f"{MODULE}:{model}",
             "model_option": [option],
@@ -26,7 +26,7 @@ def losses(model, option, batch_size, num_steps):
             "max_steps": num_steps,
         }
     )
-    return [step["loss"] for step in single_process.train(config)]
+    return [step["loss"] for step in plain_loop.train(config)]
 
 
 def batches(shard, batch_size, num_batches):

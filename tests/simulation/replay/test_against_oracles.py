@@ -114,6 +114,7 @@ def test_delay_compensation(options, optimizer, strength, is_adaptive):
     [
         ("sync", ("replicas_to_aggregate=2",), "dense", "momentum", lambda clock: 2, True, True),
         ("sync", ("replicas_to_aggregate=2",), "sparse", "sgd", lambda clock: 2, True, True),
+        ("sync_replicas", ("replicas_to_aggregate=2",), "sparse", "sgd", lambda clock: 2, True, True),
         ("backup", ("backup_workers=1",), "dense", "momentum", lambda clock: 2, True, True),
         ("backup", ("backup_workers=1",), "sparse", "adagrad", lambda clock: 2, True, True),
         ("softsync", ("splits=2",), "dense", "momentum", lambda clock: 2, False, False),

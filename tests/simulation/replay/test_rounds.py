@@ -23,6 +23,7 @@ from tests.testing.cluster import config_of as rows_config_of
 NUM_WORKERS = 3
 RULES = [
     ("sync", (), "momentum"),
+    ("sync_replicas", (), "adam"),
     ("backup", ("backup_workers=0",), "adagrad"),
     ("accumulate", ("steps=3", "rule=sync"), "momentum"),
     ("all_reduce", (), "adam"),

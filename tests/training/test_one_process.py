@@ -1,0 +1,118 @@
+"""Training in the calling process: the numbers of one worker with one ps task under every rule; stop, repetition."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from ps_trainer.errors import Interrupted, OptionError
+from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.rule_facts import FACTS
+
+from ps_trainer.runtime.supervise import StopRequest  # isort: skip - after the cluster's environment
+from ps_trainer.training import components as components_lib  # isort: skip
+from ps_trainer.training import one_process  # isort: skip
+
+EXCHANGING = ("all_reduce", "hybrid")
+ENDLESS = 10**9
+
+
+def config(tmp_path, model="Dense", **fields):
+    fields = {"batch_size": 8, "seed": 3, "step_log": True, "logdir": str(tmp_path / "alone"), **fields}
+    return config_of(model, "Rows", **fields)
+
+
+def losses_of(logdir):
+    lines = (logdir / "steps" / "worker-0.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def assert_same(tmp_path, **fields):
+    """Trains in one process, and as one worker with one ps task; both have the same losses and values."""
+    result = one_process.train(config(tmp_path, **fields))
+    with InProcessCluster(1, 1) as cluster:
+        (outcome,) = cluster.run(config(tmp_path, **{**fields, "logdir": None, "step_log": False}))
+    assert losses_of(tmp_path / "alone") == outcome.losses
+    assert len(set(outcome.losses)) > 3
+    assert result.values.keys() == outcome.worker.final_values.keys()
+    for name, value in outcome.worker.final_values.items():
+        np.testing.assert_array_equal(result.values[name], value, err_msg=name)
+    assert result.summary.metrics == outcome.worker.summary.metrics
+    assert result.summary.global_step == outcome.worker.summary.global_step
+
+
+@pytest.mark.parametrize("update", sorted(set(FACTS) - set(EXCHANGING)))
+def test_every_rule_trains_as_one_worker_with_one_ps_task(tmp_path, update):
+    facts = FACTS[update]
+    assert_same(tmp_path, model=facts.model, update=update, update_option=facts.alone, max_steps=8)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "Embedded", "optimizer": "adagrad", "layout": "per_variable"},
+        {"optimizer": "adam", "gradient_transform": ("error_feedback", "top_k:ratio=0.25"), "pull_dtype": "bfloat16"},
+        {"straggler": ("det:mean_ms=1",), "num_epochs": 1, "max_steps": None},
+    ],
+    ids=["table", "transforms", "straggler_and_end_of_data"],
+)
+def test_layouts_tables_transforms_and_delays_work_as_in_a_cluster(tmp_path, fields):
+    assert_same(tmp_path, **{"max_steps": 8, **fields})
+
+
+@pytest.mark.parametrize("update", EXCHANGING)
+def test_a_rule_whose_workers_send_to_each_other_is_refused(tmp_path, update):
+    with pytest.raises(OptionError, match="one process has no other worker"):
+        one_process.train(config(tmp_path, model=FACTS[update].model, update=update, max_steps=8))
+
+
+def test_the_caller_may_replace_a_component(tmp_path):
+    """A model that is an object of the caller, without a name."""
+    settings = config(tmp_path, max_steps=4)
+    made = []
+
+    def create():
+        made.append(components_lib.load(settings, 1))
+        return made[-1]
+
+    assert one_process.train(settings, create=create).summary.global_step == 4
+    assert len(made) == 1
+
+
+def test_a_run_continues_in_the_same_process(tmp_path):
+    first = one_process.train(config(tmp_path, max_steps=4))
+    second = one_process.train(config(tmp_path, max_steps=8))
+    assert (first.summary.global_step, second.summary.global_step) == (4, 8)
+    whole = one_process.train(config(tmp_path, max_steps=8, logdir=str(tmp_path / "whole")))
+    np.testing.assert_allclose(losses_of(tmp_path / "alone"), losses_of(tmp_path / "whole"), rtol=0, atol=1e-6)
+    assert whole.values.keys() == second.values.keys()
+
+
+@pytest.mark.parametrize("way", ["stop", "ctrl_c"])
+def test_a_stop_saves_a_checkpoint_and_raises(tmp_path, way):
+    stop, handlers = StopRequest(), [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    steps = tmp_path / "alone" / "steps" / "worker-0.jsonl"
+
+    def end():
+        wait_until(lambda: steps.exists() and steps.stat().st_size > 0)
+        if way == "stop":
+            stop.request(Interrupted(signal.SIGTERM))
+        else:
+            _thread.interrupt_main()
+
+    thread = threading.Thread(target=end, daemon=True)
+    thread.start()
+    with pytest.raises(Interrupted) as raised:
+        one_process.train(config(tmp_path, max_steps=ENDLESS), stop=stop)
+    thread.join(10)
+    assert raised.value.exit_code == 128 + (signal.SIGTERM if way == "stop" else signal.SIGINT)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    summary = json.loads((tmp_path / "alone" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["status"] == "interrupted"
+    again = one_process.train(config(tmp_path, num_epochs=1, max_steps=None))
+    assert again.summary.global_step > 0
