@@ -38,6 +38,9 @@ SIZES = {"deep": DEEP, "wide": WIDE}
 TABLE_WORKLOAD = "deep_table"
 RULE_SIZES = {**SIZES, TABLE_WORKLOAD: DEEP}
 
+# Whose classes the hand-written script uses: TensorFlow's, those of `ps_trainer.tf1`, and these with packed variables.
+CLASSES = ("stock", "drop_in", "drop_in_packed")
+
 MODES = ("async", "sync")
 RULES_MODE = "rules"  # the contenders are update rules
 
@@ -78,10 +81,12 @@ class Contender(abc.ABC):
     Attributes:
         name: Name in the results.
         is_chief_first: Whether the other workers must start after the chief's first step.
+        modes: Modes of the cells in which it takes part.
     """
 
     name: str
     is_chief_first = False
+    modes: Sequence[str] = MODES
 
     @abc.abstractmethod
     def ps_command(self, job: CellJob, task_index: int) -> list[str]:
@@ -96,12 +101,17 @@ class Contender(abc.ABC):
         """File to which a worker appends JSON lines with "kind", "wall_time" and "local_step"."""
 
 
-class StockTf1(Contender):
-    """The hand-written script, `benchmarks.peers.stock_tf1`."""
+class Script(Contender):
+    """The hand-written script, `benchmarks.peers.stock_tf1`.
 
-    name = "stock"
-    # A worker that finds the variables not yet initialised sleeps 30 s.
-    is_chief_first = True
+    Args:
+        classes: One of `CLASSES`, and name in the results.
+    """
+
+    def __init__(self, classes: str):
+        self.name = classes
+        # With TensorFlow's classes, a worker that finds the variables not yet initialised sleeps 30 s.
+        self.is_chief_first = classes == CLASSES[0]
 
     def ps_command(self, job: CellJob, task_index: int) -> list[str]:
         return self._command(job, "ps", task_index)
@@ -120,7 +130,8 @@ class StockTf1(Contender):
 
     def _command(self, job: CellJob, job_name: str, task_index: int) -> list[str]:
         task_flags = [f"--job_name={job_name}", f"--task_index={task_index}"]
-        return [sys.executable, "-m", "benchmarks.peers.stock_tf1", *job.cluster_flags, *task_flags]
+        program = [sys.executable, "-m", "benchmarks.peers.stock_tf1", f"--classes={self.name}"]
+        return [*program, *job.cluster_flags, *task_flags]
 
 
 class PsTrainer(Contender):
@@ -130,9 +141,11 @@ class PsTrainer(Contender):
         layout: Value of `--layout`.
         rule: Value of `--update`, and name in the results; None = the cell's mode, and the layout's name.
         options: Values of `--update_option`.
+        modes: Modes of the cells in which it takes part.
     """
 
-    def __init__(self, layout: str, rule: str | None = None, options: Sequence[str] = ()):
+    def __init__(self, layout: str, rule: str | None = None, options: Sequence[str] = (), modes: Sequence[str] = MODES):
+        self.modes = modes
         self.name = rule or layout
         self._layout = layout
         self._rule = rule
@@ -167,8 +180,17 @@ class PsTrainer(Contender):
         return job.folder / "metrics" / f"worker-{task_index}.jsonl"
 
 
-STOCK = StockTf1.name
-CONTENDERS = {c.name: c for c in (StockTf1(), PsTrainer("packed"), PsTrainer("per_variable"))}
+STOCK = CLASSES[0]
+CONTENDERS: dict[str, Contender] = {
+    contender.name: contender
+    for contender in (
+        *map(Script, CLASSES),
+        PsTrainer("packed"),
+        PsTrainer("per_variable"),
+        # The class and the placement of `stock` in "sync".
+        PsTrainer("per_variable", "sync_replicas", modes=("sync",)),
+    )
+}
 
 ASYNC = "async"
 

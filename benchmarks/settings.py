@@ -95,6 +95,10 @@ _RULES = {
         max_steps=400, learning_rate=0.04,
         why="twice async's learning rate for twice the batch, half its steps for the same number of examples",
     ),
+    "sync_replicas": TrainingSetting(
+        max_steps=400, learning_rate=0.04,
+        why="the same updates as sync",
+    ),
     "backup": TrainingSetting(
         max_steps=400, learning_rate=0.04, options=("backup_workers=1",), num_workers=3,
         why="2 of 3 gradients make an update, so as for sync with 2 workers",

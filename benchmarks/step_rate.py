@@ -139,11 +139,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _matches(flags: argparse.Namespace) -> list[Match]:
-    contenders = {who: CONTENDERS[who] for who in flags.who}
+    in_mode = {mode: {who: CONTENDERS[who] for who in flags.who if mode in CONTENDERS[who].modes} for mode in MODES}
     return [
-        Match(f"{workload}-{mode}-{num_ps}ps-{num_workers}w", Cell(workload, mode, num_ps, num_workers), contenders)
+        Match(f"{workload}-{mode}-{num_ps}ps-{num_workers}w", Cell(workload, mode, num_ps, num_workers), in_mode[mode])
         for workload in flags.workloads
         for mode in flags.modes
+        if in_mode[mode]
         for num_ps in flags.ps
         for num_workers in flags.workers
     ]

@@ -75,21 +75,29 @@ _RATE = ResultColumn("examples/s", "examples_per_sec", ".0f")
 class RuleRow(TrainedRow):
     """An update rule; bytes are in KB (1000 bytes) per step of a worker."""
 
-    COLUMNS = (
-        _NAME._replace(head="rule"),
-        _OPTIONS._replace(head="options"),
-        _OPTIMIZER,
-        ResultColumn("workers", "workers"),
-        _STEPS,
-        ResultColumn("local steps", "local_steps"),
-        _ACCURACY,
-        ResultColumn("staleness", "staleness_mean", ".2f"),
-        ResultColumn("dropped", "gradients_dropped", ".0f"),
-        ResultColumn("push KB/step", "push_bytes_per_step", ".1f", _KB),
-        ResultColumn("pull KB/step", "pull_bytes_per_step", ".1f", _KB),
-        _RATE,
-        ResultColumn("secs", "wall_secs", ".0f"),
-    )
+    @classmethod
+    def table(cls, rows: Sequence[TrainedRow]) -> str:
+        """Two tables, each narrow enough to be read: setting and result, and what the training took."""
+        name = _NAME._replace(head="rule")
+        result = [
+            name,
+            _OPTIONS._replace(head="options"),
+            _OPTIMIZER,
+            ResultColumn("workers", "workers"),
+            _STEPS,
+            _ACCURACY,
+            ResultColumn("secs", "wall_secs", ".0f"),
+        ]
+        costs = [
+            name,
+            ResultColumn("local steps", "local_steps"),
+            ResultColumn("staleness", "staleness_mean", ".2f"),
+            ResultColumn("dropped", "gradients_dropped", ".0f"),
+            ResultColumn("push KB/step", "push_bytes_per_step", ".1f", _KB),
+            ResultColumn("pull KB/step", "pull_bytes_per_step", ".1f", _KB),
+            _RATE,
+        ]
+        return f"Setting and result:\n\n{markdown(result, rows)}\nWhat it took:\n\n{markdown(costs, rows)}"
 
 
 class TransformRow(TrainedRow):

@@ -1,10 +1,10 @@
-"""Writes the lab as a notebook, `docs/tutorials/async-vs-sync.ipynb`, from the page of the same name.
+"""Writes the notebooks of docs/, each from the page of the same name: the lab, and the guide to the Python API.
 
-    python docs/generate_notebook.py            # writes the notebook
-    python docs/generate_notebook.py --check    # exits with 1 if the notebook is out of date
+    python docs/generate_notebook.py            # writes the notebooks
+    python docs/generate_notebook.py --check    # exits with 1 if a notebook is out of date
 
-Text becomes text. Commands of a shell and blocks of Python become code. The numbers of steps become a parameter in the
-first cell, so that a short form of the lab can run. A test calls the check and runs the cells.
+Text becomes text. Commands of a shell and blocks of Python become code. In the lab the numbers of steps become a
+parameter in the first cell, so that a short form of the lab can run. A test calls the check and runs the cells.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-PAGE = pathlib.Path(__file__).resolve().parent / "tutorials" / "async-vs-sync.md"
-NOTEBOOK = PAGE.with_suffix(".ipynb")
+DOCS = pathlib.Path(__file__).resolve().parent
+LAB = DOCS / "tutorials" / "async-vs-sync.md"
+PYTHON = DOCS / "howto" / "use-from-python.md"
 SYNC_STEPS = 400
 
 PARAMETERS = f"""\
@@ -44,21 +45,31 @@ def sh(command):
 
 
 def main(argv: list[str]) -> int:
-    """Writes or checks the notebook; returns the exit code."""
-    text = json.dumps(notebook(PAGE.read_text(encoding="utf-8")), indent=1, ensure_ascii=False) + "\n"
-    if NOTEBOOK.exists() and NOTEBOOK.read_text(encoding="utf-8") == text:
-        return 0
-    if "--check" in argv:
-        print(f"docs/tutorials/{NOTEBOOK.name} is out of date; run: python docs/generate_notebook.py", file=sys.stderr)
-        return 1
-    NOTEBOOK.write_text(text, encoding="utf-8")
-    return 0
+    """Writes or checks the notebooks; returns the exit code."""
+    code = 0
+    for page, first_cells in ((LAB, [(PARAMETERS, ["parameters"]), (HELPER, [])]), (PYTHON, [])):
+        file = page.with_suffix(".ipynb")
+        text = json.dumps(notebook(page.read_text(encoding="utf-8"), first_cells), indent=1, ensure_ascii=False) + "\n"
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        if "--check" in argv:
+            name = file.relative_to(DOCS.parent)
+            print(f"{name} is out of date; run: python docs/generate_notebook.py", file=sys.stderr)
+            code = 1
+        else:
+            file.write_text(text, encoding="utf-8")
+    return code
 
 
-def notebook(page: str) -> dict[str, Any]:
-    """The notebook of a page, as the JSON of the notebook format 4.5."""
+def notebook(page: str, first_cells: Sequence[tuple[str, list[str]]]) -> dict[str, Any]:
+    """The notebook of a page, as the JSON of the notebook format 4.5.
+
+    Args:
+        page: Text of the page.
+        first_cells: Source and tags of the cells before the page's first code.
+    """
     cells = []
-    for kind, source, tags in _cells(page):
+    for kind, source, tags in _cells(page, first_cells):
         cell: dict[str, Any] = {
             "cell_type": kind,
             "id": f"cell-{len(cells)}",
@@ -71,8 +82,8 @@ def notebook(page: str) -> dict[str, Any]:
     return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _cells(page: str) -> Iterator[tuple[str, str, list[str]]]:
-    """(type, source, tags) of each cell; the parameters come after the text before the first command."""
+def _cells(page: str, first_cells: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, str, list[str]]]:
+    """(type, source, tags) of each cell; the first cells come after the text before the first command."""
     parts = re.split(r"^```(sh|python)\n(.*?)^```\n", page, flags=re.MULTILINE | re.DOTALL)
     text, is_first = parts[0], True
     for language, code, after in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
@@ -81,8 +92,8 @@ def _cells(page: str) -> Iterator[tuple[str, str, list[str]]]:
             continue
         yield "markdown", text, []
         if is_first:
-            yield "code", PARAMETERS, ["parameters"]
-            yield "code", HELPER, []
+            for source, tags in first_cells:
+                yield "code", source, tags
             is_first = False
         yield "code", code if language == "python" else "\n".join(_as_python(line) for line in code.splitlines()), []
         text = after

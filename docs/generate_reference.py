@@ -1,4 +1,4 @@
-"""Writes the generated pages of `docs/reference/` from the code: the command line and every component.
+"""Writes the generated pages of `docs/reference/` from the code: the command line, every component, the Python API.
 
     python docs/generate_reference.py            # writes the pages
     python docs/generate_reference.py --check    # exits with 1 if a page is out of date
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import pathlib
 import sys
 import typing
 from collections.abc import Iterator
+from typing import Any
 
+import ps_trainer
 from ps_trainer import component_tables
 from ps_trainer.cli import component_docs, task
 from ps_trainer.cli import help as help_lib
@@ -73,7 +76,8 @@ COMPONENT_PAGES = {
 
 def main(argv: list[str]) -> int:
     """Writes or checks all pages; returns the exit code."""
-    pages = {"cli": command_line(), **{name: components(*page) for name, page in COMPONENT_PAGES.items()}}
+    pages = {"cli": command_line(), "api": python_api()}
+    pages |= {name: components(*page) for name, page in COMPONENT_PAGES.items()}
     outdated = [name for name, text in pages.items() if _text(FOLDER / f"{name}.md") != text]
     if "--check" in argv:
         for name in outdated:
@@ -93,6 +97,59 @@ def command_line() -> str:
         parts.append(f"## {name}\n\n" + _code(help_lib.text(command, is_full=False, width=100)))
     parts.append("\n".join(_all_flags(commands)))
     return "\n".join(parts)
+
+
+def python_api() -> str:
+    """The page with the names that `import ps_trainer` offers, their parameters and docstrings."""
+    parts = [
+        f"{NOTE}# Python API\n\nThe names that `import ps_trainer` offers."
+        " [Use it from Python](../howto/use-from-python.md) shows them at work.\n"
+    ]
+    for name in ps_trainer.API:
+        value = getattr(ps_trainer, name)
+        texts = [f"{name}{_parameters(value)}", inspect.getdoc(value) or ""]
+        if inspect.isclass(value):
+            texts += [f"{name}.{member}" for member in _members(value)]
+        parts.append(f"## {name}\n\n" + _code("\n\n".join(texts)))
+    return "\n".join(parts)
+
+
+def _parameters(value: Any) -> str:
+    """The parameters of a function or class with their defaults, but without types, which the docstring gives."""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return ""
+    if inspect.isabstract(value) or not (inspect.isfunction(value) or inspect.isclass(value)):
+        return ""
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # a class without parameters
+        return ""
+    bare = [
+        p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name not in ("self", "args", "kwargs")
+    ]
+    return str(inspect.Signature([p if "<factory>" not in str(p) else p.replace(default=p.empty) for p in bare]))
+
+
+def _members(cls: type) -> Iterator[str]:
+    """Public methods and properties that the package's classes define, each with its docstring."""
+    own = {
+        name: member
+        for base in reversed(cls.__mro__)
+        if base.__module__.startswith("ps_trainer")
+        for name, member in vars(base).items()
+    }
+    for name, member in own.items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            yield f"{name}\n{_indented(inspect.getdoc(member))}"
+        elif inspect.isfunction(member):
+            bare = [p.replace(annotation=p.empty) for p in list(inspect.signature(member).parameters.values())[1:]]
+            yield f"{name}{inspect.Signature(bare)}\n{_indented(inspect.getdoc(member))}"
+
+
+def _indented(text: str | None) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in (text or "").splitlines())
 
 
 def components(title: str, introduction: str, tables: list[Registry]) -> str:
@@ -134,7 +191,7 @@ def _help() -> str:
 
 def _all_flags(commands: dict[str, help_lib.CommandHelp]) -> Iterator[str]:
     """A table for each group of flags; a flag that differs among commands has several rows."""
-    of_a_run = {name for name, command in commands.items() if TrainConfig in command.flags}
+    of_a_run = {name for name, c in commands.items() if TrainConfig in c.flags and not c.shows_only_common}
     yield "## All flags\n"
     yield "`--flagfile=PATH` reads flags of any command from a file, one a line. In the tables, *run* stands for the"
     yield f"commands that take the settings of a run: {', '.join(name for name in commands if name in of_a_run)}."

@@ -105,7 +105,10 @@ class Bert:
         with tf.variable_scope("encoder"):
             # The table has one row more than symbols; the last row is the special symbol "hidden".
             # Rows start with a standard deviation of dim ** -0.5; scaled, they are as large as the positions.
-            x_BTD = layers.embedding("embedding", self.options.vocab_size + 1, dim, ids_BT) * dim**0.5
+            x_BTD = (
+                layers.embedding("embedding", self.options.vocab_size + 1, dim, ids_BT, size_option="vocab_size")
+                * dim**0.5
+            )
             x_BTD += layers.sinusoidal_positions(int(ids_BT.shape[1]), dim)
             options = self.options
             block = layers.BlockOptions(options.num_heads, options.hidden, options.dropout, layers.gelu)

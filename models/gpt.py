@@ -78,8 +78,18 @@ class Gpt:
         }
         return layers.ModelOutput(tf.reduce_mean(loss_B), predicted_BT, metrics)
 
+    def logits(self, ids_BT: tf.Tensor) -> tf.Tensor:
+        """Computes the logits of the symbol after each position, to generate text.
+
+        Args:
+            ids_BT: int64 [B, T], T static; a position's logits do not depend on the ids after it.
+
+        Returns:
+            float32 [B, T, V].
+        """
+        return self._logits(ids_BT, training=False)
+
     def _logits(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Computes the logits of the symbol after each position, [B, T, V]."""
         length = int(ids_BT.shape[1])
         x_BTD = self._embed(ids_BT, training=training) + layers.sinusoidal_positions(length, self.options.dim)
         options = self.options
@@ -97,7 +107,7 @@ class Gpt:
     def _embed(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
         """Sums up each symbol's own embedding and those of the sequences that end with it."""
         options = self.options
-        x_BTD = layers.embedding("embedding", options.vocab_size, options.dim, ids_BT)
+        x_BTD = layers.embedding("embedding", options.vocab_size, options.dim, ids_BT, size_option="vocab_size")
         bucket_BT = ids_BT
         for length in range(2, options.max_ngram + 1):
             # The hash of a sequence extends the hash of the shorter sequence that ends one symbol earlier. Before the

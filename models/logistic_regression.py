@@ -44,7 +44,12 @@ class LogisticRegression:
         """
         # Zeros will do, because the loss is convex. A feature that never occurs in training keeps the weight 0.
         weights_BM1 = layers.embedding(
-            "weights", self.options.num_features, 1, batch["ids"], initializer=tf.zeros_initializer()
+            "weights",
+            self.options.num_features,
+            1,
+            batch["ids"],
+            initializer=tf.zeros_initializer(),
+            size_option="num_features",
         )
         bias = tf.convert_to_tensor(tf.get_variable("bias", [1], initializer=tf.zeros_initializer()))
         logits_B = tf.reduce_sum(weights_BM1[..., 0] * batch["values"], axis=1) + bias

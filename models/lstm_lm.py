@@ -72,6 +72,20 @@ class LstmLm:
         with layers.stage(self.options.num_stages - 1):
             return self._output(h_BTD, batch["ids"], training=training)
 
+    def logits(self, ids_BT: tf.Tensor) -> tf.Tensor:
+        """Computes the logits of the word after each place, to generate text.
+
+        Args:
+            ids_BT: int64 [B, T]; a place's logits do not depend on the ids after it.
+
+        Returns:
+            float32 [B, T, V].
+        """
+        h_BTD = self._hidden(ids_BT, training=False)
+        with layers.stage(self.options.num_stages - 1):
+            logits_NV = self._logits(tf.reshape(h_BTD, [-1, self.options.units]))
+        return tf.reshape(logits_NV, tf.concat([tf.shape(ids_BT), [-1]], axis=0))
+
     def _output(self, h_BTD: tf.Tensor, ids_BS: tf.Tensor, *, training: bool) -> layers.ModelOutput:
         """Builds the output layer, the loss and the metrics; S = T + 1."""
         true_BT = ids_BS[:, 1:]
@@ -98,7 +112,9 @@ class LstmLm:
         return layers.ModelOutput(tf.reduce_mean(loss_B), likeliest_BT, metrics)
 
     def _hidden(self, ids_BT: tf.Tensor, *, training: bool) -> tf.Tensor:
-        h_BTD = layers.embedding("embedding", self.options.vocab_size, self.options.dim, ids_BT)
+        h_BTD = layers.embedding(
+            "embedding", self.options.vocab_size, self.options.dim, ids_BT, size_option="vocab_size"
+        )
         # The look-up computes its shape in the graph, but the LSTM needs the number of features when it is built.
         h_BTD.set_shape([*ids_BT.shape, self.options.dim])
         for number in range(self.options.num_layers):
@@ -111,7 +127,7 @@ class LstmLm:
         """Looks up vectors and biases of words in the table."""
         units = self.options.units
         # The bias is the last column of the same table, so that a word needs one row and one look-up.
-        rows = layers.embedding("output", self.options.vocab_size, units + 1, ids)
+        rows = layers.embedding("output", self.options.vocab_size, units + 1, ids, size_option="vocab_size")
         return rows[..., :units], rows[..., units]
 
     def _logits(self, h_ND: tf.Tensor) -> tf.Tensor:

@@ -51,8 +51,12 @@ class MatrixFactorization:
         dim = self.options.dim
         # Not zeros: the gradient of a user's factors is a multiple of the item's factors, so both would stay 0.
         start = tf.truncated_normal_initializer(stddev=0.1)
-        user_BF = layers.embedding("users", self.options.num_users, dim + 1, batch["user"], initializer=start)
-        item_BF = layers.embedding("items", self.options.num_items, dim + 1, batch["item"], initializer=start)
+        user_BF = layers.embedding(
+            "users", self.options.num_users, dim + 1, batch["user"], start, size_option="num_users"
+        )
+        item_BF = layers.embedding(
+            "items", self.options.num_items, dim + 1, batch["item"], start, size_option="num_items"
+        )
         rating_B = self.options.mean + user_BF[:, dim] + item_BF[:, dim]
         rating_B += tf.reduce_sum(user_BF[:, :dim] * item_BF[:, :dim], axis=1)
         error_B = tf.math.squared_difference(rating_B, batch["rating"])

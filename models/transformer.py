@@ -86,7 +86,7 @@ class Transformer:
 
     def _encode(self, source_BS: tf.Tensor, *, training: bool) -> tf.Tensor:
         with tf.variable_scope("encoder"):
-            x_BSD = self._embed(source_BS, self.options.source_vocab_size, training=training)
+            x_BSD = self._embed(source_BS, "source_vocab_size", training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(layer):
                     # Built inside of the stage: the worker that computes it receives the ids and makes its own mask.
@@ -102,7 +102,7 @@ class Transformer:
         with tf.variable_scope("decoder"):
             with self._stage(self.options.num_layers):
                 # In the stage of the first block, so that the rows do not travel to another worker first.
-                x_BTD = self._embed(before_BT, self.options.target_vocab_size, training=training)
+                x_BTD = self._embed(before_BT, "target_vocab_size", training=training)
             for layer in range(self.options.num_layers):
                 with self._stage(self.options.num_layers + layer):
                     memory = layers.Memory(memory_BSD, layers.padding_mask(source_BS))
@@ -120,9 +120,10 @@ class Transformer:
         """Enters the stage of a block, counted from the encoder's first to the decoder's last."""
         return layers.stage(layers.spread(block, 2 * self.options.num_layers, self.options.num_stages))
 
-    def _embed(self, ids_BT: tf.Tensor, vocab_size: int, *, training: bool) -> tf.Tensor:
+    def _embed(self, ids_BT: tf.Tensor, size_option: str, *, training: bool) -> tf.Tensor:
         dim = self.options.dim
-        x_BTD = layers.embedding("embedding", vocab_size, dim, ids_BT) * dim**0.5
+        vocab_size = getattr(self.options, size_option)
+        x_BTD = layers.embedding("embedding", vocab_size, dim, ids_BT, size_option=size_option) * dim**0.5
         return layers.dropout(
             x_BTD + layers.sinusoidal_positions(int(ids_BT.shape[1]), dim), self.options.dropout, training=training
         )

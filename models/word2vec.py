@@ -99,14 +99,21 @@ class Word2Vec:
     def _input(self, ids: tf.Tensor) -> tf.Tensor:
         # The initial values of the authors' own program, word2vec.c.
         start = tf.random_uniform_initializer(-0.5 / self.options.dim, 0.5 / self.options.dim)
-        return layers.embedding("input", self.options.vocab_size, self.options.dim, ids, initializer=start)
+        return layers.embedding(
+            "input", self.options.vocab_size, self.options.dim, ids, start, size_option="vocab_size"
+        )
 
     def _output(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Looks up vectors and biases of words."""
         dim = self.options.dim
         # The bias is the last column of the same table, so that a word needs one row and one look-up.
         rows = layers.embedding(
-            "output", self.options.vocab_size, dim + 1, ids, initializer=tf.random_normal_initializer(stddev=0.01)
+            "output",
+            self.options.vocab_size,
+            dim + 1,
+            ids,
+            initializer=tf.random_normal_initializer(stddev=0.01),
+            size_option="vocab_size",
         )
         return rows[..., :dim], rows[..., dim]
 

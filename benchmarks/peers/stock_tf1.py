@@ -2,9 +2,10 @@
 
 Between-graph replication, `replica_device_setter`, `MonitoredTrainingSession`, and for `--sync`
 `SyncReplicasOptimizer` with its defaults; nothing of `ps_trainer` is used except the graph and input of
-`benchmarks.workloads`, and the name of a worker's part of the data. Beyond the canonical form it has only what
-costs no time in a step: device filters and a short grace period, so that it starts and ends, and the report of its
-own step rate.
+`benchmarks.workloads`, and the name of a worker's part of the data. With `--classes=drop_in` the classes are those
+of `ps_trainer.tf1`, and with `drop_in_packed` the model is built within `train.packed()`. Beyond the canonical form
+it has only what costs no time in a step: device filters and a short grace period, so that it starts and ends, and
+the report of its own step rate.
 
     python -m benchmarks.peers.stock_tf1 --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --workload=deep --steps=2000
@@ -18,13 +19,17 @@ state, that is without its first two seconds.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import resource
 import time
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from benchmarks import contenders, workloads
+from benchmarks.contenders import CLASSES
 from ps_trainer.data.pipeline.data_source import Shard
 
 _WARMUP_SECS = 2.0
@@ -34,12 +39,14 @@ _REPORT_SECS = 1.0
 def main() -> None:
     """Runs one task."""
     flags = _parse_flags()
-    cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")})
-    server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
+    # Imported only here: the stock script must not get the environment variables that ps_trainer sets.
+    train: Any = tf.train if flags.classes == "stock" else importlib.import_module("ps_trainer.tf1")
+    cluster = train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")})
+    server = train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
     if flags.job_name == "ps":
         server.join()
     else:
-        _train(flags, cluster, server)
+        _train(flags, train, cluster, server)
 
 
 def _parse_flags() -> argparse.Namespace:
@@ -49,40 +56,42 @@ def _parse_flags() -> argparse.Namespace:
     parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
     parser.add_argument("--task_index", required=True, type=int)
     parser.add_argument("--workload", default="deep", choices=list(workloads.WORKLOADS))
+    parser.add_argument("--classes", default=CLASSES[0], choices=CLASSES, help="whose classes the script uses")
     parser.add_argument("--sync", action="store_true", help="aggregate the gradients of all workers in each step")
     parser.add_argument("--steps", type=int, default=1000, help="global_step at which training ends")
     parser.add_argument("--report_file", help="file for a line per second")
     return parser.parse_args()
 
 
-def _train(flags: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.train.Server) -> None:
+def _train(flags: argparse.Namespace, train: Any, cluster: tf.train.ClusterSpec, server: tf.train.Server) -> None:
     is_chief = flags.task_index == 0
     num_workers = cluster.num_tasks("worker")
     model = workloads.WORKLOADS[flags.workload]()
 
     with tf.Graph().as_default():
         worker_device = f"/job:worker/task:{flags.task_index}"
-        with tf.device(tf.train.replica_device_setter(worker_device=worker_device, cluster=cluster)):
+        with tf.device(train.replica_device_setter(worker_device=worker_device, cluster=cluster)):
             data = workloads.RandomInput(workloads.RandomInput.Options(width=model.size.width))
             shard = Shard(flags.task_index, num_workers)
             batches = data.train(shard=shard, batch_size=contenders.BATCH_SIZE, seed=0)
             batch = tf.data.make_one_shot_iterator(batches).get_next()
-            loss = model.build(batch, training=True).loss
-            global_step = tf.train.get_or_create_global_step()
-            optimizer = tf.train.GradientDescentOptimizer(contenders.LEARNING_RATE)
+            with train.packed() if flags.classes == "drop_in_packed" else contextlib.nullcontext():
+                loss = model.build(batch, training=True).loss
+            global_step = train.get_or_create_global_step()
+            optimizer = train.GradientDescentOptimizer(contenders.LEARNING_RATE)
             if flags.sync:
-                optimizer = tf.train.SyncReplicasOptimizer(
+                optimizer = train.SyncReplicasOptimizer(
                     optimizer, replicas_to_aggregate=num_workers, total_num_replicas=num_workers
                 )
             train_op = optimizer.minimize(loss, global_step=global_step)
 
-        hooks = [tf.train.StopAtStepHook(last_step=flags.steps)]
+        hooks = [train.StopAtStepHook(last_step=flags.steps)]
         if flags.sync:
             hooks.append(optimizer.make_session_run_hook(is_chief))
         # Without filters a session waits until all other workers have started.
         config = tf.ConfigProto(device_filters=["/job:ps", worker_device])
         rate = _StepRate(flags.report_file)
-        with tf.train.MonitoredTrainingSession(
+        with train.MonitoredTrainingSession(
             master=server.target,
             is_chief=is_chief,
             checkpoint_dir=None,

@@ -1,8 +1,8 @@
 """Says what is wrong with a run, from its metrics: `python watch_run.py LOGDIR [flags]`, once a minute from cron.
 
 Exit code 0 and no output: every worker makes steps, or is done. Exit code 1: one line for each problem. Exit code 2: a
-file is damaged, or a flag is wrong; standard error names it. With
---textfile=PATH it also writes the last figures of each worker for Prometheus' node exporter. Needs only Python.
+file is damaged or cannot be read or written, or a flag is wrong; standard error names it. With --textfile=PATH it also
+writes the last figures of each worker for Prometheus' node exporter. Needs only Python.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def last_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """The last JSON lines of a file.
 
     Raises:
+        OSError: the file cannot be read.
         ValueError: a line is damaged.
     """
     with path.open("rb") as file:
@@ -34,6 +35,9 @@ def last_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     records = [json.loads(line.decode()) for line in lines[1 if size > _TAIL_BYTES else 0 : -1]]
     if not all(isinstance(record, dict) and {"kind", "wall_time"} <= record.keys() for record in records):
         raise ValueError("a line is not a JSON object with kind and wall_time")
+    for name, kinds in (("wall_time", (int, float)), ("staleness_mean", (int, float)), ("state", str)):
+        if not all(isinstance(record[name], kinds) for record in records if name in record):
+            raise ValueError(f"the {name} of a line is of a wrong type")
     return records
 
 
@@ -66,6 +70,13 @@ def textfile(lines_of: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(text) + "\n"
 
 
+def write_textfile(path: pathlib.Path, text: str) -> None:
+    """Writes the file under another name and renames it, so that the exporter never reads half of it."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
 def main(argv: Sequence[str], now: float) -> int:
     """Checks one run; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -76,24 +87,26 @@ def main(argv: Sequence[str], now: float) -> int:
     args = parser.parse_args(argv)
     files = sorted((args.logdir / "metrics").glob("*.jsonl"))
     lines_of: dict[str, list[dict[str, Any]]] = {}
-    is_damaged = False
+    faults = []
     for path in files:
+        lines_of[path.stem] = []
         try:
             lines_of[path.stem] = last_lines(path)
+        except OSError as error:
+            faults.append(f"{path} cannot be read ({error.strerror}); give this user the right to read it")
         except ValueError as error:
-            lines_of[path.stem] = []
-            is_damaged = True
-            print(f"{path} is damaged ({error}); restore the file or remove the line", file=sys.stderr)
+            faults.append(f"{path} is damaged ({error}); restore the file or remove the line")
     if args.textfile:
-        # Renamed, so that the exporter never reads half of a file.
-        temporary = args.textfile.with_name(args.textfile.name + ".new")
-        temporary.write_text(textfile(lines_of), encoding="utf-8")
-        temporary.replace(args.textfile)
+        try:
+            write_textfile(args.textfile, textfile(lines_of))
+        except OSError as error:
+            faults.append(f"--textfile={args.textfile} cannot be written ({error.strerror}); give another file")
     found = [problem for task, lines in lines_of.items() for problem in problems(task, lines, now, args)]
     if not any(task.startswith("worker") for task in lines_of):
         found.append(f"no worker has written a line below {args.logdir}/metrics")
     print("".join(f"{problem}\n" for problem in found), end="")
-    return 2 if is_damaged else 1 if found else 0
+    print("".join(f"{fault}\n" for fault in faults), end="", file=sys.stderr)
+    return 2 if faults else 1 if found else 0
 
 
 def _last(lines: Sequence[dict[str, Any]], name: str) -> Any:
