@@ -17,7 +17,9 @@ from ps_trainer import shadowing
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What setuptools writes for an editable install of a package that lies beside other folders, without its comments.
 HOOK = """
-import importlib.machinery, importlib.util, sys
+import importlib.machinery, importlib.util, os, sys
+# An editable install of this very project puts the package itself on the path.
+sys.path[:] = [folder for folder in sys.path if not os.path.isfile(os.path.join(folder, "ps_trainer", "__init__.py"))]
 MAPPING = {"ps_trainer": PACKAGE}
 class Finder:
     @classmethod
