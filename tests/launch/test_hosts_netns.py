@@ -183,7 +183,8 @@ def test_report_holds_settings_and_traffic_of_each_task(tmp_path):
 @needs_namespaces
 def test_the_started_process_is_the_task_itself_and_receives_its_signals(tmp_path):
     script = "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
-    script += "print(os.getpid(), os.getppid(), os.listdir('/sys/class/net'), flush=True)\ntime.sleep(60)"
+    # One string, because a task's output is unbuffered: the log would show the first word before the others.
+    script += "print(f\"{os.getpid()} {os.getppid()} {os.listdir('/sys/class/net')}\")\ntime.sleep(60)"
     with NetnsHosts(ps_rate=None, worker_rate=None) as hosts:
         prefix = hosts.place(TASKS)["worker-0"].prefix
         task = TaskProcess(
