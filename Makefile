@@ -17,8 +17,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TRAIN_FLAGS ?= --model=cnn --dataset=digits --update=sync --optimizer=momentum --learning_rate=0.03 --max_steps=1000 --report_secs=1
 KINDS ?= light or cluster or process
 # Each test file runs in one process. Tests of processes wait for about a third of their time, so four files at a time
-# keep two cores busy. Light tests only compute, so two files at a time are enough.
-PYTEST_FLAGS ?= --dist loadfile --no-loadscope-reorder
+# keep two cores busy. Light tests only compute, so two files at a time are enough. A crashed test process ends the run:
+# pytest-xdist would start another one, and then wait for ever (its issues 1323 and 1378).
+PYTEST_FLAGS ?= --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 TEST_WORKERS ?= 4
 CHECK_WORKERS ?= 2
 EXPERIMENT_FLAGS ?=
