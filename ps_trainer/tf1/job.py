@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import queue
 import sys
 import threading
@@ -97,6 +96,7 @@ class Job:
         self._loss: LostError | None = None  # met by the script, and not yet told to the job
         self._handed_over: HandedOver | None = None
         self._step_began: float | None = None
+        self._is_waiting = False  # whether the script waits for the job
         self._is_leaving = False
         self._leaves_on_close = False
         self._signals = contextlib.ExitStack()
@@ -124,7 +124,9 @@ class Job:
             loss = self._loss or PsLostError("the script has lost its session")
             self._loss = None
             self._worker.left.put(loss)
+        self._is_waiting = True
         self._handed_over = self._await()
+        self._is_waiting = False
         self.has_ended = self._handed_over.peers is None
         return self._handed_over.session
 
@@ -163,6 +165,7 @@ class Job:
             if self._handed_over is None:  # it still waits for other tasks
                 self.stop.request(error or RunError("the script has ended before its session began"))
             self._worker.left.put(error)
+            self._is_waiting = True
             self._ended.wait()
         self._signals.close()
         if error is None and self._failure is not None:
@@ -239,7 +242,7 @@ class Job:
         self._signals.enter_context(signals.watching(self._on_signal, self._in_python))
         atexit.register(self._leave_at_exit)
         self._thread.start()
-        watch = (self._ended, self.stop, _give_up)
+        watch = (self._ended, self.stop, self._give_up)
         threading.Thread(target=supervise.watch, args=watch, name="watch-job", daemon=True).start()
 
     def _run(self) -> None:
@@ -248,6 +251,14 @@ class Job:
         except BaseException as error:  # noqa: BLE001 - raised in the script's thread
             self._failure = error
         self._ended.set()
+
+    def _give_up(self, code: int) -> None:
+        """Gives the script the reason, if it waits for a job that does not end; else ends the process."""
+        if self._is_waiting:
+            self._failure = self.stop.reason
+            self._ended.set()
+        elif not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell goes on waiting
+            exit_codes.end_process(code)
 
     def _await(self) -> HandedOver:
         while True:
@@ -322,11 +333,6 @@ def _session_config(task: Server, given: tf.ConfigProto | None) -> tf.ConfigProt
 
 def _in_words(error: BaseException) -> BaseException:
     return settings.in_words_of_scripts(error) if isinstance(error, PsTrainerError) else error
-
-
-def _give_up(code: int) -> None:
-    if not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell goes on waiting
-        os._exit(code)
 
 
 def check_is_chief(task: Server, is_chief: bool) -> None:

@@ -16,16 +16,7 @@ from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.tf1 import saving, signals
 from ps_trainer.tf1.run_state import Containers
-from tests.tf1.in_process import Task, run, start
-
-
-def counter(task: Task):
-    """A model: `weight` [2] starts at 0 and gains 1 per step."""
-    with task.device():
-        step = train.get_or_create_global_step()
-        weight = tf.get_variable("weight", initializer=tf.zeros([2]))
-        train_op = train.GradientDescentOptimizer(1.0).minimize(-tf.reduce_sum(weight), global_step=step)
-    return step, weight, train_op
+from tests.tf1.in_process import Task, counter, run, start
 
 
 def test_a_script_finds_tensorflows_session_by_its_name_and_saves_by_hand(tmp_path):
