@@ -14,8 +14,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
 from ps_trainer.data.pipeline.decode_errors import problem_of
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
@@ -46,7 +48,9 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, source: pathlib.Pat
     num_places = components.dataset.num_places
     checkpoint = report.find_checkpoint(checkpoint_dir)
     parts = _not_empty(predict(components, checkpoint, source), source, num_places)
-    counted = _Counted(parts, components.dataset.class_names or ())
+    dataset = components.dataset
+    words = recorded_words.predicted(recorded_words.words_of(dataset))
+    counted = _Counted(parts, dataset.class_names or (), words)
     temporary = out.with_name(f".{out.name}.writing")
     try:
         durable_files.make_folder(out.resolve().parent)
@@ -147,10 +151,13 @@ class _Counted:
     Args:
         parts: Predictions.
         class_names: Names of the classes that the model tells apart; empty if they have none.
+        words: Words or characters that integer predictions number; None if they number none.
     """
 
-    def __init__(self, parts: Iterator[Predicted], class_names: tuple[str, ...] = ()):
-        self._parts, self._class_names = parts, class_names
+    def __init__(
+        self, parts: Iterator[Predicted], class_names: tuple[str, ...] = (), words: RecordedWords | None = None
+    ):
+        self._parts, self._class_names, self._words = parts, class_names, words
         self.num_examples = self.num_cut = self.num_unfilled = self.num_last = 0
 
     def __iter__(self) -> Iterator[Predicted]:
@@ -162,17 +169,19 @@ class _Counted:
             if len(part.values):
                 yield part
 
-    def class_of(self, prediction: Any) -> list[str]:
-        """Returns the name of the likeliest class, alone in a list; an empty list if the classes have no names."""
+    def meaning(self, prediction: Any) -> dict[str, str]:
+        """Returns a prediction in words: its "text", or the most probable "class"; empty if neither is known."""
+        kind, num_dims = getattr(prediction, "dtype", np.dtype(object)).kind, np.ndim(prediction)
+        if kind in "iu" and num_dims <= 1 and self._words is not None:
+            return {"text": self._words.text_of(np.atleast_1d(prediction).tolist())}
         names = self._class_names
-        if not names or isinstance(prediction, bytes):
-            return []
-        is_probability = prediction.ndim == 0 and len(names) == 2
-        if not (is_probability or (prediction.ndim == 1 and len(prediction) >= len(names))):
-            return []
+        is_probability = num_dims == 0 and len(names) == 2
+        is_of_classes = num_dims == 1 and len(prediction) >= len(names) > 0
+        if kind != "f" or not (is_probability or is_of_classes):
+            return {}
         number = int(prediction > 0.5) if is_probability else int(np.argmax(prediction))
         # A model may have more classes than the data; it learns that the others do not occur.
-        return [names[number] if number < len(names) else ""]
+        return {"class": names[number] if number < len(names) else ""}
 
     def notes(self, num_places: int | None) -> str:
         """Returns in words what is special about some of the predictions."""
@@ -187,7 +196,7 @@ class _Counted:
 
 
 def _write_csv(file: BinaryIO, batches: _Counted) -> None:
-    """Writes a header and a row for each example: the numbers of its prediction in row-major order, and its class."""
+    """Writes a header and a row for each example: the numbers of its prediction in row-major order, and its meaning."""
     writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     width = None
     for batch, is_short, *_ in batches:
@@ -195,22 +204,22 @@ def _write_csv(file: BinaryIO, batches: _Counted) -> None:
         if width is None:
             width = rows.shape[1]
             names = ["prediction"] if batch.ndim == 1 else [f"prediction_{i}" for i in range(width)]
-            writer.writerow([*names, *(["class"] if batches.class_of(batch[0]) else [])])
+            writer.writerow([*names, *batches.meaning(batch[0])])
         if rows.shape[1] != width and not is_short:
             raise UsageError(
                 f"predictions of {width} and of {rows.shape[1]} numbers do not fit into one table; write .jsonl"
             )
         writer.writerows(
-            [_text(value) for value in row] + [""] * (width - len(row)) + batches.class_of(prediction)
+            [_text(value) for value in row] + [""] * (width - len(row)) + [*batches.meaning(prediction).values()]
             for row, prediction in zip(rows, batch, strict=True)
         )
 
 
 def _write_jsonl(file: BinaryIO, batches: _Counted) -> None:
-    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers, and "class"."""
+    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers, and its meaning."""
     for batch, *_ in batches:
         for prediction in batch:
-            row = {"prediction": _plain(prediction), **dict(zip(["class"], batches.class_of(prediction), strict=False))}
+            row = {"prediction": _plain(prediction), **batches.meaning(prediction)}
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
 

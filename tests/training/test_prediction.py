@@ -13,6 +13,9 @@ import tensorflow.compat.v1 as tf
 from models.layers import ModelOutput
 from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.generators.number_words import Numbers
+from ps_trainer.data.generators.telephone_tones import Tones
+from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.errors import DataError, UsageError
 from ps_trainer.training import prediction
 from tests.testing import components as small
@@ -186,8 +189,35 @@ def test_each_character_of_a_prompt_has_a_prediction_whatever_its_length(tmp_pat
     assert f"{len(lines)} predictions for {tmp_path / 'prompt.txt'}" in said
     assert (f"the last prediction covers {length % 8} places" in said) == bool(length % 8)
     told_of(tmp_path, prompt, "out.csv")
-    rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))[1:]
-    assert [[int(cell) for cell in row if cell] for row in rows] == lines
+    header, *rows = csv.reader((tmp_path / "out.csv").open(newline=""))
+    assert header[-1] == "text" and [[int(cell) for cell in row[:-1] if cell] for row in rows] == lines
+
+
+def test_the_ids_of_a_text_are_given_as_text_too(tmp_path):
+    told_of(tmp_path, TEXT[:9], "out.jsonl")
+    first, last = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    # The vocabulary is a, b, c, d, the newline, unknown; the window begins with the newline, and `Next` adds 1.
+    following = {"\n": "\ufffd", "a": "b", "b": "c", "c": "d", "d": "\n"}
+    assert first["text"] == "".join(following[symbol] for symbol in "\n" + TEXT[:7])
+    assert last["text"] == following[TEXT[7]]
+
+
+def test_a_translation_is_given_in_words():
+    words = recorded_words.words_of(Numbers(Numbers.Options(num_train=50, num_test=5)))["target"]
+    ids = [words.id_of("二"), words.id_of("十"), 2, 0, 0]
+    counted = prediction._Counted(iter([]), (), words)
+    assert counted.meaning(np.array(ids)) == {"text": "二十"}
+    assert counted.meaning(np.array(ids, np.float32)) == counted.meaning(np.array([ids])) == {}
+    assert counted.meaning(np.int64(3)) == {"text": "\ufffd"}
+
+
+def test_a_transcript_ends_at_its_padding_and_a_class_has_its_name():
+    words = recorded_words.words_of(Tones)["transcript"]
+    counted = prediction._Counted(iter([]), ("no", "yes"), words)
+    assert counted.meaning(np.array([1, 1, 0, -1, -1])) == {"text": "110"}
+    assert counted.meaning(np.array([0.2, 0.7, 0.1], np.float32)) == {"class": "yes"}
+    assert counted.meaning(np.float32(0.4)) == {"class": "no"}
+    assert counted.meaning(np.array([0.1, 0.2, 0.7], np.float32)) == {"class": ""}
 
 
 def test_a_table_of_numpy_needs_whole_windows(tmp_path):

@@ -90,6 +90,7 @@ class Census(LineSource):
     """
 
     num_classes = 2
+    class_names = ("at most 50,000 dollars", "more than 50,000 dollars")
     file_names = {"train": "adult.data", "test": "adult.test"}
 
     @dataclasses.dataclass(frozen=True, kw_only=True)

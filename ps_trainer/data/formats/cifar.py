@@ -44,6 +44,9 @@ class Cifar10(DataSource):
 
     name = "cifar10"
     num_classes = 10
+    class_names: tuple[str, ...] | None = (
+        "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+    )  # fmt: skip
     folder_name = "cifar-10-batches-bin"
     file_names = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
     label_bytes = 1
@@ -133,6 +136,7 @@ class Cifar100(Cifar10):
 
     name = "cifar100"
     num_classes = 100
+    class_names = None
     folder_name = "cifar-100-binary"
     file_names = {"train": ("train.bin",), "test": ("test.bin",)}
     label_bytes = 2

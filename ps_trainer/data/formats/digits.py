@@ -42,6 +42,7 @@ class Digits(ArraySource):
             num_classes=10,
             image_scale=1 / 16,
         )
+        self.class_names = tuple("0123456789")
 
 
 def load_arrays() -> tuple[np.ndarray, np.ndarray]:

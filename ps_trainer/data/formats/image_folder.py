@@ -73,6 +73,7 @@ class ImageFolder(DataSource):
                 " dataset tfrecord"
             )
         self.num_classes = len(self.classes)
+        self.class_names = tuple(self.classes)
 
     @property
     def num_train_examples(self) -> int:

@@ -116,6 +116,9 @@ class FashionMnist(Mnist):
     """Articles of clothing, 28x28 pixels, from --data_dir, in files with the names and format of MNIST."""
 
     name = "fashion_mnist"
+    class_names = (
+        "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+    )  # fmt: skip
 
 
 class Emnist(Mnist):

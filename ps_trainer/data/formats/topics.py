@@ -41,7 +41,9 @@ class Topics(ArraySource):
 
     def __init__(self, options: Options, *, data_dir: str | None = None):
         del data_dir
-        topics = sorted(python_topics().values(), key=len, reverse=True)[: options.num_topics]
+        named = sorted(python_topics().items(), key=lambda topic: len(topic[1]), reverse=True)[: options.num_topics]
+        self.class_names = tuple(name for name, _ in named)
+        topics = [topic for _, topic in named]
         if len(topics) < options.num_topics or len(topics[-1]) < 2 * options.length:
             raise DataError(
                 f"num_topics={options.num_topics} length={options.length}: the text has fewer topics with at least two"

@@ -29,6 +29,7 @@ from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
 from ps_trainer.data.pipeline.data_source import folder_of
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.line_files import text_file
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
@@ -103,6 +104,7 @@ class Wav(FileSource):
         self._options = options
         self._longest = _Longest()
         self.num_classes = len(options.alphabet)
+        self.transcript_vocabulary = RecordedWords("char", tuple(options.alphabet))
         train, test = (
             [self._counted(folder / name) for name in names] for names in (options.train_files, options.test_files)
         )

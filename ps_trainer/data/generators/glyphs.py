@@ -81,6 +81,7 @@ class Glyphs(ArraySource):
         path = font_lib.find(options.font) if options.font else None
         arrays = [_draw_all(options, path, count, random) for count in (options.num_train, options.num_test)]
         super().__init__(*arrays, num_classes=len(options.characters))
+        self.class_names = tuple(options.characters)
 
 
 def bitmap(digit: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.spectrogram import framing, log_spectrogram
 from ps_trainer.data.pipeline.array_source import ArraySource, check_bytes
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import OptionError
 from ps_trainer.options import option
 
@@ -42,6 +43,7 @@ class Tones(ArraySource):
     """
 
     digit_secs = _DIGIT_SECS
+    transcript_vocabulary = RecordedWords("char", tuple("0123456789"))
     pause_secs = (0.03, 0.08)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ps_trainer.data.pipeline.frequency_vocabulary import LINE_END, UNKNOWN, FrequencyVocabulary
@@ -21,7 +21,15 @@ RESERVED = ("<pad>", "<s>", "</s>", "<unk>")
 """Names of the reserved numbers of a `SequenceVocabulary`, in their order."""
 
 # Attribute of a dataset -> name of the vocabulary in the file.
-_ATTRIBUTES = {"vocabulary": "text", "source_vocabulary": "source", "target_vocabulary": "target"}
+_ATTRIBUTES = {
+    "vocabulary": "text",
+    "source_vocabulary": "source",
+    "target_vocabulary": "target",
+    "transcript_vocabulary": "transcript",
+}
+
+# Of a dataset with several vocabularies, the first of these has the tokens that a model predicts.
+_PREDICTED = ("target", "transcript", "text")
 
 
 class RecordedWords(NamedTuple):
@@ -46,9 +54,26 @@ class RecordedWords(NamedTuple):
         """Tokens that stand for no word or character of the text."""
         return frozenset((*RESERVED, UNKNOWN[self.unit], LINE_END["word"])) & frozenset(self.tokens)
 
+    def text_of(self, ids: Iterable[int]) -> str:
+        """Returns the text of some ids, up to the first padding or end of a sequence.
+
+        A word at the end of a line becomes a newline; an unknown token, or an id above the vocabulary, U+FFFD.
+        """
+        ends = (0, 2) if self.tokens[: len(RESERVED)] == RESERVED else ()
+        unknown, line_end = {"<s>", "<unk>"} & self.special, LINE_END["word"]
+        tokens = []
+        for number in ids:
+            if number < 0 or number in ends:
+                break
+            token = self.tokens[number] if number < len(self.tokens) else UNKNOWN["char"]
+            tokens.append(UNKNOWN["char"] if token in unknown else "\n" if token == line_end else token)
+        if self.unit == "char":
+            return "".join(tokens)
+        return " ".join(tokens).replace(" \n", "\n").replace("\n ", "\n")
+
 
 def words_of(dataset: Any) -> dict[str, RecordedWords]:
-    """Returns the vocabularies of a dataset by name: "text", or "source" and "target"; empty for other datasets."""
+    """Returns the vocabularies of a dataset by name: "text", "source" and "target", or "transcript"; else empty."""
     found = {}
     for attribute, name in _ATTRIBUTES.items():
         vocabulary = getattr(dataset, attribute, None)
@@ -57,7 +82,14 @@ def words_of(dataset: Any) -> dict[str, RecordedWords]:
         elif isinstance(vocabulary, SequenceVocabulary):
             symbols = (symbol.decode(errors="replace") for symbol in vocabulary.symbols)
             found[name] = RecordedWords(vocabulary.unit, (*RESERVED, *symbols))
+        elif isinstance(vocabulary, RecordedWords):
+            found[name] = vocabulary
     return found
+
+
+def predicted(vocabularies: Mapping[str, RecordedWords]) -> RecordedWords | None:
+    """Returns the vocabulary of the ids that a model predicts: that of the target language, transcript or text."""
+    return next((vocabularies[name] for name in _PREDICTED if name in vocabularies), None)
 
 
 def as_text(vocabularies: Mapping[str, RecordedWords]) -> str:

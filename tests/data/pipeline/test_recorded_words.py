@@ -8,6 +8,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats.text import Text
 from ps_trainer.data.generators.number_words import Numbers
 from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError
 from ps_trainer.training import run_files
 
@@ -37,6 +38,11 @@ def test_both_languages_have_their_words_after_the_reserved_numbers(tmp_path):
     assert words["source"].tokens[:4] == recorded_words.RESERVED
     (number,) = dataset.source_vocabulary.encode(b"thousand", 1)
     assert words["source"].id_of("thousand") == number
+
+
+def test_words_at_the_end_of_a_line_become_newlines():
+    words = RecordedWords("word", ("<unk>", "<eos>", "a", "b"))
+    assert words.text_of([2, 3, 1, 2, 0, 9]) == "a b\na \ufffd \ufffd"
 
 
 def test_a_run_without_words_removes_those_of_an_earlier_run(tmp_path):
