@@ -15,7 +15,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import SaveError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation import build_plain, load_values
+from ps_trainer.training.evaluation import load_values
+from ps_trainer.training.predictor import build_graph
 
 PREDICTIONS = "predictions"
 
@@ -63,13 +64,7 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
 
 def _save(components: Components, values: Mapping[str, np.ndarray], folder: pathlib.Path) -> str:
     """Writes the SavedModel; returns its signature in words."""
-    with tf.Graph().as_default() as graph:
-        spec = components.dataset.test(batch_size=1).element_spec
-        batch = {name: tf.placeholder(one.dtype, one.shape, name=name) for name, one in spec.items()}
-        predictions = build_plain(components.model, batch).predictions
-        inputs = _reached(predictions, batch)
-        variables = tf.global_variables()
-        init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+    graph, inputs, predictions, variables, init_op = build_graph(components)
     with tf.Session(graph=graph) as session:
         load_values(session, variables, values)
         for name in set(graph.get_all_collection_keys()) - set(_KEPT_COLLECTIONS):
@@ -87,18 +82,6 @@ def _save(components: Components, values: Mapping[str, np.ndarray], folder: path
         builder.save()
     taken = ", ".join(f"{name} {_described(tensor)}" for name, tensor in inputs.items())
     return f"{taken} -> {PREDICTIONS} {_described(predictions)}"
-
-
-def _reached(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the tensors of `batch` on which `output` depends."""
-    seen: set[tf.Operation] = set()
-    todo = [output.op]
-    while todo:
-        op = todo.pop()
-        if op not in seen:
-            seen.add(op)
-            todo += [tensor.op for tensor in op.inputs] + op.control_inputs
-    return {name: tensor for name, tensor in batch.items() if tensor.op in seen}
 
 
 def _described(tensor: tf.Tensor) -> str:

@@ -84,12 +84,11 @@ def test_a_path_that_is_not_a_folder_is_named(tmp_path):
         (export.main_export, ["--out={folder}"], "already exists, and export does not overwrite it"),
         (export.main_export, ["--out={folder}/config.json"], "already exists, and export does not overwrite it"),
         (export.main_export, ["--out={folder}/new"], "give --logdir of the run, or --checkpoint_dir"),
-        (predict.main_predict, [], "missing --out; name a file that ends in .csv, .jsonl, .npy"),
         (predict.main_predict, ["--out=a.json"], "did you mean .jsonl? known: .csv, .jsonl, .npy"),
         (
             predict.main_predict,
             ["--out={folder}/new.npy", "--input={folder}/no"],
-            "no is not a file; give a file in the",
+            "no is not a file; give a file in the format of the dataset, or - for stdin",
         ),
         (predict.main_predict, ["--out=new.csv", "--logdir={folder}/no"], "no/checkpoints is not a folder"),
     ],

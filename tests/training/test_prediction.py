@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 
 import numpy as np
@@ -17,7 +18,10 @@ from ps_trainer.data.generators.number_words import Numbers
 from ps_trainer.data.generators.telephone_tones import Tones
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.errors import DataError, UsageError
+from ps_trainer.training import components as components_lib
 from ps_trainer.training import prediction
+from ps_trainer.training.line_prediction import predict_lines
+from ps_trainer.training.prediction_names import Names
 from tests.testing import components as small
 from tests.testing.cluster import config_of
 
@@ -205,19 +209,19 @@ def test_the_ids_of_a_text_are_given_as_text_too(tmp_path):
 def test_a_translation_is_given_in_words():
     words = recorded_words.words_of(Numbers(Numbers.Options(num_train=50, num_test=5)))["target"]
     ids = [words.id_of("二"), words.id_of("十"), 2, 0, 0]
-    counted = prediction._Counted(iter([]), (), words)
-    assert counted.meaning(np.array(ids)) == {"text": "二十"}
-    assert counted.meaning(np.array(ids, np.float32)) == counted.meaning(np.array([ids])) == {}
-    assert counted.meaning(np.int64(3)) == {"text": "\ufffd"}
+    names = Names((), words)
+    assert names.meaning(np.array(ids)) == {"text": "二十"}
+    assert names.meaning(np.array(ids, np.float32)) == names.meaning(np.array([ids])) == {}
+    assert names.meaning(np.int64(3)) == {"text": "\ufffd"}
 
 
 def test_a_transcript_ends_at_its_padding_and_a_class_has_its_name():
     words = recorded_words.words_of(Tones)["transcript"]
-    counted = prediction._Counted(iter([]), ("no", "yes"), words)
-    assert counted.meaning(np.array([1, 1, 0, -1, -1])) == {"text": "110"}
-    assert counted.meaning(np.array([0.2, 0.7, 0.1], np.float32)) == {"class": "yes"}
-    assert counted.meaning(np.float32(0.4)) == {"class": "no"}
-    assert counted.meaning(np.array([0.1, 0.2, 0.7], np.float32)) == {"class": ""}
+    names = Names(("no", "yes"), words)
+    assert names.meaning(np.array([1, 1, 0, -1, -1])) == {"text": "110"}
+    assert names.meaning(np.array([0.2, 0.7, 0.1], np.float32)) == {"class": "yes"}
+    assert names.meaning(np.float32(0.4)) == {"class": "no"}
+    assert names.meaning(np.array([0.1, 0.2, 0.7], np.float32)) == {"class": ""}
 
 
 def test_a_table_of_numpy_needs_whole_windows(tmp_path):
@@ -241,3 +245,18 @@ def test_lines_that_are_cut_are_counted():
     counted = prediction._Counted(iter(parts))
     assert len(list(counted)) == 2
     assert (counted.num_examples, counted.notes(None)) == (4, "; 3 inputs were too long and were cut")
+
+
+def test_each_line_of_a_stream_is_a_text_of_its_own(tmp_path):
+    (tmp_path / "train.txt").write_text(TEXT)
+    options = ("context_length=8", "max_vocab=10")
+    config = TrainConfig(model=f"{__name__}:Next", dataset="text", dataset_option=options, data_dir=str(tmp_path))
+    components = components_lib.load(config, num_workers=1)
+    names = Names.known_to(components.dataset)
+    # Three characters and the line end; more than a window; the line end only.
+    stream = io.BufferedReader(io.BytesIO(b"abc\nabcdabcdab\n\n"))
+    found = [one for part in predict_lines(components, {"bias": np.float32(1)}, stream) for one in part.values]
+    assert [len(one) for one in found] == [4, 11, 1]
+    assert list(found[1][:3]) == list(found[0][:3])  # after the start and the same characters
+    assert list(found[1][5:]) == list(found[1][1:7])
+    assert names.meaning(found[0]) == {"text": names.words.text_of(found[0].tolist())}

@@ -51,6 +51,7 @@ class Cifar10(DataSource):
     file_names = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
     label_bytes = 1
     label_at = 0
+    image_shape = (SIZE, SIZE, CHANNELS)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:

@@ -57,6 +57,7 @@ class Csv(FileSource):
 
     max_shuffled = SHUFFLED_LINES
     record_name = "line"
+    reads_lines = True
     class_names: tuple[str, ...] = ()
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,7 +163,6 @@ class Csv(FileSource):
         """Returns every example of another file; its columns may lie in another order, and it may lack the labels."""
         other = copy.copy(self)
         other._names = self._names_of(path)
-        other._files = list(self._files)
         return super(Csv, other).read(path, batch_size)
 
     def _names_of(self, path: pathlib.Path) -> list[str]:

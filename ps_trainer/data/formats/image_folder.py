@@ -74,6 +74,7 @@ class ImageFolder(DataSource):
             )
         self.num_classes = len(self.classes)
         self.class_names = tuple(self.classes)
+        self.image_shape = (options.height, options.width, options.channels)
 
     @property
     def num_train_examples(self) -> int:
@@ -95,13 +96,6 @@ class ImageFolder(DataSource):
                 "label": tf.constant([label for _, label in examples], tf.int64),
             }
         ).map(lambda record: {**record, "path": tf.strings.join([f"{self._folder}/", record["path"]])})
-
-    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        """Returns the one example of an image file; its label is 0."""
-        if not path.is_file():
-            raise DataError(f"{path}: no such file")
-        label = tf.constant([0], tf.int64)
-        return tf.data.Dataset.from_tensor_slices({"path": tf.constant([str(path.resolve())]), "label": label})
 
     def _load(self, records: tf.data.Dataset) -> tf.data.Dataset:
         size = (self._options.height, self._options.width, self._options.channels)

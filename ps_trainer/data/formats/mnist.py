@@ -73,6 +73,7 @@ class Mnist(DataSource):
                 " use files of the same dataset"
             )
         self._image_shape = train.image_shape
+        self.image_shape = (*train.image_shape, 1)
 
     @property
     def num_train_examples(self) -> int:

@@ -61,6 +61,7 @@ class WindowSource(DataSource):
     """
 
     max_shuffled = SHUFFLED_WINDOWS
+    reads_lines = True
 
     def __init__(self, texts: Texts, *, unit: str, max_vocab: int, length: int, stride: int, test_share: float):
         self._texts, self._length, self._stride = texts, length, stride

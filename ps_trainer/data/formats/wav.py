@@ -14,6 +14,7 @@ Specifications 1.0", IBM and Microsoft, 1991, for WAV.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import pathlib
@@ -26,7 +27,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.spectrogram import framing, log_spectrogram
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
-from ps_trainer.data.pipeline.data_source import folder_of
+from ps_trainer.data.pipeline.data_source import SOUND_SUFFIX, folder_of
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.line_files import text_file
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
@@ -70,6 +71,7 @@ class Wav(FileSource):
 
     max_shuffled = SHUFFLED_SOUNDS
     record_name = "line"
+    reads_sounds = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -117,6 +119,30 @@ class Wav(FileSource):
             raise DataError(f"{path}: a list must not be compressed; unpack it")
         self._longest = _scan(path, self._options, self._longest)
         return file
+
+    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
+        """Returns the examples of another list, or the one example of a WAV file of any length, without transcript."""
+        if path.suffix.lower() != SOUND_SUFFIX:
+            return super().read(path, batch_size)
+        num_samples, rate = _scan_sound(path)
+        if rate != (self._longest.sample_rate or rate):
+            raise DataError(
+                f"{path} has {rate} samples per second, but the training sounds have {self._longest.sample_rate};"
+                f" convert it, for example with `sox in.wav -r {self._longest.sample_rate} out.wav`"
+            )
+        other = copy.copy(self)
+        other._longest = _Longest(max(num_samples, self._longest.num_samples), self._longest.num_ids, rate)
+        return super(Wav, other).read(path, batch_size)
+
+    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+        if path.suffix.lower() != SOUND_SUFFIX:
+            return super()._read_file(path)
+        if set(SEPARATORS) & set(str(path.resolve())):
+            raise DataError(f"{path.resolve()}: a name with a comma or a tab cannot be in a list; rename it")
+        self._files.append(("other", CountedFile(path.resolve(), 1)))
+        zero = tf.constant(0, tf.int64)
+        line = {"line": f"{path.resolve()},0,", "file": zero + len(self._files) - 1, "at": zero}
+        return tf.data.Dataset.from_tensors(line)
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})

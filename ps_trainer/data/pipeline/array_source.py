@@ -55,6 +55,10 @@ class ArraySource(DataSource):
         self._lengths = {split: _common_length(split, arrays) for split, arrays in self.arrays.items()}
         self._image_scale = image_scale
         self.num_classes = num_classes
+        image = train.get("image", np.zeros([]))
+        # A table of numbers in the form of an image has one row.
+        if image.ndim == 4 and image.dtype == np.uint8:
+            self.image_shape = (*image.shape[1:3], image.shape[3])
 
     @property
     def num_train_examples(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
@@ -54,6 +55,7 @@ class FileSource(DataSource):
     def __init__(self, train: Sequence[CountedFile], test: Sequence[CountedFile], *, test_every: int = 10):
         self._files = [("train", file) for file in train] + [("test", file) for file in test]
         self._test_every = 0 if test else test_every
+        self.num_header_lines = train[0].num_header_lines
         if self.num_train_examples < 1:
             raise DataError(
                 f"{train[0].path}: its only {self.record_name} is a test example;"
@@ -121,6 +123,13 @@ class FileSource(DataSource):
             return {**kept, "file": tf.fill(tf.shape(chosen), file), "at": tf.gather(at, chosen)}
 
         return chunks.enumerate().map(choose).unbatch()
+
+    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
+        """Returns every example of another file, in file order; the last batch may be smaller."""
+        # In a copy, so that a process that reads many files does not keep their names.
+        other = copy.copy(self)
+        other._files = list(self._files)
+        return super(FileSource, other).read(path, batch_size)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         # In the list, so that messages can name the file by its number; "other" belongs to no split.

@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import shuffled_epochs
+from ps_trainer.data.pipeline import images, shuffled_epochs
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
 from ps_trainer.errors import DataError
 
@@ -18,6 +18,8 @@ NUM_PLACES = "num_places"
 
 IS_CUT = "is_cut"
 """Key in batches of `DataSource.read`, bool [B]: whether an example was too long, so that its end is missing."""
+
+SOUND_SUFFIX = ".wav"
 
 PREFETCH_BATCHES = 2
 """Batches that the pipeline prepares while the model computes: the next one, and one more against variation."""
@@ -57,6 +59,10 @@ class DataSource(abc.ABC):
         num_buckets: Largest number of ids in a column of "ids"; None if the dataset does not know it.
         class_names: Names of the classes of "label"; None if they have none.
         max_shuffled: Size of the shuffle buffer in examples; None = the whole shard.
+        image_shape: Height, width and channels of "image"; None if the examples are no pictures.
+        reads_lines: Whether each line of a file for `read` is an example, or a text of its own.
+        reads_sounds: Whether `read` reads WAV files.
+        num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
     """
@@ -67,6 +73,10 @@ class DataSource(abc.ABC):
     num_buckets: int | None = None
     class_names: tuple[str, ...] | None = None
     max_shuffled: int | None = None
+    image_shape: tuple[int, int, int] | None = None
+    reads_lines: bool = False
+    reads_sounds: bool = False
+    num_header_lines: int = 0
     num_places: int | None = None
 
     @property
@@ -186,7 +196,7 @@ class DataSource(abc.ABC):
         """Returns every example of another file in this dataset's format, in file order; the last batch may be smaller.
 
         Args:
-            path: Path of the file.
+            path: Path of the file; for a dataset of images, one image file will do as well.
             batch_size: Number of examples per batch.
 
         Returns:
@@ -196,6 +206,16 @@ class DataSource(abc.ABC):
         Raises:
             DataError: The file cannot be read, or the dataset does not read single files.
         """
+        is_image = path.suffix.lower() in images.IMAGE_SUFFIXES
+        if is_image and self.image_shape is not None:
+            if not path.is_file():
+                raise DataError(f"{path}: no such file")
+            return images.image_file(path, *self.image_shape)
+        if is_image or (path.suffix.lower() == SOUND_SUFFIX and not self.reads_sounds):
+            kind = "an image" if is_image else "a sound"
+            raise DataError(
+                f"{path} is {kind}, which dataset {type(self).__name__} does not read; give a file in its format"
+            )
         return self._batches(self._read_file(path), batch_size, drop_remainder=False)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:

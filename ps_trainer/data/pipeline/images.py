@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.decode_errors import fail, map_named
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+"""Endings of the names of files that `decode_image` reads."""
 
 
 def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
@@ -25,6 +32,19 @@ def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.
     image.set_shape([None, None, channels])
     resized = tf.compat.v2.image.resize(image, [height, width], method="bilinear", antialias=True)
     return tf.clip_by_value(resized / 255, 0.0, 1.0)
+
+
+def image_file(path: pathlib.Path, height: int, width: int, channels: int) -> tf.data.Dataset:
+    """Returns one batch: "image" float32 [1, height, width, channels] of a file; "label" int64 [1], which is 0."""
+
+    def decode(record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        image = decode_image(tf.io.read_file(record["path"]), height, width, channels)
+        return {"image": image, "label": tf.constant(0, tf.int64)}
+
+    def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
+        return fail(record["path"], ": cannot be decoded as an image; give a JPEG, PNG, GIF or BMP file")
+
+    return map_named(tf.data.Dataset.from_tensors({"path": str(path.resolve())}), decode, name_it).batch(1)
 
 
 def scale_image(image: tf.Tensor, scale: float) -> tf.Tensor:

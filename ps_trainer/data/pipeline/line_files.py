@@ -46,6 +46,7 @@ class LineSource(FileSource):
 
     max_shuffled = SHUFFLED_LINES
     record_name = "line"
+    reads_lines = True
 
     def __init__(
         self,

@@ -94,6 +94,9 @@ def test_an_image_and_a_folder_are_read_and_described(tmp_path):
     write(tmp_path / "other", 99)
     (batch,) = read_batches(lambda: create(tmp_path / "set").read(tmp_path / "other" / "0.png", 2))
     assert (values(batch["image"]), list(batch["label"])) == ([99], [0])
+    (tmp_path / "other" / "0.png").write_bytes(b"no image")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0.png: cannot be decoded as an image; give a JPEG, PNG"):
+        read_batches(lambda: create(tmp_path / "set").read(tmp_path / "other" / "0.png", 2))
     assert values(read_leased(create(tmp_path / "set", test_every=2), "image")) == [2]
     text = info.describe(tmp_path / "set")
     assert "images in a folder for each class" in text

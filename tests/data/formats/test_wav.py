@@ -227,3 +227,18 @@ def test_a_sound_that_is_damaged_later_is_named_with_its_line(tmp_path):
 def test_wrong_options_are_named(dataset, options, message):
     with pytest.raises(OptionError, match=message):
         component_tables.DATASETS.create(dataset, options, data_dir=None)
+
+
+def test_one_sound_of_any_length_is_an_example_without_transcript(tmp_path):
+    write_set(tmp_path, ["a", "b"], [200, 100])
+    write(tmp_path, "more", [noise(100, 1), noise(300)], ["b", "cc"], RATE)  # the first is the second training sound
+    source = create(tmp_path)
+    (batch,) = read_batches(lambda: source.read(tmp_path / "more" / "00000.wav", 1))
+    (longer,) = read_batches(lambda: source.read(tmp_path / "more" / "00001.wav", 1))
+    (listed,) = read_batches(lambda: source.read(tmp_path / "more.csv", 1))[:1]
+    np.testing.assert_array_equal(batch["frames"], listed["frames"][:, :20])
+    assert (list(batch["num_frames"]), list(longer["num_frames"])) == ([100 // HOP], [300 // HOP])
+    assert [list(batch[name]) for name in ("num_ids",)] == [[0]] and (batch["ids"] == -1).all()
+    write(tmp_path, "other", [noise(100)], ["b"], 2 * RATE)
+    with pytest.raises(DataError, match=r"has 2000 samples per second, but the training sounds have 1000; convert"):
+        source.read(tmp_path / "other" / "00000.wav", 1)

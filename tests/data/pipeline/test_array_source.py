@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import array_source
 from ps_trainer.data.pipeline.array_source import ArraySource
@@ -53,6 +54,23 @@ def test_arrays_too_large_for_the_graph_are_rejected():
     images = np.broadcast_to(np.uint8(0), (array_source.MAX_ARRAY_BYTES + 1, 1))
     with pytest.raises(DataError, match=f"{array_source.MAX_ARRAY_BYTES + 1} bytes"):
         ArraySource({"image": images}, {"image": images[:1]}, num_classes=None)
+
+
+def test_an_image_file_becomes_an_example_of_the_size_of_the_others(source, tmp_path):
+    height, width, channels = source.image_shape
+    picture = np.full((2 * height, 3 * width, channels), 51, np.uint8)
+    with tf.Session() as session:
+        (tmp_path / "a.png").write_bytes(session.run(tf.io.encode_png(picture)))
+    (batch,) = read_batches(lambda: source.read(tmp_path / "a.png", 2))
+    np.testing.assert_allclose(batch["image"], np.full((1, height, width, channels), 51 / 255), rtol=1e-6)
+    assert list(batch["label"]) == [0]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.wav", "a sound"), ("a.jpg", "an image")])
+def test_a_file_of_another_kind_is_named(tmp_path, name, kind):
+    arrays = {"image": np.full((2, 1), 0.25, np.float32)}  # no picture
+    with pytest.raises(DataError, match=f"{name} is {kind}, which dataset ArraySource does not read"):
+        ArraySource(arrays, arrays, num_classes=None).read(tmp_path / name, 2)
 
 
 class TestArchives:

@@ -1,0 +1,102 @@
+"""Predictions for lines as they arrive on a stream, such as stdin."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ps_trainer.errors import DataError
+from ps_trainer.training.components import Components
+from ps_trainer.training.predictor import BATCH_SIZE, Predicted, Predictor, batches_of, build_graph, parts_of
+
+STDIN = "stdin"
+"""Name of the stream in messages."""
+
+_READ_BYTES = 2**16
+_MAX_LINE_BYTES = 2**24
+
+
+def predict_lines(
+    components: Components, values: Mapping[str, np.ndarray], stream: io.BufferedReader
+) -> Iterator[Predicted]:
+    """Yields the predictions for the lines of a stream, for all lines that have arrived at a time.
+
+    A line is an example of the dataset, after the header lines that its files have. Where the dataset cuts its
+    examples from running text, each line is a text of its own, with its end, and has one prediction for each place.
+
+    Raises:
+        CheckpointError: A variable of the model is missing or has another shape.
+        DataError: The dataset does not read lines, or a line is wrong. The lines before it have been predicted for,
+            except those that arrived together with it.
+    """
+    dataset = components.dataset
+    if not getattr(dataset, "reads_lines", False):
+        raise DataError(f"--input=-: dataset {type(dataset).__name__} does not read lines; name a file: --input=FILE")
+    predictor = Predictor(build_graph(components), values)
+    header: list[bytes] = []
+    number = 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder).resolve() / STDIN
+        for lines in _lines_as_they_come(stream):
+            num_header = dataset.num_header_lines - len(header)
+            header += lines[:num_header]
+            number += len(lines[:num_header])
+            lines = lines[num_header:]
+            # Each line of running text is a file of its own, which ends the windows.
+            for part in [[line] for line in lines] if dataset.num_places else [lines] if lines else []:
+                with _own_line_numbers(path, number - len(header) - 1):
+                    yield from _predict(dataset, predictor, path, header, part)
+                number += len(part)
+
+
+def _predict(
+    dataset: Any, predictor: Predictor, path: pathlib.Path, header: Sequence[bytes], lines: Sequence[bytes]
+) -> Iterator[Predicted]:
+    for at, line in enumerate(lines, len(header) + 1):
+        if not dataset.num_places and not line.strip():
+            raise DataError(f"{path}: line {at} is empty; remove it")
+    path.write_bytes(b"\n".join([*header, *lines, b""]))
+    parts = [
+        part
+        for batch in batches_of(dataset, path, BATCH_SIZE)
+        for part in parts_of(predictor.predict(batch), batch, dataset.num_places)
+    ]
+    if not dataset.num_places:
+        yield from parts
+        return
+    if any(part.num_unfilled for part in parts) or not parts:
+        raise DataError(f"{path}: line {len(header) + 1} is too short: this model needs {dataset.num_places} tokens")
+    yield Predicted(np.concatenate([part.values.reshape(-1, *part.values.shape[2:]) for part in parts])[np.newaxis])
+
+
+def _lines_as_they_come(stream: io.BufferedReader) -> Iterator[list[bytes]]:
+    """Yields the whole lines that have arrived, without their ends; waits for the next."""
+    rest = b""
+    while data := stream.read1(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > _MAX_LINE_BYTES:
+            raise DataError(f"{STDIN}: a line is longer than {_MAX_LINE_BYTES} bytes; is it the right input?")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+@contextlib.contextmanager
+def _own_line_numbers(path: pathlib.Path, num_before: int) -> Iterator[None]:
+    """Lets a DataError about the file of a part name the stream and its line."""
+
+    def name(found: re.Match[str]) -> str:
+        return STDIN + (f": line {int(found[1]) + num_before}" if found[1] else "")
+
+    try:
+        yield
+    except DataError as error:
+        raise DataError(re.sub(rf"{re.escape(str(path))}(?:: line (\d+))?", name, str(error))) from error

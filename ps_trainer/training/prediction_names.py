@@ -1,0 +1,42 @@
+"""Names for predictions: the most probable class, or the text that predicted ids stand for."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
+
+
+class Names(NamedTuple):
+    """The names that a dataset knows.
+
+    Attributes:
+        classes: Names of the classes that the model tells apart; empty if they have none.
+        words: Words or characters that integer predictions number; None if they number none.
+    """
+
+    classes: tuple[str, ...] = ()
+    words: RecordedWords | None = None
+
+    @classmethod
+    def known_to(cls, dataset: Any) -> Names:
+        """Returns the names that a dataset knows."""
+        words = recorded_words.predicted(recorded_words.words_of(dataset))
+        return cls(getattr(dataset, "class_names", None) or (), words)
+
+    def meaning(self, prediction: Any) -> dict[str, str]:
+        """Returns a prediction in words: its "text", or the most probable "class"; empty if neither is known."""
+        kind, num_dims = getattr(prediction, "dtype", np.dtype(object)).kind, np.ndim(prediction)
+        if kind in "iu" and num_dims <= 1 and self.words is not None:
+            return {"text": self.words.text_of(np.atleast_1d(prediction).tolist())}
+        names = self.classes
+        is_probability = num_dims == 0 and len(names) == 2
+        is_of_classes = num_dims == 1 and len(prediction) >= len(names) > 0
+        if kind != "f" or not (is_probability or is_of_classes):
+            return {}
+        number = int(prediction > 0.5) if is_probability else int(np.argmax(prediction))
+        # A model may have more classes than the data; it learns that the others do not occur.
+        return {"class": names[number] if number < len(names) else ""}

@@ -1,0 +1,149 @@
+"""A model with the values of a checkpoint, which predicts for batches that the caller feeds."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
+from ps_trainer.data.pipeline.decode_errors import problem_of
+from ps_trainer.errors import DataError
+from ps_trainer.training.components import Components
+from ps_trainer.training.evaluation import build_plain, load_values
+
+BATCH_SIZE = 256
+"""Number of examples that the commands predict for at once."""
+
+
+class Predicted(NamedTuple):
+    """The predictions for a run of successive examples.
+
+    Attributes:
+        values: Predictions, [examples, ...].
+        is_short: Whether they belong to one example that the end of the file cuts short; then `values` covers only
+            the filled places of this example.
+        num_cut: Number of examples that were longer than the model allows, and were cut.
+        num_unfilled: Number of examples that the end of the file cuts short, and that have no prediction.
+    """
+
+    values: np.ndarray
+    is_short: bool = False
+    num_cut: int = 0
+    num_unfilled: int = 0
+
+
+class PredictionGraph(NamedTuple):
+    """Graph from a batch to the predictions.
+
+    Attributes:
+        graph: The graph.
+        inputs: Placeholders of the tensors of a batch on which the predictions depend, by name.
+        predictions: Predictions, [examples, ...].
+        variables: Variables of the model.
+        init_op: Op that initializes everything except the variables.
+    """
+
+    graph: tf.Graph
+    inputs: dict[str, tf.Tensor]
+    predictions: tf.Tensor
+    variables: list[tf.Variable]
+    init_op: tf.Operation
+
+
+def build_graph(components: Components) -> PredictionGraph:
+    """Builds the model for batches with the names, types and shapes of the dataset's."""
+    with tf.Graph().as_default() as graph:
+        spec = components.dataset.test(batch_size=1).element_spec
+        batch = {name: tf.placeholder(one.dtype, one.shape, name=name) for name, one in spec.items()}
+        predictions = build_plain(components.model, batch).predictions
+        variables = tf.global_variables()
+        init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+    return PredictionGraph(graph, _reached(predictions, batch), predictions, variables, init_op)
+
+
+class Predictor:
+    """A session that holds the values of a checkpoint. Threads may share it.
+
+    Args:
+        graph: Graph of the model.
+        values: Values of the model variables by name, for example a `Checkpoint`.
+
+    Raises:
+        CheckpointError: A variable of the model is missing or has another shape.
+    """
+
+    def __init__(self, graph: PredictionGraph, values: Mapping[str, np.ndarray]):
+        self._graph = graph
+        self._session = tf.Session(graph=graph.graph)
+        load_values(self._session, graph.variables, values)
+        self._session.run(graph.init_op)
+
+    def predict(self, batch: Mapping[str, np.ndarray], timeout_secs: float | None = None) -> np.ndarray:
+        """Returns the predictions for a batch; entries on which they do not depend may be missing.
+
+        Raises:
+            DataError: An entry has the wrong shape or type, or the model cannot process an example.
+            tf.errors.DeadlineExceededError: `timeout_secs` have passed.
+        """
+        options = tf.RunOptions(timeout_in_ms=int(1000 * timeout_secs)) if timeout_secs else None
+        try:
+            feeds = {placeholder: batch[name] for name, placeholder in self._graph.inputs.items()}
+            return self._session.run(self._graph.predictions, feeds, options=options)
+        except tf.errors.InvalidArgumentError as error:
+            raise DataError(f"the examples cannot be processed: {problem_of(error)}") from error
+        except ValueError as error:  # of the feeds
+            raise DataError(f"the examples do not fit the model: {error}") from error
+
+
+def batches_of(dataset: Any, path: pathlib.Path, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the examples of a file in the dataset's format.
+
+    Raises:
+        DataError: The file cannot be read, or one of its examples is broken.
+    """
+    with tf.Graph().as_default() as graph:
+        iterator = tf.data.make_initializable_iterator(dataset.read(path, batch_size))
+        batch = iterator.get_next()
+        init_op = tf.group(tf.tables_initializer(), iterator.initializer)
+    with tf.Session(graph=graph) as session:
+        session.run(init_op)
+        while True:
+            try:
+                yield session.run(batch)
+            except tf.errors.OutOfRangeError:
+                return
+            except tf.errors.InvalidArgumentError as error:
+                raise DataError(f"the examples cannot be read: {problem_of(error)}") from error
+
+
+def parts_of(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places: int | None) -> Iterator[Predicted]:
+    """Yields a batch's predictions, and apart from them those for a last example that is not full.
+
+    If the model does not predict for each place, the padding would influence the one prediction, so the last example
+    is left out.
+    """
+    num_filled = told.get(NUM_PLACES, np.zeros([0]))
+    is_last_short = len(num_filled) > 0 and num_filled[-1] < num_places
+    num_whole = len(predictions) - is_last_short
+    if num_whole or not is_last_short:
+        yield Predicted(predictions[:num_whole], num_cut=int(np.sum(told.get(IS_CUT, 0))))
+    if is_last_short and predictions.ndim > 1 and predictions.shape[1] == num_places:
+        yield Predicted(predictions[-1:, : num_filled[-1]], is_short=True)
+    elif is_last_short:
+        yield Predicted(predictions[:0], num_unfilled=1)
+
+
+def _reached(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the tensors of `batch` on which `output` depends."""
+    seen: set[tf.Operation] = set()
+    todo = [output.op]
+    while todo:
+        op = todo.pop()
+        if op not in seen:
+            seen.add(op)
+            todo += [tensor.op for tensor in op.inputs] + op.control_inputs
+    return {name: tensor for name, tensor in batch.items() if tensor.op in seen}

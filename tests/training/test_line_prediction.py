@@ -1,0 +1,85 @@
+"""Predictions for lines as they arrive: rows of a table; errors name the line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+
+from ps_trainer.checkpoints import writer
+from ps_trainer.cli import predict
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import DataError
+from ps_trainer.training import components as components_lib
+from ps_trainer.training.line_prediction import predict_lines
+from ps_trainer.training.prediction_names import Names
+
+PETS = {"weights": np.full([500, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """A table whose label is the sign of its only number, and flags for a model that knows."""
+    rows = "".join(f"{x},{['cat', 'dog'][x > 0]}\n" for x in range(-9, 11))
+    (tmp_path / "train.csv").write_text("x,kind\n" + rows)
+    writer.write(tmp_path / "checkpoints", 3, PETS)
+    options = {"dataset_option": ("label=kind", "form=sparse"), "data_dir": str(tmp_path)}
+    return TrainConfig(model="logistic_regression", dataset="csv", **options)
+
+
+def told(config, text):
+    components = components_lib.load(config, num_workers=1)
+    names = Names.known_to(components.dataset)
+    parts = predict_lines(components, PETS, io.BufferedReader(io.BytesIO(text)))
+    return [(one, names.meaning(one)) for part in parts for one in part.values]
+
+
+def test_each_row_is_predicted_for_when_it_arrives(pets):
+    reader, writing = os.pipe()
+    with os.fdopen(reader, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as sender:
+        parts = predict_lines(components_lib.load(pets, num_workers=1), PETS, stream)
+        sender.write(b"x\n-5\n")
+        assert next(parts).values[0] < 0.5  # the stream is still open
+        sender.write(b"8\n")
+        assert next(parts).values[0] > 0.5
+        sender.close()
+        assert list(parts) == []
+
+
+def test_a_wrong_row_is_named_by_its_line_on_stdin(pets):
+    assert [name["class"] for _, name in told(pets, b"x,kind\n-5,?\n8,dog")] == ["cat", "dog"]
+    with pytest.raises(DataError, match=r"^stdin: line 3 has 2 values, but there are 1 columns"):
+        told(pets, b"x\n-5\n8,9\n")
+    with pytest.raises(DataError, match=r"^stdin: line 3 is empty; remove it"):
+        told(pets, b"x\n-5\n\n7\n")
+    with pytest.raises(DataError, match=r"^stdin lacks columns of the training files: x; its columns: y"):
+        told(pets, b"y\n-5\n")
+
+
+def test_a_dataset_without_lines_and_an_empty_stdin(pets):
+    with pytest.raises(DataError, match="--input=-: dataset Digits does not read lines; name a file: --input=FILE"):
+        told(TrainConfig(model="softmax", dataset="digits"), b"1\n")
+    assert told(pets, b"") == told(pets, b"x\n") == []
+
+
+def test_the_command_prints_lines_of_json(pets, tmp_path, capfd):
+    (tmp_path / "new.csv").write_text("x\n-5\n8\n")
+    flags = [f"--checkpoint_dir={tmp_path}/checkpoints", "--model=logistic_regression", "--dataset=csv"]
+    flags += [f"--data_dir={tmp_path}", *(f"--dataset_option={one}" for one in pets.dataset_option)]
+    assert predict.main_predict(["program", *flags, f"--input={tmp_path}/new.csv"]) == 0
+    captured = capfd.readouterr()
+    assert [json.loads(line)["class"] for line in captured.out.splitlines()] == ["cat", "dog"]
+    assert f"2 predictions for {tmp_path}/new.csv, by" in captured.err
+    with open(tmp_path / "new.csv", "rb") as lines:
+        stdin = os.dup(0)
+        os.dup2(lines.fileno(), 0)
+        try:
+            assert predict.main_predict(["program", *flags, "--input=-", "--out=-"]) == 0
+        finally:
+            os.dup2(stdin, 0)
+            os.close(stdin)
+    read = capfd.readouterr()
+    assert (read.out, "2 predictions for stdin, by" in read.err) == (captured.out, True)
