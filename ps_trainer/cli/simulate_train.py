@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
+from absl import logging
+
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import UsageError
@@ -122,6 +124,8 @@ def _load(config: TrainConfig, num_workers: int) -> Any:
         seed=config.seed,
     )
     check_shards(training, num_workers)
+    if (advice := components_lib.advice(components)) is not None:
+        logging.warning("%s", advice)
     return training
 
 

@@ -76,3 +76,9 @@ def test_rejects_wrong_input_before_the_simulation(capsys, args, expected):
     assert captured.out == ""
     (line,) = [line for line in captured.err.splitlines() if line.startswith("error: ")]
     assert expected in line
+
+
+def test_a_model_that_a_run_would_refuse_is_refused_before_the_simulation(capsys):
+    assert run(*ROWS, *CLUSTER, "--model=tests.processes.wrong_models:Optimizer", "--dataset=digits") == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "build" in captured.err
