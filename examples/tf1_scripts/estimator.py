@@ -68,11 +68,15 @@ def main():
         train.NanTensorHook(spec.loss),
         train.LoggingTensorHook({"loss": spec.loss, **spec.eval_metric_ops}, every_n_iter=100),
     ]
+    local_step = 0
     with train.MonitoredTrainingSession(
         server.target, is_chief, flags.model_dir, hooks=hooks, save_checkpoint_steps=100
     ) as session:
         while not session.should_stop():
             _, accuracy = session.run([spec.train_op, spec.eval_metric_ops["accuracy"]])
+            local_step += 1
+            if local_step % 50 == 0:
+                print(f"{job} {index}: {local_step} steps of its own, accuracy {accuracy:.2f}")
     print(f"{job} {index} is done: accuracy {accuracy:.2f}")
 
 

@@ -78,10 +78,13 @@ def main():
         session.run(tokens_op)
         supervisor.start_queue_runners(session, [queue_runner])
     data = pairs(flags.task_index)
-    step = 0
+    step = local_step = 0
     while not supervisor.should_stop() and step < flags.train_steps:
         batch, beside = next(data)
         _, value, step = session.run([train_op, loss, global_step], {words: batch, contexts: beside})
+        local_step += 1
+        if local_step % 50 == 0:
+            print(f"worker {flags.task_index}: {local_step} steps of its own, global step {step}, loss {value:.3f}")
     print(f"worker {flags.task_index} is done at global step {step}, loss {value:.3f}")
     supervisor.stop()
 

@@ -7,8 +7,7 @@ import contextlib
 import queue
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -17,7 +16,6 @@ from absl import logging
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     Interrupted,
-    LostError,
     OptionError,
     PeerFailedError,
     PsLostError,
@@ -29,12 +27,11 @@ from ps_trainer.runtime import supervise
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import exit_codes, run_state, settings, signals, sync_replicas
 from ps_trainer.tf1.run_state import SetUp
+from ps_trainer.tf1.steps import Steps, in_words
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.tf1.watched_session import Session
 from ps_trainer.tf1.worker import HandedOver, Plan, ScriptWorker
-from ps_trainer.training.loop import explained
 
-_REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second
 _POLL_SECS = 0.1
 
 
@@ -51,6 +48,7 @@ class Job:
 
     Attributes:
         stop: Request that ends the steps.
+        save: Function that saves a checkpoint with the given session; None if the script wants none.
         has_ended: Whether the run had ended before this worker came, so that it has no steps to make.
 
     Raises:
@@ -83,19 +81,18 @@ class Job:
             sync=optimizer.ops if optimizer is not None else None,
             session_config=_session_config(task, config),
             create_session=self._create_session,
-            check_steps=self._check_steps,
+            check_steps=lambda waited_at: self._steps.check_time(waited_at),
         )
         self.stop = StopRequest()
+        self.save: Callable[[tf.Session], Any] | None = None
         self.has_ended = False
         self._worker = ScriptWorker(self._plan, self._settings)
         self._thread = threading.Thread(target=self._run, name="job", daemon=True)
         self._ended = threading.Event()  # not the thread: Ctrl-C in a `join` makes Python take it for ended
-        self._recovers = recovers and self._settings.recover_timeout_secs > 0
-        self._owner = threading.get_ident()  # the thread that makes the steps; queue runners have threads of their own
+        recovers = recovers and self._settings.recover_timeout_secs > 0
+        self._steps = Steps(self._worker, self.stop, self._settings, job_thread=self._thread, recovers=recovers)
         self._failure: BaseException | None = None  # of the job's thread
-        self._loss: LostError | None = None  # met by the script, and not yet told to the job
         self._handed_over: HandedOver | None = None
-        self._step_began: float | None = None
         self._is_waiting = False  # whether the script waits for the job
         self._is_leaving = False
         self._leaves_on_close = False
@@ -121,9 +118,7 @@ class Job:
         if self._handed_over is None:
             self._start()
         else:
-            loss = self._loss or PsLostError("the script has lost its session")
-            self._loss = None
-            self._worker.left.put(loss)
+            self._worker.left.put(self._steps.take_loss())
         self._is_waiting = True
         self._handed_over = self._await()
         self._is_waiting = False
@@ -145,7 +140,7 @@ class Job:
     def check(self) -> None:
         """Raises the reason why the job cannot go on, if there is one; for a script that has swallowed it."""
         if self.stop.reason is not None:
-            raise _in_words(self.stop.reason)
+            raise in_words(self.stop.reason)
 
     def leave(self, error: BaseException | None) -> None:
         """Ends this worker's part in the job; has an effect once.
@@ -169,77 +164,28 @@ class Job:
             self._ended.wait()
         self._signals.close()
         if error is None and self._failure is not None:
-            raise _in_words(self._failure)
+            raise in_words(self._failure)
         self._task.is_done = error is None
 
     def leave_on_close(self) -> None:
         """Ends this worker's part in the job when the script closes its session, or at the end of the process."""
         self._leaves_on_close = True
 
-    def save_last(self, error: BaseException, save: Callable[[tf.Session], Any]) -> None:
-        """Saves a checkpoint on the chief after a failure that leaves the state sound.
-
-        Args:
-            error: The failure.
-            save: Function that saves with the given session.
-        """
+    def save_last(self, error: BaseException) -> None:
+        """Saves a checkpoint on the chief after a failure that leaves the state sound."""
         is_sound = isinstance(error, Interrupted | PeerFailedError | StalledError)
-        if not self.is_chief or not is_sound or self._handed_over is None or self.has_ended:
+        if self.save is None or not is_sound or self._handed_over is None or self.has_ended:
             return
         try:
             # A session of its own: the script's may have been closed to end a step that blocked.
             with tf.Session(self._task.target, graph=self._plan.graph, config=self._plan.session_config) as session:
-                save(session)
+                self.save(session)
         except (tf.errors.OpError, PsTrainerError, RuntimeError) as failure:
             logging.warning("no checkpoint was saved: %s", failure)
 
-    @contextlib.contextmanager
-    def in_step(self) -> Iterator[None]:
-        """Surrounds each call of the script's session; translates its errors.
-
-        Raises:
-            tf.errors.AbortedError: A task is lost that may come back; `next_session` gives another session.
-            PsTrainerError: The job has failed.
-            Interrupted: A signal came.
-        """
-        if threading.current_thread() is self._thread:  # `ScriptWorker` translates the errors of its own calls
-            yield
-            return
-        is_owner = threading.get_ident() == self._owner
-        try:
-            self.stop.check()
-            if is_owner:
-                self._step_began = time.monotonic()
-            yield
-            self.stop.check()
-            if is_owner:
-                self._worker.note_progress()
-        except tf.errors.OutOfRangeError:
-            raise
-        except (tf.errors.OpError, RuntimeError, PsTrainerError) as raised:
-            error = self._translated(raised)
-            if isinstance(error, LostError) and self._recovers:
-                self._loss = error
-                raise tf.errors.AbortedError(None, None, str(error)) from raised
-            raise _in_words(error) from (None if error is raised else raised)
-        finally:
-            if is_owner:
-                self._step_began = None
-
-    def _translated(self, raised: BaseException) -> BaseException:
-        """The error of ps_trainer for an error of a step; the same error if it is the script's own."""
-        if not isinstance(raised, tf.errors.OpError | RuntimeError) or isinstance(
-            raised, tf.errors.InvalidArgumentError
-        ):
-            return raised
-        if isinstance(raised, tf.errors.CancelledError):
-            self.stop.wait(_REASON_SECS)  # the watcher may be about to learn which task was lost, and why
-        if self.stop.reason is not None:
-            return self.stop.reason
-        return explained(raised, self.stop, self._worker.has_state)
-
     def _start(self) -> None:
         self._signals.enter_context(signals.watching(self._on_signal, self._in_python))
+        self._task.begin()
         atexit.register(self._leave_at_exit)
         self._thread.start()
         watch = (self._ended, self.stop, self._give_up)
@@ -266,19 +212,10 @@ class Job:
             with contextlib.suppress(queue.Empty):
                 return self._worker.handed_over.get(timeout=_POLL_SECS)
             if had_ended:
-                raise _in_words(self._failure or PsLostError("the job has ended"))
+                raise in_words(self._failure or PsLostError("the job has ended"))
 
     def _create_session(self, target: str, graph: tf.Graph, config: tf.ConfigProto) -> Session:
-        return Session(target, graph, config, in_step=self.in_step, on_close=self._session_closed)
-
-    def _check_steps(self, waited_at: float) -> None:
-        began = self._step_began
-        limit = self._settings.stall_timeout_secs
-        if began is not None and (idle := time.monotonic() - max(began, waited_at)) > limit:
-            raise StalledError(
-                f"{self._task.cluster.task_name}: a step takes more than {idle:.0f} s; a task that it waits for is slow"
-                " or stuck; look at their logs, or raise PS_TRAINER_STALL_TIMEOUT_SECS"
-            )
+        return Session(target, graph, config, in_step=self._steps.step, on_close=self._session_closed)
 
     def _on_signal(self, signum: int) -> None:
         if not self._is_leaving:
@@ -286,7 +223,7 @@ class Job:
 
     def _in_python(self, signum: int) -> None:
         """Raises in the script's own code, so that a long computation between two steps ends at once, too."""
-        if self._step_began is None and not self._is_leaving and self._handed_over is not None:
+        if not self._steps.is_in_step and not self._is_leaving and self._handed_over is not None:
             raise signals.interruption(signum)
 
     def _session_closed(self) -> None:
@@ -297,14 +234,17 @@ class Job:
         """Reports the end for a script that never closes its session; ends the process if that fails."""
         error = getattr(sys, "last_value", None)
         try:
-            if error is None and self._handed_over is not None:
+            if error is not None:
+                self.save_last(error)
+            elif self._handed_over is not None:
                 self.check()
                 # Also so that the other workers of a synchronous job get their updates to the end.
                 self.wait_for_others(self._handed_over.session)
             self.leave(error)
         except BaseException as failure:  # noqa: BLE001 - nobody is left who could catch it
-            code = supervise.report(_in_words(failure))
+            code = supervise.report(in_words(failure))
             if not self._is_leaving:
+                self.save_last(failure)
                 self.leave(failure)
             exit_codes.end_process(code)  # Python itself would end with 0
 
@@ -329,10 +269,6 @@ def _session_config(task: Server, given: tf.ConfigProto | None) -> tf.ConfigProt
     if not config.device_filters:  # else the creation of the session waits for every task of the cluster
         config.device_filters.extend(["/job:ps", task.cluster.device])
     return config
-
-
-def _in_words(error: BaseException) -> BaseException:
-    return settings.in_words_of_scripts(error) if isinstance(error, PsTrainerError) else error
 
 
 def check_is_chief(task: Server, is_chief: bool) -> None:

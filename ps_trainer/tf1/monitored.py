@@ -208,6 +208,8 @@ class MonitoredSession(tf.train.MonitoredSession):
             if creator.job is not None:
                 creator.job.leave(error)
             raise
+        savers = [hook.save_now for hook in self._user_hooks if isinstance(hook, CheckpointSaverHook)]
+        self._job.save = savers[0] if savers and self._job.is_chief else None
 
     def should_stop(self) -> bool:
         """Whether to leave the loop: a hook asks to stop, or the run had ended before this worker came."""
@@ -267,19 +269,13 @@ class MonitoredSession(tf.train.MonitoredSession):
         else:
             error_type = exception_type
         if error is not None:
-            self._save_last(error)
+            self._job.save_last(error)
         try:
             self._close_internal(error_type)
         except BaseException as failure:
             if error is None:
-                self._save_last(failure)
+                self._job.save_last(failure)
                 self._job.leave(failure)
                 raise
             logging.warning("while the session was closed: %s", failure)
         self._job.leave(error)
-
-    def _save_last(self, error: BaseException) -> None:
-        for hook in self._user_hooks:
-            if isinstance(hook, CheckpointSaverHook):
-                self._job.save_last(error, hook.save_now)
-                return

@@ -63,18 +63,23 @@ def current(environ: Mapping[str, str] = os.environ, **changes: Any) -> TrainCon
     return _checked({**_from_environment(environ), **_given, **changes})
 
 
-def in_words_of_scripts(error: PsTrainerError) -> PsTrainerError:
-    """The same error with names that the owner of a script can set, in place of ps_trainer's flags."""
-    text = str(error)
-    for name in NAMES:
-        text = text.replace(f"--{name}", _variable(name))
+def words_of_scripts(text: str) -> str:
+    """A message with names that the owner of a script can set, in place of ps_trainer's flags."""
     for flag, words in _OTHER_WORDS.items():
         text = re.sub(rf"{flag}\b", words, text)
-    error.args = (text, *error.args[1:])
+    for name in NAMES:
+        text = text.replace(f"--{name}", _variable(name))
+    return text
+
+
+def in_words_of_scripts(error: PsTrainerError) -> PsTrainerError:
+    """The same error with `words_of_scripts`."""
+    error.args = (words_of_scripts(str(error)), *error.args[1:])
     return error
 
 
 _OTHER_WORDS = {
+    "--isolation": "train.configure(isolation=…)",
     "--(ps|worker|chief)_hosts": "the ClusterSpec",
     "--logdir": "checkpoint_dir",
     "--update_option": "the SyncReplicasOptimizer",

@@ -87,7 +87,7 @@ class Supervisor(tf.train.Supervisor):
                 job.wait_for_others(self._job_session)
                 self._save(self._job_session)
         except BaseException as raised:
-            job.save_last(raised, self._save)
+            job.save_last(raised)
             job.leave(raised)
             raise
         if self._is_managed or not self._is_chief:
@@ -152,6 +152,7 @@ class _SessionManager(tf.train.SessionManager):
         wait = given.get("max_wait_secs") if not supervisor._is_chief else None
         job = Job(self._task, supervisor._graph, set_up, config, start_secs=wait, recovers=False)
         supervisor._job = job
+        job.save = supervisor._save if supervisor._is_chief else None
         try:
             supervisor._job_session = job.next_session()
         except BaseException as error:

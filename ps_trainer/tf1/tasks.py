@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 import threading
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, ClusterConfigError, Interrupted, OptionError, PeerFailedError, PsTrainerError
-from ps_trainer.runtime import supervise
+from ps_trainer.runtime import preflight, supervise, task_info
+from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.ps import PsTask
+from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import prepare_server, start_errors
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import settings, signals
@@ -61,7 +66,7 @@ class Server(tf.train.Server):
         self.settings: TrainConfig = settings.current()
         self.is_done = False
         self.cluster: ClusterConfig = _cluster(tf.train.ClusterSpec(given), job_name, task_index)
-        server_config = prepare_server(self.cluster, self.settings)
+        server_config = prepare_server(self.cluster, self.settings, settings.words_of_scripts)
         if config is not None:
             server_config.MergeFrom(config)
         with start_errors(self.cluster):
@@ -74,6 +79,30 @@ class Server(tf.train.Server):
                 start=start,
             )
         _tasks[self.target] = self
+        signals.prepare_threads()
+        if self.cluster.job_name != "ps":
+            atexit.register(self._report_failure)
+
+    def begin(self) -> None:
+        """Notes that this worker takes part in a job, which reports how it ends."""
+        atexit.unregister(self._report_failure)
+
+    def _report_failure(self) -> None:
+        """Tells the ps tasks that serve already by which error the script ends without a session."""
+        error = getattr(sys, "last_value", None)
+        if error is None:
+            return
+        entry = WorkerEntry(
+            status=Status.FAILED,
+            joining=0,
+            facts=task_info.of(self.cluster),
+            reason=str(error),
+            error=type(error).__name__,
+        )
+        message = StatusMessage(run_id="", worker=self.cluster.worker_index, entry=entry)
+        addresses = enumerate(self.cluster.ps_addresses)
+        controls = [PsControl(address, ps) for ps, address in addresses if not network.fault_of(address)]
+        preflight.say_everywhere(controls, message)
 
     def join(self) -> None:
         """Serves, on a ps task, until the job is over.
@@ -139,9 +168,15 @@ def own_task() -> Server:
 
 def _serve(ps: PsTask) -> int:
     try:
-        if threading.current_thread() is not threading.main_thread():
-            return ps.serve(StopRequest())  # no signals off the main thread
-        return supervise.call_job(ps.serve)
+        if threading.current_thread() is threading.main_thread():
+            return supervise.call_job(ps.serve)
+        stop = StopRequest()
+
+        def on_signal(signum: int) -> None:
+            stop.request(signals.interruption(signum))
+
+        with signals.watching(on_signal, on_signal):
+            return ps.serve(stop)
     except Interrupted as error:
         raise signals.interruption(error.exit_code - 128) from None
     except PsTrainerError as error:

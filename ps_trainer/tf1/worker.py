@@ -94,6 +94,11 @@ class ScriptWorker(WorkerTask):
         self.handed_over: queue.SimpleQueue[HandedOver] = queue.SimpleQueue()
         self.left: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
+    @property
+    def name(self) -> str:
+        """Name of the task, "worker-1"."""
+        return self._cluster.task_name
+
     def note_progress(self) -> None:
         """Records that the script has made a step, so that the next loss is not the same one again."""
         self._recovery.note_step(0)

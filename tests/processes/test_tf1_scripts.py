@@ -80,6 +80,48 @@ def test_a_program_in_the_form_of_an_estimator_ends(tmp_path):
         assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 100
 
 
+def test_word2vec_ends_when_a_worker_is_killed(tmp_path):
+    with ScriptRun(tmp_path, SCRIPTS / "word2vec.py", ENDLESS, "--sync_replicas", env=NO_RECOVERY) as run:
+        (ps,), (chief, worker) = run.start_all()
+        worker.wait_for_log("50 steps of its own")
+        worker.kill()
+        assert [task.wait(LOST_SECS) for task in (chief, ps)] == [1, 1]
+        assert "worker 1" in chief.log
+
+
+def test_word2vec_saves_at_sigterm(tmp_path):
+    checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
+    with ScriptRun(tmp_path, SCRIPTS / "word2vec.py", ENDLESS, checkpoints) as run:
+        (ps,), (chief, worker) = run.start_all()
+        for task in (chief, worker):
+            task.wait_for_log("50 steps of its own")
+        chief.send(signal.SIGTERM)
+        assert [task.wait(LOST_SECS) for task in (chief, worker, ps)] == [128 + signal.SIGTERM, 1, 1]
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 50
+
+
+def test_a_program_in_the_form_of_an_estimator_ends_when_the_ps_is_killed(tmp_path):
+    flags = (ENDLESS, f"--model_dir={tmp_path}/checkpoints")
+    with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, env=NO_RECOVERY, by_flags=False) as run:
+        (ps,), workers = run.start_all()
+        for worker in workers:
+            worker.wait_for_log("50 steps of its own")
+        ps.kill()
+        assert [task.wait(LOST_SECS) for task in workers] == [1, 1]
+        assert all("ps-0" in task.log and "Traceback" not in task.log for task in workers)
+
+
+def test_a_program_in_the_form_of_an_estimator_goes_on_without_a_frozen_worker(tmp_path):
+    flags = ("--train_steps=1500", f"--model_dir={tmp_path}/checkpoints")
+    env = {**NO_RECOVERY, "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4"}
+    with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, env=env, by_flags=False) as run:
+        (ps,), (chief, worker) = run.start_all()
+        worker.wait_for_log("50 steps of its own")
+        worker.freeze()
+        assert [task.wait(LOST_SECS) for task in (chief, ps)] == [0, 1]
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 1500
+
+
 def test_a_missing_ps_is_named_with_its_address_after_the_deadline(tmp_path):
     with ScriptRun(tmp_path, TUTORIAL, env={"PS_TRAINER_START_TIMEOUT_SECS": "3"}) as run:
         worker = run.start("worker", 0)
@@ -199,9 +241,11 @@ def test_a_script_that_forgets_the_hook_of_the_optimizer_is_refused_before_any_s
         )
     )
     with ScriptRun(tmp_path, script, "--sync_replicas") as run:
-        chief = run.start("worker", 0)
-        assert chief.wait(START_SECS) == 2
-        assert "make_session_run_hook" in chief.log
+        (ps,), workers = run.start_all()
+        for worker in workers:
+            assert worker.wait(START_SECS) == 2
+            assert "make_session_run_hook" in worker.log
+        assert ps.wait(LOST_SECS) == 1
 
 
 OLDER = """
@@ -250,7 +294,7 @@ def monitored():
     with tf.Graph().as_default():
         step, optimizer, train_op = build()
         hooks = [optimizer.make_session_run_hook(is_chief)]
-        with train.MonitoredTrainingSession(server.target, is_chief, hooks=hooks) as session:
+        with train.MonitoredTrainingSession(server.target, is_chief, flags.log, hooks=hooks) as session:
             loop(session, step, train_op)
 
 
@@ -291,6 +335,15 @@ def test_a_script_that_catches_keyboard_interrupt_sees_ctrl_c(tmp_path):
         assert chief.wait(END_SECS) == 7
         assert "stopped by the user" in chief.log
         assert [task.wait(LOST_SECS) for task in (worker, ps)] == [1, 1]
+
+
+def test_sigterm_to_a_session_of_a_thread_saves_a_checkpoint(tmp_path):
+    with older(tmp_path, "thread", "--last=1000000000") as run:
+        (ps,), (chief, worker) = run.start_all()
+        chief.wait_for_log("50 steps of its own")
+        chief.send(signal.SIGTERM)
+        assert [task.wait(LOST_SECS) for task in (chief, worker, ps)] == [128 + signal.SIGTERM, 1, 1]
+        assert tf.train.load_checkpoint(str(tmp_path / "log")).get_tensor("global_step") >= 50
 
 
 def test_a_failure_in_a_thread_of_the_script_gives_the_exit_code(tmp_path):

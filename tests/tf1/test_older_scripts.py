@@ -12,6 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import tf1 as train
+from ps_trainer.cluster import network
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.tf1 import saving, signals
@@ -214,6 +215,13 @@ def test_a_ps_task_without_workers_names_the_variable_of_its_deadline(monkeypatc
     server = train.Server({"ps": hosts[:1], "worker": hosts[1:]}, "ps", 0)
     with pytest.raises(StartTimeoutError, match="or raise PS_TRAINER_START_TIMEOUT_SECS"):
         server.join()
+
+
+def test_the_warning_about_open_ports_names_what_a_script_can_set(monkeypatch, caplog):
+    monkeypatch.setattr(network, "interfaces", lambda: {"eth0": ["10.0.0.1"]})
+    hosts = [f"localhost:{port}" for port in pick_free_ports(2)]
+    train.Server({"ps": hosts[:1], "worker": hosts[1:]}, "ps", 0)
+    assert "state how with train.configure(isolation=…)" in caplog.text
 
 
 def test_a_save_in_another_thread_writes_the_graph_of_the_session(tmp_path):
