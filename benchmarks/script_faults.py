@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
+import json
 import os
 import pathlib
 import re
@@ -25,10 +27,13 @@ from benchmarks.contenders import REPOSITORY
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.cluster.ports import pick_free_ports
 
-SCRIPTS = {"stock": "examples/tf1_scripts/tutorial_2017.py", "drop_in": "examples/tf1_scripts/tutorial.py"}
+CLASSES = {"stock": "_2017", "drop_in": ""}
+"""Whose classes a script uses, with the end of its file's name."""
+
 NUM_STEPS = 150
 
-_ENDLESS = "--train_steps=1000000000"
+_NUM_ENDLESS = 1_000_000_000
+_NUM_LONG = 3000  # steps of asynchronous workers, which go on without a lost one, from its loss to the end
 _BEGUN_SECS = 90.0  # for the first steps; TensorFlow's worker may sleep for 30 s before it begins
 _LATE_SECS = 4.0
 _ENVIRON = {
@@ -37,7 +42,30 @@ _ENVIRON = {
     "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4",
     "PS_TRAINER_RECOVER_TIMEOUT_SECS": "0",
 }
-_STEPS = re.compile(r"worker \d(?: is done)?: (\d+) steps of its own")
+_STEPS = re.compile(r"(?:worker|chief) \d(?: is done)?: (\d+) steps of its own")
+
+
+class Script(NamedTuple):
+    """An example script, in `examples/tf1_scripts`.
+
+    Attributes:
+        folder_flag: Flag with the folder of its checkpoints.
+        save_flags: Flags by which the script's own saves are as rare as can be: only those at a signal are of interest.
+        sync_flags: Flags that make its training synchronous, if it can be.
+        has_task_flags: Whether flags describe cluster and task; otherwise TF_CONFIG does.
+    """
+
+    folder_flag: str
+    save_flags: Sequence[str] = ()
+    sync_flags: Sequence[str] = ()
+    has_task_flags: bool = True
+
+
+SCRIPTS = {
+    "tutorial": Script("--checkpoint_dir", ("--save_steps=1000000000",), ("--sync_replicas",)),
+    "word2vec": Script("--checkpoint_dir", (), ("--sync_replicas",)),
+    "estimator": Script("--model_dir", has_task_flags=False),
+}
 
 
 class Cluster(NamedTuple):
@@ -75,13 +103,15 @@ class Case(NamedTuple):
 
     Attributes:
         words: The situation, for the table.
-        flags: Flags of the script.
         play: Function that starts the tasks and does what the case is about.
+        is_endless: Whether the script makes steps until the case ends it.
+        is_sync: Whether the script trains synchronously, if it can.
     """
 
     words: str
-    flags: Sequence[str]
     play: Callable[[Cluster], None]
+    is_endless: bool = False
+    is_sync: bool = True
 
 
 def _undisturbed(cluster: Cluster) -> None:
@@ -107,21 +137,15 @@ def _signalled(name: str, signum: int) -> Callable[[Cluster], None]:
     return play
 
 
-_ASYNC = (f"--train_steps={NUM_STEPS}",)
-_SYNC = (*_ASYNC, "--sync_replicas")
 CASES = {
-    "async": Case("asynchronous, undisturbed", _ASYNC, _undisturbed),
-    "sync": Case("synchronous, undisturbed", _SYNC, _undisturbed),
-    "late": Case(f"synchronous, worker 1 starts {_LATE_SECS:.0f} s late", _SYNC, _with_a_late_worker),
-    "no_ps": Case("the ps task is missing", _ASYNC, lambda cluster: (cluster.start("worker-0"), None)[1]),
-    "ps_killed": Case("the ps task is killed", (_ENDLESS,), _signalled("ps-0", signal.SIGKILL)),
-    "worker_killed": Case(
-        "synchronous, worker 1 is killed", (_ENDLESS, "--sync_replicas"), _signalled("worker-1", signal.SIGKILL)
-    ),
-    "worker_frozen": Case(
-        "synchronous, worker 1 is frozen", (_ENDLESS, "--sync_replicas"), _signalled("worker-1", signal.SIGSTOP)
-    ),
-    "chief_term": Case("SIGTERM to the chief", (_ENDLESS, "--sync_replicas"), _signalled("worker-0", signal.SIGTERM)),
+    "async": Case("undisturbed", _undisturbed, is_sync=False),
+    "sync": Case("undisturbed", _undisturbed),
+    "late": Case(f"worker 1 starts {_LATE_SECS:.0f} s late", _with_a_late_worker),
+    "no_ps": Case("the ps task is missing", lambda cluster: (cluster.start("worker-0"), None)[1], is_sync=False),
+    "ps_killed": Case("the ps task is killed", _signalled("ps-0", signal.SIGKILL), is_endless=True, is_sync=False),
+    "worker_killed": Case("worker 1 is killed", _signalled("worker-1", signal.SIGKILL), is_endless=True),
+    "worker_frozen": Case("worker 1 is frozen", _signalled("worker-1", signal.SIGSTOP), is_endless=True),
+    "chief_term": Case("SIGTERM to the chief", _signalled("worker-0", signal.SIGTERM), is_endless=True),
 }
 
 
@@ -130,8 +154,9 @@ class FaultRow(Row):
     """One case with one script.
 
     Attributes:
+        script: Key of `SCRIPTS`.
         case: Key of `CASES`.
-        classes: Key of `SCRIPTS`.
+        classes: Key of `CLASSES`.
         codes: Exit code of each task that was not killed or frozen, "running" where it had not ended.
         ended_secs: Seconds from the fault, or from the start, until the last of these tasks had ended; None if one had
             not at the limit.
@@ -140,7 +165,8 @@ class FaultRow(Row):
     """
 
     COLUMNS = (
-        ResultColumn("situation", lambda row: CASES[row.case].words),
+        ResultColumn("script", "script"),
+        ResultColumn("situation", lambda row: _words(row.script, row.case)),
         ResultColumn("classes", "classes"),
         ResultColumn("exit codes", "codes"),
         ResultColumn("ended after, s", "ended_secs", ".1f"),
@@ -148,6 +174,7 @@ class FaultRow(Row):
         ResultColumn("checkpoint", lambda row: "yes" if row.checkpoint else "no"),
     )
 
+    script: str
     case: str
     classes: str
     codes: str
@@ -157,7 +184,7 @@ class FaultRow(Row):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs every case with both scripts, one after the other; returns 0.
+    """Runs every case with each script and class, one after the other; returns 0.
 
     Args:
         argv: Arguments, without the program's name.
@@ -165,9 +192,8 @@ def main(argv: Sequence[str]) -> int:
     plan = parse_plan(argv)
     report = Report("benchmarks.script_faults", argv, plan.out_dir)
     report.notes.append(f"A task that still ran {plan.limit_secs:.0f} s after the fault counts as running.")
-    for case in plan.cases:
-        for classes in SCRIPTS:
-            report.add(run(case, classes, plan.out_dir / f"{case}-{classes}", plan.limit_secs))
+    for script, case, classes in itertools.product(plan.scripts, plan.cases, plan.classes):
+        report.add(run(script, case, classes, plan.out_dir / f"{script}-{case}-{classes}", plan.limit_secs))
     return report.finish()
 
 
@@ -175,6 +201,12 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     """The plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.script_faults", __doc__)
     parser.add_argument("--cases", type=arguments.choices(CASES, all_as="all"), default="all", help="cases, or all")
+    parser.add_argument(
+        "--scripts", type=arguments.choices(SCRIPTS, all_as="all"), default=["tutorial"], help="scripts, or all"
+    )
+    parser.add_argument(
+        "--classes", type=arguments.choices(CLASSES, all_as="all"), default="all", help="whose classes, or all"
+    )
     parser.add_argument("--limit_secs", type=arguments.secs, default=45.0, help="time for the tasks to end")
     arguments.add_out_dir(parser)
     plan = parser.parse_args(argv)
@@ -182,10 +214,10 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     return plan
 
 
-def run(case: str, classes: str, folder: pathlib.Path, limit_secs: float) -> FaultRow:
+def run(script: str, case: str, classes: str, folder: pathlib.Path, limit_secs: float) -> FaultRow:
     """Plays one case with one script."""
     folder.mkdir()
-    with started(SCRIPTS[classes], CASES[case].flags, folder) as cluster:
+    with started(script, case, classes, folder) as cluster:
         CASES[case].play(cluster)
         hit_at = time.monotonic()
         victims = {"ps_killed": "ps-0", "worker_killed": "worker-1", "worker_frozen": "worker-1"}
@@ -195,6 +227,7 @@ def run(case: str, classes: str, folder: pathlib.Path, limit_secs: float) -> Fau
         codes = {name: task.poll() for name, task in others.items()}
         ended_secs = None if None in codes.values() else time.monotonic() - hit_at
         return FaultRow(
+            script=script,
             case=case,
             classes=classes,
             codes=", ".join(f"{name} {'running' if code is None else code}" for name, code in codes.items()),
@@ -205,20 +238,29 @@ def run(case: str, classes: str, folder: pathlib.Path, limit_secs: float) -> Fau
 
 
 @contextlib.contextmanager
-def started(script: str, flags: Sequence[str], folder: pathlib.Path) -> Iterator[Cluster]:
+def started(script: str, case: str, classes: str, folder: pathlib.Path) -> Iterator[Cluster]:
     """A cluster whose tasks the body starts; on exit every process of it is killed."""
-    ports = pick_free_ports(3)
-    hosts = [f"--ps_hosts=localhost:{ports[0]}", f"--worker_hosts=localhost:{ports[1]},localhost:{ports[2]}"]
-    # Only the save at a signal is of interest, so the script's own saves are as rare as can be.
-    checkpoints = [f"--checkpoint_dir={folder / 'checkpoints'}", "--save_steps=1000000000"]
-    environ: Mapping[str, str] = {**os.environ, **_ENVIRON}
+    hosts = [f"localhost:{port}" for port in pick_free_ports(3)]
+    path = f"examples/tf1_scripts/{script}{CLASSES[classes]}.py"
+    flags = [*_flags(script, case), f"{SCRIPTS[script].folder_flag}={folder / 'checkpoints'}"]
 
     def start(name: str) -> subprocess.Popen[bytes]:
+        environ: Mapping[str, str] = {**os.environ, **_ENVIRON}
         job, index = name.split("-")
-        command = [sys.executable, script, *hosts, f"--job_name={job}", f"--task_index={index}", *flags, *checkpoints]
+        if SCRIPTS[script].has_task_flags:
+            place = [f"--ps_hosts={hosts[0]}", f"--worker_hosts={hosts[1]},{hosts[2]}"]
+            place += [f"--job_name={job}", f"--task_index={index}"]
+        else:
+            place = []
+            environ = {**environ, "TF_CONFIG": _tf_config(hosts, name)}
         with (folder / name).open("wb") as log:
             tasks[name] = subprocess.Popen(
-                command, cwd=REPOSITORY, env=environ, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                [sys.executable, path, *place, *flags],
+                cwd=REPOSITORY,
+                env=environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         return tasks[name]
 
@@ -229,6 +271,27 @@ def started(script: str, flags: Sequence[str], folder: pathlib.Path) -> Iterator
         for task in tasks.values():
             task.kill()
             task.wait()
+
+
+def _is_sync(script: str, case: str) -> bool:
+    return CASES[case].is_sync and bool(SCRIPTS[script].sync_flags)
+
+
+def _words(script: str, case: str) -> str:
+    return f"{'synchronous' if _is_sync(script, case) else 'asynchronous'}, {CASES[case].words}"
+
+
+def _flags(script: str, case: str) -> list[str]:
+    goes_on = case in ("worker_killed", "worker_frozen") and not _is_sync(script, case)
+    num_steps = _NUM_LONG if goes_on else _NUM_ENDLESS if CASES[case].is_endless else NUM_STEPS
+    sync_flags = SCRIPTS[script].sync_flags if _is_sync(script, case) else ()
+    return [f"--train_steps={num_steps}", *sync_flags, *SCRIPTS[script].save_flags]
+
+
+def _tf_config(hosts: Sequence[str], name: str) -> str:
+    jobs = {"ps-0": ("ps", 0), "worker-0": ("chief", 0), "worker-1": ("worker", 0)}
+    cluster = {"ps": hosts[:1], "chief": hosts[1:2], "worker": hosts[2:]}
+    return json.dumps({"cluster": cluster, "task": dict(zip(("type", "index"), jobs[name], strict=True))})
 
 
 if __name__ == "__main__":

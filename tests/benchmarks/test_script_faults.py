@@ -16,7 +16,7 @@ LIMIT_SECS = 120.0
     [("sync", "ps-0 0, worker-0 0, worker-1 0"), ("ps_killed", "worker-0 1, worker-1 1"), ("no_ps", "worker-0 1")],
 )
 def test_a_script_with_one_import_changed_ends_with_the_code_of_its_case(tmp_path, case, codes):
-    row = script_faults.run(case, "drop_in", tmp_path / "run", LIMIT_SECS)
+    row = script_faults.run("tutorial", case, "drop_in", tmp_path / "run", LIMIT_SECS)
     assert row.codes == codes
     assert row.ended_secs < LIMIT_SECS
     if case == "sync":
@@ -24,7 +24,7 @@ def test_a_script_with_one_import_changed_ends_with_the_code_of_its_case(tmp_pat
 
 
 def test_a_task_that_has_not_ended_is_reported_as_running(tmp_path):
-    row = script_faults.run("no_ps", "stock", tmp_path / "run", limit_secs=1.0)
+    row = script_faults.run("tutorial", "no_ps", "stock", tmp_path / "run", limit_secs=1.0)
     assert (row.codes, row.ended_secs, row.steps, row.checkpoint) == ("worker-0 running", None, "0", False)
     assert "worker-0 running" in row.line()
 
