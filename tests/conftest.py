@@ -15,6 +15,9 @@ from tests.testing.repetitions import IS_FULL, covering
 # TensorFlow searches for a oneDNN kernel for each node of each graph: 10 % of the time of tests with tiny models.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
+# The facts of a test's files stay within the test.
+os.environ["PS_TRAINER_CACHE_DIR"] = ""
+
 # Tests that a shell starts in the background ignore Ctrl-C, and so does every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,6 +11,7 @@ _rescue    saves a checkpoint, if a failure of the run leaves a sound state; rel
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -140,7 +141,9 @@ class Chief(Worker):
         self._run = self._current_run.replace(model=model)
 
     def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
-        run_files.write_config(self._cluster, self._config)
+        resolved = dataclasses.replace(self._config, model_option=self._components.model_option)
+        run_files.write_config(self._cluster, resolved)
+        run_files.write_dataset(self._config, self._components.dataset)
         run_files.write_vocabulary(self._config, self._components.dataset)
         self._writer.state("setting up the parameters")
         start = initial_state.set_up(run.train, run.session, self._config, self._prospect)

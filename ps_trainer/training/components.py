@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -11,7 +11,9 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import component_tables, options
 from ps_trainer.cluster.groups import Group, count_groups
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
+from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.errors import OptionError
@@ -25,6 +27,7 @@ from ps_trainer.registry import split_inline
 from ps_trainer.store import model_check
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
+from ps_trainer.training import model_sizes
 from ps_trainer.updates.base import RunPlan, UpdateRule
 from ps_trainer.updates.options import RuleOptions
 
@@ -46,6 +49,7 @@ class Components(NamedTuple):
         num_stages: Number of stages of the model; 1 unless `--placement=model_parallel`.
         trace_model: Function that builds the model in a scratch graph when it is first called. Later calls return the
             same trace.
+        model_option: Options of the model, with the sizes that the data have given.
     """
 
     model: Any
@@ -60,6 +64,7 @@ class Components(NamedTuple):
     stragglers: list[DelaySpec]
     num_stages: int
     trace_model: Callable[[], ModelTrace]
+    model_option: tuple[str, ...] = ()
 
     @property
     def optimizer(self) -> PsOptimizer:
@@ -97,21 +102,29 @@ class Objects(NamedTuple):
 NO_OBJECTS = Objects()
 
 
-def load(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -> Components:
-    """Loads everything that `config` names.
+def load(
+    config: TrainConfig,
+    num_workers: int,
+    objects: Objects = NO_OBJECTS,
+    recorded: Mapping[str, Any] | None = None,
+) -> Components:
+    """Loads everything that `config` names. Sizes of the model that `config` does not give come from the dataset.
 
     Args:
         config: Configuration of the run.
         num_workers: Number of workers in the cluster, including those that compute stages for other workers.
         objects: Objects in place of named components.
+        recorded: What a trained run has recorded of the dataset, for a command that uses its model.
 
     Raises:
         UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
     """
     rule = component_tables.UPDATES.create(config.update, config.update_option)
     layout = component_tables.LAYOUTS.load(config.layout)
+    dataset = _create_dataset(config, recorded) if objects.dataset is None else objects.dataset
+    if objects.model is None:
+        config = model_sizes.completed(config, dataset_record.sizes_of(dataset))
     model = _create_model(config) if objects.model is None else objects.model
-    dataset = _create_dataset(config) if objects.dataset is None else objects.dataset
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
     # From here on, only the workers that train count.
@@ -129,11 +142,12 @@ def load(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -
         stragglers=delays.parse_all(config.straggler, num_workers),
         num_stages=num_stages,
         trace_model=trace_model,
+        model_option=config.model_option,
     )
     rule.check(_plan(components, config, num_workers))
     for one in components.optimizers.all:
         check_optimizer(components.transforms, one.name, one.optimizer.momentum)
-    _check_sizes(components, config)
+    model_sizes.check(model, dataset, config)
     # Only settings that need a trace make one before the server exists; `_trace` describes the effect.
     if config.optimizer_for:
         components.optimizers.check([spec.name for spec in trace_model().specs if spec.trainable])
@@ -162,7 +176,7 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
         rule_options.check_cluster(num_workers)
     component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
     if objects.model is None:
-        _create_model(config)
+        _check_model(config)
     if objects.dataset is None:
         component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
         if config.lacks_data_dir:
@@ -195,8 +209,19 @@ def _create_model(config: TrainConfig) -> Any:
         raise OptionError(f"--model_option: {error}") from error
 
 
-def _create_dataset(config: TrainConfig) -> Any:
-    return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir)
+def _check_model(config: TrainConfig) -> None:
+    """Checks the options of the model before the data have given its sizes."""
+    try:
+        _create_model(config)
+    except OptionError:
+        # An option may be too large for a default size only, such as num_sampled for vocab_size.
+        _create_model(model_sizes.completed(config, model_sizes.UNBOUNDED))
+
+
+def _create_dataset(config: TrainConfig, recorded: Mapping[str, Any] | None = None) -> Any:
+    takes_facts = getattr(component_tables.DATASETS.load(config.dataset), "takes_facts", False)
+    facts = {"facts": Facts(recorded)} if takes_facts else {}
+    return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir, **facts)
 
 
 def _create_optimizers(config: TrainConfig) -> Optimizers:
@@ -287,20 +312,3 @@ def _check_tables(components: Components, config: TrainConfig) -> None:
             f"--update={config.update} cannot train embedding tables, and model {config.model!r} has"
             f" {', '.join(tables)}; use --update=async, sync or hybrid, or another model"
         )
-
-
-def _check_sizes(components: Components, config: TrainConfig) -> None:
-    """Raises OptionError if the dataset has more classes, or more ids, than the model can tell apart."""
-    for size, what in (
-        ("num_classes", "classes"),
-        ("vocab_size", "ids"),
-        ("num_features", "ids of features"),
-        ("num_buckets", "ids in a column"),
-    ):
-        of_model = getattr(getattr(components.model, "options", None), size, None)
-        of_data = getattr(components.dataset, size, None)
-        if of_model is not None and of_data is not None and of_model < of_data:
-            raise OptionError(
-                f"dataset {config.dataset!r} has {of_data} {what}, model {config.model!r} only {of_model};"
-                f" set --model_option {size}={of_data}"
-            )

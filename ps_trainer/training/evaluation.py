@@ -67,7 +67,7 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
                 fetched = session.run([size, output.loss, weight, sums, parts, updates])
             except tf.errors.OutOfRangeError:
                 break
-            except tf.errors.InvalidArgumentError as error:
+            except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
                 raise data_error(error) or error from error
             size_v, loss_v, weight_v, sums_v, parts_v, _ = fetched
             collected.append(parts_v)

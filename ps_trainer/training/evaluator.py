@@ -12,6 +12,7 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.errors import (
     EXIT_DONE,
     CheckpointError,
@@ -170,7 +171,8 @@ def main(config: TrainConfig, *, checkpoint_dir: pathlib.Path) -> int:
         CheckpointError: There is no checkpoint, or it does not fit the model.
         UsageError: There is an unknown name, a wrong option, or missing or broken data.
     """
-    components = components_lib.load(config, num_workers=1)
+    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
+    components = components_lib.load(config, 1, recorded=recorded)
     checkpoint = checkpoint_lib.latest(checkpoint_dir)
     if checkpoint is None:
         raise CheckpointError(f"{checkpoint_dir} holds no checkpoint; give --logdir of a run that has saved")

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import SaveError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
@@ -19,6 +20,9 @@ from ps_trainer.training.evaluation import load_values
 from ps_trainer.training.predictor import build_graph
 
 PREDICTIONS = "predictions"
+
+ASSETS = "assets.extra"
+"""Folder of a SavedModel for files of its users; TensorFlow leaves it alone."""
 
 # Programs that load the model use these collections. The others refer to ops that only training needs.
 _KEPT_COLLECTIONS = (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TABLE_INITIALIZERS)
@@ -28,7 +32,8 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
     """Exports the newest loadable checkpoint.
 
     The inputs of the signature `serving_default` are the tensors of a batch on which the predictions depend, under
-    their names in the batch. Its output is "predictions". `out` appears complete, or not at all.
+    their names in the batch. Its output is "predictions". The folder `ASSETS` holds the run's dataset.json and
+    vocabulary.json. `out` appears complete, or not at all.
 
     Args:
         config: Configuration that names the model and the dataset, which defines the tensors of a batch.
@@ -43,13 +48,15 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
         UsageError: an unknown name, a wrong option, missing or broken data.
         SaveError: the folder cannot be written.
     """
-    components = components_lib.load(config, num_workers=1)
+    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
+    components = components_lib.load(config, 1, recorded=recorded)
     checkpoint = report.find_checkpoint(checkpoint_dir)
     out = out.resolve()
     temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
     try:
         durable_files.make_folder(out.parent)
         signature = _save(components, checkpoint, temporary)
+        _copy_records(checkpoint_dir.parent, temporary / ASSETS)
         # Synced before the rename: after a crash of the machine, the folder must not have its name without its content.
         for path in [*temporary.rglob("*"), temporary]:
             durable_files.sync(path)
@@ -60,6 +67,15 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return f"{out}: {config.model} from {checkpoint.prefix}, {signature}"
+
+
+def _copy_records(run: pathlib.Path, assets: pathlib.Path) -> None:
+    """Copies what the run has recorded of its data, if it has."""
+    found = [run / name for name in (dataset_record.FILE, recorded_words.FILE) if (run / name).is_file()]
+    if found:
+        assets.mkdir()
+    for path in found:
+        shutil.copyfile(path, assets / path.name)
 
 
 def _save(components: Components, values: Mapping[str, np.ndarray], folder: pathlib.Path) -> str:

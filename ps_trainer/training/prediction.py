@@ -15,8 +15,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
-from ps_trainer.data.pipeline.decode_errors import problem_of
+from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
@@ -51,7 +52,8 @@ def write(
         UsageError: an unknown name, a wrong option, or predictions that do not fit the file format.
         SaveError: the file cannot be written.
     """
-    components = components_lib.load(config, num_workers=1)
+    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
+    components = components_lib.load(config, 1, recorded=recorded)
     num_places = components.dataset.num_places
     checkpoint = report.find_checkpoint(checkpoint_dir)
     if isinstance(source, io.BufferedReader):
@@ -97,8 +99,10 @@ def predict(
                 yield from parts_of(predictions_v, told_v, dataset.num_places)
             except tf.errors.OutOfRangeError:
                 return
-            except tf.errors.InvalidArgumentError as error:
-                raise DataError(f"the examples cannot be processed: {problem_of(error)}") from error
+            except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+                raise data_error(error) or DataError(
+                    f"the examples cannot be processed: {problem_of(error)}"
+                ) from error
 
 
 def _not_empty(parts: Iterator[Predicted], source: str, num_places: int | None) -> Iterator[Predicted]:

@@ -1,4 +1,4 @@
-"""The JSON files that the chief leaves in the logdir: config.json, vocabulary.json and summary.json."""
+"""The JSON files that the chief leaves in the logdir: config.json, dataset.json, vocabulary.json and summary.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ps_trainer
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import CheckpointError, SaveError
 from ps_trainer.training.run_summary import RunFailure, RunSummary
 
@@ -38,6 +38,36 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
     if config.logdir is not None:
         # The evaluator would take it for the end of this run.
         (pathlib.Path(config.logdir) / "summary.json").unlink(missing_ok=True)
+
+
+def write_dataset(config: TrainConfig, dataset: Any) -> None:
+    """Writes dataset.json with what is known of the run's data; warns if a run in this folder had other data.
+
+    Raises:
+        CheckpointError: The logdir is not writable.
+    """
+    if config.logdir is None:
+        return
+    path, text = pathlib.Path(config.logdir) / dataset_record.FILE, dataset_record.as_text(config.dataset, dataset)
+    try:
+        is_other = path.is_file() and _learned(path.read_text(encoding="utf-8")) != _learned(text)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        is_other = False  # damaged, and about to be replaced
+    if is_other:
+        logging.warning(
+            "the data differ from those that the run in --logdir=%s began with: words, columns or sizes have other"
+            " numbers now; start anew with another --logdir unless the checkpoints are meant for these data",
+            config.logdir,
+        )
+    _write_text(config.logdir, dataset_record.FILE, text)
+
+
+def _learned(text: str) -> list[Any]:
+    """Returns what a model depends on, of the content of dataset.json."""
+    content = json.loads(text)
+    values = {name: one["value"] for name, one in content["facts"].items() if not name.startswith(("file ", "number "))}
+    values.pop("windows", None)  # counts, which change with any text
+    return [content["dataset"], content["class_names"], values]
 
 
 def write_vocabulary(config: TrainConfig, dataset: Any) -> None:

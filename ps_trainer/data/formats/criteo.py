@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles, head
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
@@ -54,12 +55,14 @@ class Criteo(LineSource):
     Args:
         options: Names of the files, the number of buckets, and the form of the categories.
         data_dir: Folder of the files.
+        facts: What is known of the files.
 
     Raises:
         DataError: The folder or a file is missing, a file is empty, or ids are decimal that should be hexadecimal.
     """
 
     num_classes = 2
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(NamedFiles):
@@ -73,14 +76,17 @@ class Criteo(LineSource):
             "hex", "form of the categories; hex: 8 hexadecimal digits, text: anything", choices=CATEGORIES
         )
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
-        train, test = options.find("criteo", data_dir)
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
+        train, test = options.find("criteo", data_dir, self.facts)
         self._num_buckets, self._is_text = options.num_buckets, options.categories == "text"
         what = "texts" if self._is_text else f"hashes of {_HASH_DIGITS} hexadecimal digits"
         fix = "" if self._is_text else " (other ids, such as decimal ones: --dataset_option=categories=text)"
         form = f"0 or 1, {NUM_NUMBERS} whole numbers and {NUM_HASHES} {what}, separated by tabs{fix}"
         pattern = TEXT_LINE if self._is_text else LINE
         super().__init__(train, test, pattern=pattern, form=form, test_every=options.test_every)
+        if self.facts.is_recorded:
+            return  # a model was trained with these files, which may be gone
         if not self._is_text and has_decimal_ids(train[0].path):
             raise DataError(
                 f"{train[0].path}: no category at its beginning has a digit a to f, so these are decimal ids;"

@@ -6,11 +6,13 @@ import copy
 import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import table_rows
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
 from ps_trainer.data.pipeline.table_columns import (
     CATEGORY,
@@ -49,6 +51,7 @@ class Csv(FileSource):
     Args:
         options: Names of the files, and what the columns hold.
         data_dir: Folder of the files.
+        facts: What is known of the files.
 
     Raises:
         DataError: A file is missing or empty, a row has too many or too few values, a value does not fit its column, or
@@ -58,20 +61,21 @@ class Csv(FileSource):
     max_shuffled = SHUFFLED_LINES
     record_name = "line"
     reads_lines = True
+    takes_facts = True
     class_names: tuple[str, ...] = ()
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(TableOptions):
         """Options of `Csv`."""
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
         self._options, self._dialect = options, options.dialect()
-        train, test = options.find("csv", data_dir)
-        self._names = table_rows.header_of(train[0].path, self._dialect)
-        self._check_names(train[0].path)
+        train, test = options.find("csv", data_dir, self.facts)
+        # Read first: a message about the columns is more useful than one about the number of lines.
+        self._names, self.columns = self._learned(train, test)
         train, test = ([self._with_header(file) for file in files] for files in (train, test))
         super().__init__(train, test, test_every=options.test_every)
-        self.columns = self._find_columns(train, test)
         self.class_names = self._class_names(train[0].path)
         self.num_classes = len(self.class_names)
         self._sizes = {name: 1 + len(words) for name, words in self.columns.vocabularies.items()}
@@ -79,6 +83,21 @@ class Csv(FileSource):
         self._categories = [name for name, kind in self.columns.kinds.items() if kind in (CATEGORY, HASH)]
         self._numbers = self.columns.of_kind(NUMBER)
         self._set_sizes(train[0].path)
+
+    def _learned(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
+        """Returns the names of the columns, and what the training rows say about them."""
+
+        def read_all() -> list[Any]:
+            self._names = table_rows.header_of(train[0].path, self._dialect)
+            self._check_names(train[0].path)
+            return [self._names, self._find_columns(train, test)._asdict()]
+
+        shown = ("form", "normalize", "positive")  # what a batch shows of the columns
+        settings = {name: value for name, value in vars(self._options).items() if name not in shown}
+        names, columns = self.facts.find("columns", [file.path for file in (*train, *test)], settings, read_all)
+        vocabularies = {name: tuple(words) for name, words in columns["vocabularies"].items()}
+        class_names = tuple(columns["class_names"])
+        return names, Columns(**columns | {"vocabularies": vocabularies, "class_names": class_names})
 
     def _with_header(self, file: CountedFile) -> CountedFile:
         if not self._dialect.has_header:

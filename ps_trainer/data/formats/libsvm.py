@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles, unpacked
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 LINE = rf"\s*{_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:{_NUMBER})*\s*(#.*)?"
+_INDEX = re.compile(rb"\s(\d{1,18}):")
 
 
 class LibSvm(LineSource):
@@ -32,21 +35,29 @@ class LibSvm(LineSource):
     Args:
         options: Names of the files.
         data_dir: Folder of the files.
+        facts: What is known of the files.
+
+    Attributes:
+        num_features: Largest index of all files, plus 1.
 
     Raises:
         DataError: The folder or a file is missing, or a file is empty.
     """
 
     num_classes = 2
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(NamedFiles):
         """Options of `LibSvm`."""
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
-        train, test = options.find("libsvm", data_dir)
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
+        train, test = options.find("libsvm", data_dir, self.facts)
         form = "<label> <index>:<value> … with numbers"
         super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
+        paths = [file.path for file in (*train, *test)]
+        self.num_features = self.facts.find("num_features", paths, None, lambda: 1 + max(map(_largest_index, paths)))
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         # In a file to predict for, the label may be missing; the 0 in its place does not reach a prediction.
@@ -71,6 +82,11 @@ class LibSvm(LineSource):
             "values": features.with_values(tf.strings.to_number(pairs[:, 1])).to_tensor(),
             "label": tf.cast(label_B > 0, tf.int64),
         }
+
+
+def _largest_index(path: pathlib.Path) -> int:
+    with unpacked(path) as (file, _):
+        return max(max(map(int, _INDEX.findall(line.partition(b"#")[0])), default=0) for line in file)
 
 
 def write(path: pathlib.Path, labels: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import folder_of
-from ps_trainer.data.pipeline.line_files import LineSource, text_file
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.line_files import LineSource, text_file, unpacked
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -43,10 +44,17 @@ class MovieLens(LineSource):
     Args:
         options: Share of the test examples.
         data_dir: Folder with one of the three files, or the folder above it, if its name is like `ml-100k`.
+        facts: What is known of the file.
+
+    Attributes:
+        num_users: Largest number of a user, plus 1.
+        num_items: Largest number of a film, plus 1.
 
     Raises:
         DataError: The folder is missing, has none of the files or several, or the file has no ratings.
     """
+
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -54,16 +62,19 @@ class MovieLens(LineSource):
 
         test_every: int = option(10, "every n-th line is a test example", least=2)
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
-        self._format, path = _find(data_dir)
-        separator = self._format.separator
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
+        self._format, path = _find(data_dir, self.facts)
+        separator, num_header_lines = self._format.separator, self._format.num_header_lines
         super().__init__(
-            [text_file(path, num_header_lines=self._format.num_header_lines)],
+            [text_file(path, num_header_lines=num_header_lines, facts=self.facts)],
             [],
             pattern=separator.join([_ID, _ID, _RATING, _SECONDS]),
             form=f"user, item, rating and seconds, separated by {separator!r}",
             test_every=options.test_every,
         )
+        largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
+        self.num_users, self.num_items = (1 + number for number in largest)
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         kinds = [tf.constant([0], tf.int64), tf.constant([0], tf.int64), tf.constant([0.0]), tf.constant([""])]
@@ -88,11 +99,21 @@ def write_u_data(path: pathlib.Path, users: np.ndarray, items: np.ndarray, ratin
         )
 
 
-def _find(data_dir: str | None) -> tuple[_Format, pathlib.Path]:
+def _largest_ids(path: pathlib.Path, form: _Format) -> list[int]:
+    """Returns the largest numbers of a user and of an item; lines that are not ratings are left to the pipeline."""
+    line = re.compile(re.escape(form.separator).join([f"({_ID})", f"({_ID})", ""]).encode())
+    largest = [0, 0]
+    with unpacked(path) as (file, _):
+        for found in filter(None, map(line.match, file)):
+            largest = [max(one, int(number)) for one, number in zip(largest, found.groups(), strict=True)]
+    return largest
+
+
+def _find(data_dir: str | None, facts: Facts) -> tuple[_Format, pathlib.Path]:
     needs = f"dataset movielens needs --data_dir=<folder> with {' or '.join(one.file_name for one in FORMATS)}"
-    folder = folder_of(data_dir, needs)
+    folder = facts.folder(data_dir, needs)
     found = [(one, path) for one in FORMATS for path in [folder / one.file_name, *folder.glob(f"ml-*/{one.file_name}")]]
-    found = [(one, path) for one, path in found if path.is_file()]
+    found = [(one, path) for one, path in found if facts.has_file(path)]
     if not found:
         raise DataError(f"{folder} has none of these files; {needs}")
     if len(found) > 1:

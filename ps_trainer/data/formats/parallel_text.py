@@ -15,13 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.counted_files import CountedFile
-from ps_trainer.data.pipeline.data_source import IS_CUT, folder_of
+from ps_trainer.data.pipeline.data_source import IS_CUT
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import LineSource, text_file
 from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
 _TEXT = r"[^\t]*[^\t\s][^\t]*"
+_AS_TEXT = ("utf-8", "surrogateescape")  # keeps bytes that are not UTF-8
 _NO_TEXT = "\x1a"  # stands in place of the missing translation when a file is to be translated
 
 
@@ -35,6 +37,7 @@ class ParallelText(LineSource):
     Args:
         options: Names, languages, units and sizes.
         data_dir: Folder of the files.
+        facts: What is known of the files.
 
     Raises:
         DataError: The folder or a file is missing, a file is empty, or two files have different numbers of lines.
@@ -42,7 +45,11 @@ class ParallelText(LineSource):
     Attributes:
         source_vocabulary: Vocabulary of the source language.
         target_vocabulary: Vocabulary of the target language.
+        source_vocab_size: Number of numbers of the source's vocabulary.
+        target_vocab_size: Number of numbers of the target's vocabulary.
     """
+
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -66,11 +73,12 @@ class ParallelText(LineSource):
             if not self.train_files:
                 raise OptionError("train_files is empty; name the files, for example train_files=train")
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
         stems = [*options.train_files, *options.test_files]
         needs = f"dataset parallel_text needs --data_dir=<folder> with {_listed(stems, options)}"
-        folder = folder_of(data_dir, needs)
-        pairs = [_pair(folder, stem, options, needs) for stem in stems]
+        folder = self.facts.folder(data_dir, needs)
+        pairs = [_pair(folder, stem, options, needs, self.facts) for stem in stems]
         num_train = len(options.train_files)
         super().__init__(
             [source for source, _ in pairs[:num_train]],
@@ -82,9 +90,20 @@ class ParallelText(LineSource):
         self._max_length = options.max_length
         self._targets = [target for _, target in pairs]
         self.source_vocabulary, self.target_vocabulary = (
-            SequenceVocabulary.of(_texts([pair[side] for pair in pairs[:num_train]]), unit, options.max_vocab)
-            for side, unit in enumerate((options.source_unit, options.target_unit))
+            self._vocabulary(name, [pair[side] for pair in pairs[:num_train]], unit, options.max_vocab)
+            for side, (name, unit) in enumerate({"source": options.source_unit, "target": options.target_unit}.items())
         )
+        self.source_vocab_size, self.target_vocab_size = len(self.source_vocabulary), len(self.target_vocabulary)
+
+    def _vocabulary(self, name: str, files: Sequence[CountedFile], unit: str, max_vocab: int) -> SequenceVocabulary:
+        def count() -> list[str]:
+            return [
+                symbol.decode(*_AS_TEXT) for symbol in SequenceVocabulary.of(_texts(files), unit, max_vocab).symbols
+            ]
+
+        settings = [[file.path.name for file in files], unit, max_vocab]
+        symbols = self.facts.find(f"{name}_vocabulary", [file.path for file in files], settings, count)
+        return SequenceVocabulary([symbol.encode(*_AS_TEXT) for symbol in symbols], unit)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         """Returns the lines of a file in the source language; the translations are empty."""
@@ -148,14 +167,16 @@ def _listed(stems: Sequence[str], options: ParallelText.Options) -> str:
 
 
 def _pair(
-    folder: pathlib.Path, stem: str, options: ParallelText.Options, needs: str
+    folder: pathlib.Path, stem: str, options: ParallelText.Options, needs: str, facts: Facts
 ) -> tuple[CountedFile, CountedFile]:
     """Finds the two files of a name.
 
     Raises:
         DataError: A file is missing or empty, or the two have different numbers of lines.
     """
-    source, target = (_find(folder, f"{stem}.{language}", needs) for language in (options.source, options.target))
+    source, target = (
+        _find(folder, f"{stem}.{language}", needs, facts) for language in (options.source, options.target)
+    )
     if source.num_records != target.num_records:
         raise DataError(
             f"{source.path} has {source.num_records} lines, but {target.path} has {target.num_records}; line n of one"
@@ -164,10 +185,10 @@ def _pair(
     return source, target
 
 
-def _find(folder: pathlib.Path, name: str, needs: str) -> CountedFile:
+def _find(folder: pathlib.Path, name: str, needs: str, facts: Facts) -> CountedFile:
     for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            return text_file(path)
+        if facts.has_file(path):
+            return text_file(path, facts=facts)
     raise DataError(f"{folder} has no {name} and no {name}.gz; {needs}")
 
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import NUM_PLACES, DataSource, Shard, folder_of
-from ps_trainer.data.pipeline.frequency_vocabulary import count, make_vocabulary
+from ps_trainer.data.pipeline.data_source import NUM_PLACES, DataSource, Shard
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, count, make_vocabulary
 from ps_trainer.data.pipeline.sequence_vocabulary import UNITS
 from ps_trainer.data.pipeline.text_stream import Document, document, padded_windows, windows
 from ps_trainer.errors import DataError, OptionError
@@ -51,6 +52,7 @@ class WindowSource(DataSource):
         stride: Number of ids from the start of one window to the start of the next, less than `length`. The first
             window ends after `stride` ids of the text; ends of lines fill its beginning.
         test_share: Share of the windows, at the end, that are for testing if there are no test texts.
+        facts: What is known of the texts.
 
     Attributes:
         vocabulary: Vocabulary of the training texts.
@@ -63,15 +65,26 @@ class WindowSource(DataSource):
     max_shuffled = SHUFFLED_WINDOWS
     reads_lines = True
 
-    def __init__(self, texts: Texts, *, unit: str, max_vocab: int, length: int, stride: int, test_share: float):
+    def __init__(
+        self,
+        texts: Texts,
+        *,
+        unit: str,
+        max_vocab: int,
+        length: int,
+        stride: int,
+        test_share: float,
+        facts: Facts | None = None,
+    ):
+        self.facts = facts or Facts()
         self._texts, self._length, self._stride = texts, length, stride
         self.num_places = stride  # windows overlap in all other ids
-        self.vocabulary = make_vocabulary(texts.train, unit, max_vocab)
+        self.vocabulary = find_vocabulary(texts.train, unit, max_vocab, self.facts)
         self.vocab_size = len(self.vocabulary.tokens)
         num_ids = self.vocabulary.num_ids
         self._num_train = num_ids // stride
         if texts.test:
-            num_ids_test = sum(sum(count(one, unit).values()) for one in texts.test)
+            num_ids_test = sum(self._count(one, unit) for one in texts.test)
             self._num_test = num_ids_test // stride
         else:
             num_ids_test = num_ids
@@ -92,6 +105,16 @@ class WindowSource(DataSource):
     def num_test_examples(self) -> int:
         """Number of test examples."""
         return self._num_test
+
+    def _count(self, text: Document, unit: str) -> int:
+        def read() -> int:
+            return sum(count(text, unit).values())
+
+        return (
+            read()
+            if text.path is None
+            else self.facts.find(f"number of ids in {text.path}", [text.path], unit, read, follows_files=True)
+        )
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
         texts = self._texts.test if split == "test" and self._texts.test else self._texts.train
@@ -136,11 +159,14 @@ class Text(WindowSource):
     Args:
         options: Unit, context and files.
         data_dir: Folder of the files; None = the built-in text, of about 470,000 characters.
+        facts: What is known of the files.
 
     Raises:
         DataError: The folder or a file is missing, the folder has several known texts, a file is broken, or the text
             is too short.
     """
+
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -161,24 +187,29 @@ class Text(WindowSource):
             if self.test_files and not self.train_files:
                 raise OptionError(f"test_files={','.join(self.test_files)} needs train_files; name these as well")
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        facts = facts or Facts()
         super().__init__(
-            find_texts(options.train_files, options.test_files, data_dir),
+            find_texts(options.train_files, options.test_files, data_dir, facts),
             unit=options.unit,
             max_vocab=options.max_vocab,
             length=options.context_length + 1,
             stride=options.context_length,
             test_share=options.test_share,
+            facts=facts,
         )
 
 
-def find_texts(train_files: Sequence[str], test_files: Sequence[str], data_dir: str | None) -> Texts:
+def find_texts(
+    train_files: Sequence[str], test_files: Sequence[str], data_dir: str | None, facts: Facts | None = None
+) -> Texts:
     """Finds the texts of a run.
 
     Args:
         train_files: Names of the files in `data_dir` to train on. If empty, the folder must have one pair of `FORMS`.
         test_files: Names of the files to test on.
         data_dir: Folder of the files; None = the built-in text.
+        facts: What is known of the files.
 
     Raises:
         DataError: The folder or a file is missing, the folder has several pairs, or a file is broken.
@@ -187,13 +218,24 @@ def find_texts(train_files: Sequence[str], test_files: Sequence[str], data_dir: 
         return Texts([python_documentation()], [])
     wanted = ", ".join([*train_files, *test_files]) or " or ".join(train for train, _ in FORMS)
     needs = f"a text needs --data_dir=<folder> with {wanted}"
-    folder = folder_of(data_dir, needs)
+    facts = facts or Facts()
+    folder = facts.folder(data_dir, needs)
     if not train_files:
-        train_files, test_files = _find_form(folder, needs)
-    missing = [name for name in [*train_files, *test_files] if not (folder / name).is_file()]
+        train_files, test_files = _find_form(folder, needs, facts)
+    missing = [name for name in [*train_files, *test_files] if not facts.has_file(folder / name)]
     if missing:
         raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
-    return Texts(*([document(folder / name) for name in names] for names in (train_files, test_files)))
+    return Texts(*([document(folder / name, facts) for name in names] for names in (train_files, test_files)))
+
+
+def find_vocabulary(texts: Sequence[Document], unit: str, max_vocab: int, facts: Facts) -> FrequencyVocabulary:
+    """Returns the vocabulary of some texts, from the facts or by reading them."""
+    paths = [text.path for text in texts if text.path is not None]
+    if not paths:
+        return make_vocabulary(texts, unit, max_vocab)
+    settings = [[path.name for path in paths], unit, max_vocab]
+    tokens, counts = facts.find("vocabulary", paths, settings, lambda: make_vocabulary(texts, unit, max_vocab)[1:])
+    return FrequencyVocabulary(unit, tuple(tokens), tuple(counts))
 
 
 def python_documentation() -> Document:
@@ -223,12 +265,12 @@ def python_topics() -> dict[str, str]:
     return topics.topics
 
 
-def _find_form(folder: pathlib.Path, needs: str) -> tuple[list[str], list[str]]:
+def _find_form(folder: pathlib.Path, needs: str, facts: Facts) -> tuple[list[str], list[str]]:
     if (folder / "text8.zip").is_file() and not (folder / "text8").exists():
         _unpack(folder / "text8.zip", "text8")
     found = []
     for names in FORMS:
-        train, test = ([name + end for end in ("", ".gz") if (folder / (name + end)).is_file()] for name in names)
+        train, test = ([name + end for end in ("", ".gz") if facts.has_file(folder / (name + end))] for name in names)
         found += [([name], test[:1]) for name in train]
     if not found:
         raise DataError(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.formats.text import SHUFFLED_WINDOWS, find_texts, python_documentation
+from ps_trainer.data.formats.text import SHUFFLED_WINDOWS, find_texts, find_vocabulary, python_documentation
 from ps_trainer.data.pipeline.data_source import DataSource, Shard
-from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, make_vocabulary
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary
 from ps_trainer.data.pipeline.text_stream import Document, windows
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
@@ -20,6 +23,7 @@ from ps_trainer.options import option
 _GOLDEN, _MASK = 2654435769, 2**32 - 1
 _SMOOTHING = 0.75
 _MAX_COUNTED, _MAX_COMPARED = 10**6, 2000
+_WINDOW_OPTIONS = ("window", "max_vocab", "subsample", "num_test")  # those by which words are chosen
 
 
 class TextWindows(DataSource):
@@ -49,11 +53,11 @@ class TextWindows(DataSource):
     Args:
         options: Windows, vocabulary and files.
         data_dir: Folder of the files; None = the built-in text.
+        facts: What is known of the files.
 
     Attributes:
         vocabulary: Vocabulary of the text.
         vocab_size: Number of ids of the vocabulary.
-        information: float64 [min(V, 2000), the same], the rows of length 1 by which words are compared.
         compared_words: int64 [test examples], ids of the test words.
 
     Raises:
@@ -62,6 +66,7 @@ class TextWindows(DataSource):
     """
 
     max_shuffled = SHUFFLED_WINDOWS
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -77,27 +82,50 @@ class TextWindows(DataSource):
             (), "names of the files; default: a known name in --data_dir, as in dataset text"
         )
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
         self._window = options.window
         is_built_in = data_dir is None and not options.train_files
         built_in = [_cleaned(python_documentation())] if is_built_in else []
-        self._texts = built_in or find_texts(options.train_files, (), data_dir).train
-        self.vocabulary = make_vocabulary(self._texts, "word", options.max_vocab)
+        self._texts = built_in or find_texts(options.train_files, (), data_dir, self.facts).train
+        self.vocabulary = find_vocabulary(self._texts, "word", options.max_vocab, self.facts)
         self.vocab_size = len(self.vocabulary.tokens)
         self._kept = _kept_of_2_32(self.vocabulary, options.subsample)
-        ids = np.concatenate([self.vocabulary.word_ids(text) for text in self._texts])
-        places = np.arange(len(ids), dtype=np.int64)
-        ids = ids[(places * _GOLDEN & _MASK) < self._kept[ids]]
-        if len(ids) <= 2 * options.window:
+        paths = [text.path for text in self._texts if text.path is not None]
+        settings = [[path.name for path in paths], *(vars(options)[name] for name in _WINDOW_OPTIONS)]
+        found = self.facts.find("windows", paths, settings, lambda: self._count(options.num_test))
+        self._num_train = found["num_train"]
+        self.compared_words = np.array(found["words"], np.int64)
+        context = np.array(found["similar"], np.int32).reshape(len(self.compared_words), -1)
+        self._test = {"center": self.compared_words.astype(np.int32), "context": context}
+
+    @functools.cached_property
+    def information(self) -> np.ndarray:
+        """Rows of length 1 by which words are compared, computed from the text: float64 [min(V, 2000), the same]."""
+        return self._compare(self._kept_ids())
+
+    def _count(self, num_test: int) -> dict[str, Any]:
+        """Counts the windows, and finds words to test on with the words that are most similar to each."""
+        ids = self._kept_ids()
+        if len(ids) <= 2 * self._window:
             raise DataError(
-                f"only {len(ids)} words of the text are left, too few for windows of {2 * options.window + 1};"
+                f"only {len(ids)} words of the text are left, too few for windows of {2 * self._window + 1};"
                 " give more text, or lower window"
             )
-        self._num_train = len(ids) - 2 * options.window
-        self.information = _information(ids[:_MAX_COUNTED], min(self.vocab_size, _MAX_COMPARED), options.window)
-        self.compared_words = np.flatnonzero(self.information.any(axis=1))[: options.num_test]
-        context = _most_similar(self.information, self.compared_words, 2 * options.window)
-        self._test = {"center": self.compared_words.astype(np.int32), "context": context.astype(np.int32)}
+        information = self._compare(ids)
+        words = np.flatnonzero(information.any(axis=1))[:num_test]
+        similar = _most_similar(information, words, 2 * self._window)
+        return {"num_train": len(ids) - 2 * self._window, "words": words.tolist(), "similar": similar.tolist()}
+
+    def _compare(self, ids: np.ndarray) -> np.ndarray:
+        num_words = min(len(self.vocabulary.tokens), _MAX_COMPARED)
+        return _information(ids[:_MAX_COUNTED], num_words, self._window)
+
+    def _kept_ids(self) -> np.ndarray:
+        """Returns the ids of the words that thinning keeps, in the order of the text."""
+        ids = np.concatenate([self.vocabulary.word_ids(text) for text in self._texts])
+        places = np.arange(len(ids), dtype=np.int64)
+        return ids[(places * _GOLDEN & _MASK) < self._kept[ids]]
 
     @property
     def num_train_examples(self) -> int:

@@ -51,6 +51,7 @@ class Topics(ArraySource):
             )
         check_bytes(sum(map(len, topics)), "num_topics")
         self.vocabulary = make_vocabulary([python_documentation()], "char", _MAX_VOCAB)
+        self.vocab_size = len(self.vocabulary.tokens)
         pieces = [self._pieces(topic, options.length) for topic in topics]
         is_test = [np.arange(len(ids)) % options.test_every == 0 for ids in pieces]
         arrays = [

@@ -68,6 +68,7 @@ class Numbers(ArraySource):
             "target": SequenceVocabulary.of(map(str.encode, texts["train"]["zh"]), "char", max_size=100),
         }
         self.source_vocabulary, self.target_vocabulary = vocabularies.values()
+        self.source_vocab_size, self.target_vocab_size = len(self.source_vocabulary), len(self.target_vocabulary)
         arrays = [
             {
                 # A byte per number, because the arrays become part of the graph; both vocabularies are small.

@@ -65,6 +65,8 @@ class DataSource(abc.ABC):
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
+        takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another
+            process (`pipeline.facts.Facts`); the dataset then keeps it as its attribute `facts`.
     """
 
     num_classes: int | None = None
@@ -78,6 +80,7 @@ class DataSource(abc.ABC):
     reads_sounds: bool = False
     num_header_lines: int = 0
     num_places: int | None = None
+    takes_facts: bool = False
 
     @property
     @abc.abstractmethod

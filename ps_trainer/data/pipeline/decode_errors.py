@@ -14,6 +14,7 @@ Record = dict[str, tf.Tensor]
 
 _CHUNK_RECORDS = 16
 _OF_ITERATOR = re.compile(r"Iterator::|IteratorGetNext")
+_GONE = re.compile(r"(/[^;\n]*); No such file or directory")
 _OF_TABLE = "embedding table "  # `models.layers.embedding`
 _OF_LABEL = re.compile(r"Received a label value of (\d+) which is outside the valid range of \[0, (\d+)\)")
 
@@ -83,8 +84,11 @@ def problem_of(error: tf.errors.OpError) -> str:
 def data_error(error: tf.errors.OpError) -> DataError | None:
     """Returns the error of a step as an error of the data, in one line; None if something else failed.
 
-    The data are wrong if a loader rejects a record, or if an id or a label is too large for the model.
+    The data are wrong if a loader rejects a record, if a file is gone, or if an id or a label is too large for the
+    model.
     """
+    if isinstance(error, tf.errors.NotFoundError) and (gone := _GONE.search(error.message)):
+        return DataError(f"{gone[1]}: no such file; it was there when the run began")
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     problem = problem_of(error)

@@ -10,11 +10,12 @@ import io
 import pathlib
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
-from ps_trainer.data.pipeline.data_source import folder_of
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
@@ -103,42 +104,54 @@ class NamedFiles:
         if not self.train_files:
             raise OptionError("train_files is not given; name the files, for example train_files=a9a")
 
-    def find(self, dataset: str, data_dir: str | None) -> tuple[list[CountedFile], list[CountedFile]]:
+    def find(
+        self, dataset: str, data_dir: str | None, facts: Facts | None = None
+    ) -> tuple[list[CountedFile], list[CountedFile]]:
         """Checks the files to train on and the files to test on, and counts their lines.
 
         Args:
             dataset: Name of the dataset, for messages.
             data_dir: Folder of the files.
+            facts: What is known of the files.
 
         Raises:
             DataError: The folder or a file is missing, or a file is empty.
         """
+        facts = facts or Facts()
         names = [*self.train_files, *self.test_files]
         needs = f"dataset {dataset} needs --data_dir=<folder> with {', '.join(names)}"
-        folder = folder_of(data_dir, needs)
-        missing = [name for name in names if not (folder / name).is_file()]
+        folder = facts.folder(data_dir, needs)
+        missing = [name for name in names if not facts.has_file(folder / name)]
         if missing:
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
-        train, test = ([text_file(folder / name) for name in files] for files in (self.train_files, self.test_files))
+        train, test = (
+            [text_file(folder / name, facts=facts) for name in files] for files in (self.train_files, self.test_files)
+        )
         return train, test
 
 
-def text_file(path: pathlib.Path, *, num_header_lines: int = 0) -> CountedFile:
+def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | None = None) -> CountedFile:
     """Reads a whole text file, plain or compressed with gzip, and counts its lines.
 
     Args:
         path: Path of the file.
         num_header_lines: Number of lines before the first example.
+        facts: What is known of files, in place of reading this one.
 
     Raises:
         DataError: The file cannot be read or unpacked, or has no line after the header.
     """
-    with unpacked(path) as (file, is_packed):
-        num_lines = _count_lines(file)
-    if num_lines <= num_header_lines:
-        after = f" after the header of {num_header_lines}" if num_header_lines else ""
-        raise DataError(f"{path}: the file has {num_lines} lines and no example{after}; is it the right file?")
-    return CountedFile(path.resolve(), num_lines - num_header_lines, num_header_lines, is_packed)
+
+    def count() -> list[Any]:
+        with unpacked(path) as (file, is_packed):
+            num_lines = _count_lines(file)
+        if num_lines <= num_header_lines:
+            after = f" after the header of {num_header_lines}" if num_header_lines else ""
+            raise DataError(f"{path}: the file has {num_lines} lines and no example{after}; is it the right file?")
+        return [str(path.resolve()), num_lines - num_header_lines, num_header_lines, is_packed]
+
+    resolved, *counts = (facts or Facts()).of_file(path, ["lines", num_header_lines], count)
+    return CountedFile(pathlib.Path(resolved), *counts)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import pathlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import unpacked
 from ps_trainer.errors import DataError
 
@@ -89,19 +90,24 @@ class Document(NamedTuple):
         return tf.data.FixedLengthRecordDataset(str(self.path), record_bytes, compression_type=packing, **places)
 
 
-def document(path: pathlib.Path) -> Document:
-    """Makes a `Document` of a file; reads all of it to check it and to count its bytes.
+def document(path: pathlib.Path, facts: Facts | None = None) -> Document:
+    """Makes a `Document` of a file; reads all of it to check it and to count its bytes, unless `facts` know it.
 
     Raises:
         DataError: The file cannot be read or unpacked, or is empty.
     """
-    num_bytes = 0
-    with unpacked(path) as (file, is_packed):
-        while chunk := file.read(2**20):
-            num_bytes += len(chunk)
-    if not num_bytes:
-        raise DataError(f"{path}: the file is empty; is it the right file?")
-    return Document(path.resolve(), num_bytes, is_packed)
+
+    def count() -> list[Any]:
+        num_bytes = 0
+        with unpacked(path) as (file, is_packed):
+            while chunk := file.read(2**20):
+                num_bytes += len(chunk)
+        if not num_bytes:
+            raise DataError(f"{path}: the file is empty; is it the right file?")
+        return [str(path.resolve()), num_bytes, is_packed]
+
+    resolved, *rest = (facts or Facts()).of_file(path, "bytes", count)
+    return Document(pathlib.Path(resolved), *rest)
 
 
 def windows(ids: tf.data.Dataset, *, length: int, stride: int, before: list[int]) -> tf.data.Dataset:

@@ -248,7 +248,7 @@ def test_predictions_name_the_class(tmp_path, out):
         dataset_option=("label=kind", "form=sparse"),
         data_dir=str(tmp_path),
     )
-    values = {"weights": np.full([500, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
+    values = {"weights": np.full([1, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
     writer.write(tmp_path / "ckpt", 3, values)
     write(tmp_path / "new.csv", [["-5"], ["8"]], ["x"])
     prediction.write(config, tmp_path / "ckpt", tmp_path / "new.csv", tmp_path / out)

@@ -1,0 +1,109 @@
+"""A folder in which the processes of a machine share what one of them has computed from large files."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from absl import logging
+
+VARIABLE = "PS_TRAINER_CACHE_DIR"
+"""Environment variable that names the folder; empty = no folder."""
+
+LEAST_BYTES = 2**20
+"""Size of files from which on sharing pays."""
+
+_FORM = 1  # of the facts; a change of what datasets compute needs another number
+_MAX_ENTRIES = 100
+_LIMIT_SECS, _POLL_SECS = 900.0, 0.1
+
+
+def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
+    """Returns the value of a key; only the first process that asks computes it, and others wait for that one.
+
+    A folder that cannot be written, or a wait that takes too long, only means that this process computes the value too.
+
+    Args:
+        key: What the value depends on, as JSON.
+        compute: Function that returns the value as JSON.
+        num_bytes: Number of bytes that `compute` reads.
+    """
+    folder = _folder()
+    if folder is None or num_bytes < LEAST_BYTES:
+        return compute()
+    name = hashlib.sha256(json.dumps([_FORM, key], sort_keys=True).encode()).hexdigest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(folder / f"{name}.lock"):
+            found = _read(folder / f"{name}.json")
+            if found is None:
+                found = [compute()]
+                _write(folder / f"{name}.json", found)
+            return found[0]
+    except OSError as error:
+        logging.info("%s cannot be used (%s); this task reads the files itself", folder, error)
+        return compute()
+
+
+def _folder() -> pathlib.Path | None:
+    given = os.environ.get(VARIABLE)
+    if given is not None:
+        return pathlib.Path(given) if given else None
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "ps_trainer"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    """Holds a lock on a file; gives up waiting after a while, because its holder may be frozen."""
+    until, is_first = time.monotonic() + _LIMIT_SECS, True
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    break
+                if is_first:
+                    logging.info("waiting for the task that reads the same files")
+                is_first = False
+                time.sleep(_POLL_SECS)
+        yield
+
+
+def _read(path: pathlib.Path) -> list[Any] | None:
+    """Returns the value, alone in a list; None if the file is missing or damaged."""
+    try:
+        checksum, _, text = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() != checksum:
+            return None
+        os.utime(path)  # `_write` removes those that were not used for the longest time
+        found = json.loads(text)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _write(path: pathlib.Path, found: list[Any]) -> None:
+    text = json.dumps(found).encode()
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        partial.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    entries = sorted(path.parent.glob("*.json"), key=lambda entry: entry.stat().st_mtime)
+    for entry in entries[:-_MAX_ENTRIES]:
+        entry.unlink(missing_ok=True)
+        entry.with_suffix(".lock").unlink(missing_ok=True)

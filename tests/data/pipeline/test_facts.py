@@ -1,0 +1,158 @@
+"""Facts about files: computed once on a machine, and taken from a record after the files are gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import pytest
+
+from ps_trainer.data.formats.csv_table import Csv
+from ps_trainer.data.formats.libsvm import LibSvm
+from ps_trainer.data.formats.movielens import MovieLens
+from ps_trainer.data.formats.parallel_text import ParallelText
+from ps_trainer.data.formats.text import Text
+from ps_trainer.data.formats.text_windows import TextWindows
+from ps_trainer.data.pipeline import dataset_record, facts_cache
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.errors import DataError
+from tests.data.reading import read_batches
+
+CASES = {
+    "csv": (Csv, {"label": "y"}, {"train.csv": "x,c,y\n1,a,no\n3,b,yes\n2,a,yes\n5,b,no\n"}, "x,c\n3,b\n2,z\n"),
+    "libsvm": (LibSvm, {"train_files": ("a.svm",)}, {"a.svm": "1 1:1\n-1 7:2\n1 3:1\n"}, "7:1 2:3\n"),
+    "text": (Text, {"context_length": 4, "unit": "word"}, {"train.txt": "a b c a b a d e\n" * 9}, "a b x\n"),
+    "parallel_text": (
+        ParallelText,
+        {"target": "de", "test_files": (), "max_length": 4, "test_every": 2},
+        {"train.en": "one two\nthree\none\n", "train.de": "eins zwei\ndrei\neins\n"},
+        "three one six\n",
+    ),
+}  # fmt: skip
+
+
+def made(name, folder, facts=None):
+    cls, options, _, _ = CASES[name]
+    return cls(cls.Options(**options), data_dir=str(folder), facts=facts)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recorded_dataset_reads_a_new_file_after_its_own_are_gone(tmp_path, name):
+    folder, new = tmp_path / "data", tmp_path / "new"
+    folder.mkdir()
+    for file, text in CASES[name][2].items():
+        (folder / file).write_text(text)
+    new.write_text(CASES[name][3])
+    trained = made(name, folder)
+    wanted = read_batches(lambda: trained.read(new, 8))
+    (tmp_path / dataset_record.FILE).write_text(dataset_record.as_text(name, trained))
+    recorded = dataset_record.read_facts(tmp_path, name)
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    again = made(name, folder, Facts(recorded))
+    assert str(read_batches(lambda: again.read(new, 8))) == str(wanted)
+    assert dataset_record.sizes_of(again) == dataset_record.sizes_of(trained)
+    assert again.num_train_examples == trained.num_train_examples
+    with pytest.raises(DataError):
+        made(name, folder)
+
+
+def test_the_recorded_words_win_over_a_text_that_has_changed(tmp_path):
+    (tmp_path / "train.txt").write_text(CASES["text"][2]["train.txt"])
+    before = made("text", tmp_path)
+    (tmp_path / "train.txt").write_text("z y x z y z w v u z z z\n" * 9)
+    assert made("text", tmp_path, Facts(before.facts.entries)).vocabulary == before.vocabulary
+    assert made("text", tmp_path).vocabulary != before.vocabulary
+
+
+def test_other_options_do_not_take_the_recorded_words(tmp_path):
+    (tmp_path / "train.txt").write_text(CASES["text"][2]["train.txt"])
+    before = made("text", tmp_path)
+    options = Text.Options(context_length=4, unit="word", max_vocab=4)
+    assert Text(options, data_dir=str(tmp_path), facts=Facts(before.facts.entries)).vocab_size == 4
+
+
+def test_a_test_file_that_grows_is_counted_again(tmp_path):
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text("a b c d e\n" * 4)
+    before = made("text", tmp_path)
+    (tmp_path / "test.txt").write_text("a b c d e\n" * 8)
+    after = made("text", tmp_path, Facts(before.facts.entries))
+    assert (before.num_test_examples, after.num_test_examples) == (4 * 6 // 4, 8 * 6 // 4)
+
+
+def test_sizes_of_ratings_and_features_cover_all_lines(tmp_path):
+    (tmp_path / "u.data").write_text("5\t9\t3\t0\n12\t4\t1\t0\n3\t30\t2\t0\n")
+    ratings = MovieLens(MovieLens.Options(), data_dir=str(tmp_path))
+    assert dataset_record.sizes_of(ratings) == {"num_users": 13, "num_items": 31}
+    (tmp_path / "a.svm").write_text("1 qid:99 1:1 # 1000:1\n-1 7:2\n1\n")
+    assert made("libsvm", tmp_path).num_features == 8
+
+
+def test_windows_of_words_are_the_same_from_the_record(tmp_path):
+    (tmp_path / "train.txt").write_text("the cat eats the fish and the dog eats the bone\n" * 20)
+    options = TextWindows.Options(window=2, num_test=3, subsample=0)
+    first = TextWindows(options, data_dir=str(tmp_path))
+    again = TextWindows(options, data_dir=str(tmp_path), facts=Facts(json.loads(json.dumps(first.facts.entries))))
+    assert str(read_batches(lambda: again.test(batch_size=9))) == str(read_batches(lambda: first.test(batch_size=9)))
+    assert again.num_train_examples == first.num_train_examples
+    assert (again.information == first.information).all()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"dataset": "csv", "facts": {"columns": {}}}'])
+def test_a_damaged_record_is_named(tmp_path, text):
+    (tmp_path / dataset_record.FILE).write_text(text)
+    with pytest.raises(DataError, match=r"dataset.json cannot be read .*remove it"):
+        dataset_record.read_facts(tmp_path, "csv")
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    monkeypatch.setenv(facts_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(facts_cache, "LEAST_BYTES", 1)
+    return tmp_path / "cache"
+
+
+def test_a_fact_is_computed_once_for_all_tasks_and_again_when_a_file_changes(tmp_path, shared):
+    path, calls, is_asked = tmp_path / "data", [], threading.Event()
+    path.write_text("abc")
+
+    def compute():
+        calls.append(1)
+        is_asked.wait(30)  # until the others want the same fact
+        return [path.read_text()]
+
+    values = []
+    tasks = [threading.Thread(target=lambda: values.append(Facts().find("text", [path], 1, compute))) for _ in range(3)]
+    for task in tasks:
+        task.start()
+    is_asked.set()
+    for task in tasks:
+        task.join(60)
+    assert (values, len(calls)) == ([["abc"]] * 3, 1)
+    status = path.stat()
+    path.write_text("abd")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # the checksum tells them apart
+    assert Facts().find("text", [path], 1, compute) == ["abd"]
+    assert Facts().find("text", [path], 2, compute) == ["abd"] and len(calls) == 3
+
+
+def test_a_damaged_entry_is_computed_again_and_an_unusable_folder_does_no_harm(tmp_path, shared, monkeypatch):
+    path, calls = tmp_path / "data", []
+    path.write_text("abc")
+    for _ in range(2):
+        assert Facts().find("text", [path], 1, lambda: calls.append(1) or 5) == 5
+        for entry in shared.glob("*.json"):
+            entry.write_text("0\n[6]")
+    assert len(calls) == 2
+    monkeypatch.setenv(facts_cache.VARIABLE, str(path / "below a file"))
+    assert Facts().find("text", [path], 1, lambda: 7) == 7
+
+
+def test_old_entries_are_removed(tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(facts_cache, "_MAX_ENTRIES", 2)
+    for number in range(4):
+        facts_cache.once(number, lambda: 1, num_bytes=1)
+    assert len(list(shared.glob("*.json"))) == 2
