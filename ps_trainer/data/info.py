@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import component_tables
 from ps_trainer.data.detect_format import DetectedFormat, detect
+from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import problem_of
+from ps_trainer.data.pipeline.table_columns import CATEGORY, NUMBER
 from ps_trainer.errors import DataError
 
 _SHOWN_EXAMPLES = 3
 _SHOWN_VALUES = 12
+_SHOWN_WORDS = 5
 _BATCH_SIZE = 256
 
 
@@ -50,6 +53,8 @@ def _examples(source: DataSource, *, reads_all: bool) -> Iterator[str]:
     yield f"  {counts['train']:,} training examples, {counts['test']:,} test examples"
     if source.num_classes is not None:
         yield f"  {source.num_classes} classes"
+    if isinstance(source, Csv):
+        yield from _columns(source)
     if source.num_features is not None:
         yield f"  {source.num_features:,} features: --model_option=num_features={source.num_features}"
     if source.num_buckets is not None:
@@ -63,6 +68,21 @@ def _examples(source: DataSource, *, reads_all: bool) -> Iterator[str]:
         if counts["test"]:
             _read(source, "test", None)
         yield "  every example was read; none is broken"
+
+
+def _columns(source: Csv) -> Iterator[str]:
+    """Says of each column what it holds, and which values the label has."""
+    columns = source.columns
+    for name, kind in columns.kinds.items():
+        if kind == NUMBER:
+            yield f"  column {name}: numbers, mean {columns.means[name]:.4g}, scale {columns.scales[name]:.4g}"
+        elif kind == CATEGORY:
+            yield f"  column {name}: {len(columns.vocabularies[name]):,} words, {_few(columns.vocabularies[name])}"
+    yield f"  label {columns.label}: {_few(columns.class_names)}"
+
+
+def _few(words: Sequence[str]) -> str:
+    return ", ".join(words[:_SHOWN_WORDS]) + (", …" if len(words) > _SHOWN_WORDS else "")
 
 
 def _read(source: DataSource, split: str, max_batches: int | None) -> Mapping[str, np.ndarray]:

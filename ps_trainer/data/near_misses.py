@@ -10,7 +10,9 @@ from ps_trainer.data.formats import image_folder, movielens, wav
 from ps_trainer.data.pipeline.line_files import first_lines
 from ps_trainer.errors import DataError
 
-_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
+"""Words for the characters that may separate columns."""
+
 _NUM_LINES = 5
 _SHOWN_COLUMNS = 8
 _SOUND_WORDS = ("wav", "audio", "sound")
@@ -40,13 +42,29 @@ def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
         lines = first_lines(path, _NUM_LINES)
     except DataError:  # it is compressed and damaged
         return None
-    for separator in _SEPARATORS:
+    for separator in SEPARATORS:
         rows = list(csv.reader(lines, delimiter=separator))
         widths = {len(row) for row in rows}
         is_prose = separator == "," and ", " in lines[0] if lines else False
         if len(rows) > 1 and len(widths) == 1 and widths.pop() > 1 and not is_prose:
             return separator, rows[0]
     return None
+
+
+def is_list_of_others(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
+    """Returns whether a table is not itself the data of a class and its features: a list of sounds, or ratings."""
+    return _is_list_of_sounds(file, separator, columns) or _has_ratings(columns)
+
+
+def _is_list_of_sounds(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
+    second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
+    has_word = any(word in name.lower() for name in columns for word in _SOUND_WORDS)
+    return has_word or any(column.endswith(".wav") for column in second)
+
+
+def _has_ratings(columns: Sequence[str]) -> bool:
+    names = [name.lower() for name in columns]
+    return any("user" in name for name in names) and any("rating" in name for name in names)
 
 
 def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
@@ -60,25 +78,23 @@ def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
 def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
     more = ", …" if len(columns) > _SHOWN_COLUMNS else ""
     shown = f"{', '.join(columns[:_SHOWN_COLUMNS])}{more}"
-    names = [name.strip().lower() for name in columns]
-    second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
-    if any(word in name for name in names for word in _SOUND_WORDS) or any(c.endswith(".wav") for c in second):
+    if _is_list_of_sounds(file, separator, columns):
         return (
             f"looks like a list of sounds with the columns {shown}; a list must have the columns"
             f" {','.join(wav.COLUMNS)} and this line at its top: change it, then read it by --dataset=wav"
             f" --dataset_option=train_files={file.name} --data_dir={file.parent}"
         )
-    if any("user" in name for name in names) and any("rating" in name for name in names):
+    if _has_ratings(columns):
         known = next(form for form in movielens.FORMATS if form.num_header_lines)
         return (
             f"looks like ratings with the columns {shown}; write the columns user, item, rating and seconds, separated"
             f" by commas, to a file {known.file_name} with a header, then read it by --dataset=movielens"
             f" --data_dir={file.parent}"
         )
-    name = _SEPARATORS[separator].removesuffix("s")
+    name = SEPARATORS[separator].removesuffix("s")
     delimiter = "" if separator == "," else f"--dataset_option=delimiter={name} "
     return (
-        f"looks like a table of {len(columns)} columns separated by {_SEPARATORS[separator]}: {shown}; read it by"
+        f"looks like a table of {len(columns)} columns separated by {SEPARATORS[separator]}: {shown}; read it by"
         f" --dataset=csv --dataset_option=train_files={file.name} {delimiter}--dataset_option=label=<column>"
         f" --data_dir={file.parent}, with the column of the labels, such as {columns[-1]}"
     )

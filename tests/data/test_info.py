@@ -125,6 +125,30 @@ def test_text_of_any_name_is_described_by_its_ending(tmp_path):
         assert f"--dataset=text --dataset_option=train_files=x.txt --data_dir={tmp_path}" in info.describe(path)
 
 
+def test_a_table_with_a_label_is_described_by_its_columns(tmp_path):
+    rows = "".join(f"{number};{'ab'[number % 2]};{'yes' if number % 3 else 'no'}\n" for number in range(30))
+    for name in ("train.csv", "test.csv"):
+        (tmp_path / name).write_text("x;job;rented\n" + rows)
+    said = info.describe(tmp_path, reads_all=True)
+    for words in (
+        "a table of 3 columns", "30 training examples, 30 test examples", "the column rented holds the labels",
+        "column x: numbers, mean 14.5, scale 8.655", "column job: 2 words, a, b", "label rented: no, yes",
+        "--dataset=csv --dataset_option=train_files=train.csv --dataset_option=test_files=test.csv"
+        " --dataset_option=label=rented --dataset_option=delimiter=semicolon",
+    ):  # fmt: skip
+        assert words in said
+    (tmp_path / "test.csv").write_text("x;job\n1;a\n2;b\n")  # no labels: another table
+    with pytest.raises(DataError, match=r"looks like a table of 2 columns"):
+        detect_format.detect(tmp_path)
+
+
+def test_a_table_without_a_header_has_numbers_as_names_and_a_name_shows_the_label(tmp_path):
+    (tmp_path / "a.data").write_text("5.1,3.5,setosa\n7.0,3.2,versicolor\n" * 3)
+    assert detect_format.detect(tmp_path / "a.data").options == ("train_files=a.data", "label=2", "header=false")
+    (tmp_path / "b.csv").write_text("Class,pay\n1,2.5\n2,3.5\n")
+    assert detect_format.detect(tmp_path / "b.csv").options == ("train_files=b.csv", "label=Class")
+
+
 def test_english_is_the_source_of_a_pair_of_languages(tmp_path):
     for language in ("de", "en"):
         (tmp_path / f"train.{language}").write_text("a cat\n" * 200)
@@ -135,9 +159,9 @@ def test_english_is_the_source_of_a_pair_of_languages(tmp_path):
 
 # Name and content of a file -> words about it, for the file itself and for its folder.
 NEAR_MISSES = {
-    ("t.csv", "age,job,label\n30,x1,1\n40,x2,0\n"): ["t.csv looks like a table of 3 columns separated by commas",
-        "commas: age, job, label", "--dataset=csv --dataset_option=train_files=t.csv --dataset_option=label=<column>",
-        "such as label"],
+    ("t.csv", "age,job,pay\n30,x1,1\n40,x2,0\n"): ["t.csv looks like a table of 3 columns separated by commas",
+        "commas: age, job, pay", "--dataset=csv --dataset_option=train_files=t.csv --dataset_option=label=<column>",
+        "such as pay"],
     ("t.tsv", "1\t2\n3\t4\n"): ["t.tsv looks like a table of 2 columns separated by tabs: 1, 2",
         "--dataset_option=delimiter=tab"],
     ("t.txt", "a|b|c\n1|2|3\n"): ["separated by pipes: a, b, c", "--dataset_option=delimiter=pipe"],

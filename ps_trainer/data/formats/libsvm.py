@@ -13,16 +13,28 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles, unpacked
+from ps_trainer.errors import DataError
+from ps_trainer.options import option
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 LINE = rf"\s*{_NUMBER}(\s+qid:\d+)?(\s+\d{{1,18}}:{_NUMBER})*\s*(#.*)?"
-_INDEX = re.compile(rb"\s(\d{1,18}):")
+TRAIN = "train"
+
+_COMMENT = re.compile(rb"#[^\n]*")
+_BEFORE_FEATURES = re.compile(rb"(?m)^[^\S\n]*[^\s:]+(?=\s|$)([^\S\n]+qid:\d+)?")
+_PAIR = re.compile(rf"\s(\d{{1,18}}):({_NUMBER.replace('(', '(?:')})".encode())
+_CHUNK_BYTES = 2**22
+_MAX_SCALED = 2**22
+_LARGE = 100.0  # of a value; gradients grow with its square
 
 
 class LibSvm(LineSource):
@@ -51,13 +63,55 @@ class LibSvm(LineSource):
     class Options(NamedFiles):
         """Options of `LibSvm`."""
 
+        normalize: bool = option(
+            False, "whether to divide each value by the largest absolute value of its feature in the training lines"
+        )
+
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
         train, test = options.find("libsvm", data_dir, self.facts)
         form = "<label> <index>:<value> … with numbers"
         super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
         paths = [file.path for file in (*train, *test)]
-        self.num_features = self.facts.find("num_features", paths, None, lambda: 1 + max(map(_largest_index, paths)))
+        settings = [self._test_every, len(train)]
+        found = self.facts.find("features", paths, settings, lambda: self._look(paths, len(train)))
+        self.num_features, self._scales = found["num_features"], None
+        if options.normalize:
+            paths = paths[: len(train)]
+            self._scales = self.facts.find(
+                "scales", paths, settings, lambda: self._find_scales(paths, found["num_features"])
+            )
+        if not options.normalize and found["largest"] > _LARGE and not self.facts.is_recorded:
+            logging.warning(
+                "%s: a value is as large as %.4g; large values make training diverge or crawl:"
+                " --dataset_option=normalize=true divides each by the largest one of its feature",
+                train[0].path,
+                found["largest"],
+            )
+
+    def _look(self, paths: Sequence[pathlib.Path], num_train: int) -> dict[str, Any]:
+        """Returns the number of features, and the largest absolute value in the training lines."""
+        index, largest = 0, 0.0
+        for number, path in enumerate(paths):
+            for split, ids, values in _pairs(path, self._test_every):
+                index = max(index, int(ids.max(initial=0)))
+                if number < num_train and split == TRAIN:
+                    largest = max(largest, float(np.abs(values).max(initial=0)))
+        return {"num_features": 1 + index, "largest": largest}
+
+    def _find_scales(self, paths: Sequence[pathlib.Path], num_features: int) -> list[float]:
+        """Returns the largest absolute value of each feature in the training lines; 1 for one that is always 0."""
+        if num_features > _MAX_SCALED:
+            raise DataError(
+                f"{paths[0]}: normalize=true is for up to {_MAX_SCALED} features, and the largest index is"
+                f" {num_features - 1}; scale the values in the file"
+            )
+        highest = np.zeros(num_features)
+        for path in paths:
+            for split, ids, values in _pairs(path, self._test_every):
+                if split == TRAIN:
+                    np.maximum.at(highest, ids, np.abs(values))
+        return list(np.where(highest > 0, highest, 1).tolist())
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         # In a file to predict for, the label may be missing; the 0 in its place does not reach a prediction.
@@ -77,16 +131,46 @@ class LibSvm(LineSource):
         label_B = tf.strings.to_number(words[:, :1].values)
         features = words[:, 1:]
         pairs = tf.reshape(tf.strings.split(features.values, ":", result_type="RaggedTensor").values, [-1, 2])
+        ids, values = tf.strings.to_number(pairs[:, 0], tf.int64), tf.strings.to_number(pairs[:, 1])
+        if self._scales is not None:
+            values /= tf.gather(tf.constant(self._scales, tf.float32), tf.minimum(ids, len(self._scales) - 1))
         return {
-            "ids": features.with_values(tf.strings.to_number(pairs[:, 0], tf.int64)).to_tensor(),
-            "values": features.with_values(tf.strings.to_number(pairs[:, 1])).to_tensor(),
+            "ids": features.with_values(ids).to_tensor(),
+            "values": features.with_values(values).to_tensor(),
             "label": tf.cast(label_B > 0, tf.int64),
         }
 
 
-def _largest_index(path: pathlib.Path) -> int:
+def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yields the indices and the values of many lines at a time, of training lines and of test lines apart.
+
+    Args:
+        path: Path of the file.
+        test_every: Distance between two test lines; 0 = all lines are of one kind.
+
+    Yields:
+        `TRAIN` or another word; indices, int64 [n]; values, float64 [n].
+    """
+    at = 0
     with unpacked(path) as (file, _):
-        return max(max(map(int, _INDEX.findall(line.partition(b"#")[0])), default=0) for line in file)
+        while lines := file.readlines(_CHUNK_BYTES):
+            is_test = [test_every > 0 and number % test_every == 0 for number in range(at, at + len(lines))]
+            at += len(lines)
+            for split, wanted in ((TRAIN, False), ("test", True)):
+                chosen = b"".join(line for line, its in zip(lines, is_test, strict=True) if its == wanted)
+                pairs = _numbers(_BEFORE_FEATURES.sub(b"", _COMMENT.sub(b"", chosen)))
+                yield split, pairs[:, 0].astype(np.int64), pairs[:, 1]
+
+
+def _numbers(text: bytes) -> np.ndarray:
+    """Returns pairs of numbers, float64 [n, 2]; of a malformed line, which the pipeline names later, those it has."""
+    try:
+        pairs = np.array(text.replace(b":", b" ").split(), np.bytes_).astype(np.float64).reshape(-1, 2)
+        if (pairs[:, 0] >= 0).all():
+            return pairs
+    except ValueError:
+        pass
+    return np.array([list(map(float, pair)) for pair in _PAIR.findall(text)]).reshape(-1, 2)
 
 
 def write(path: pathlib.Path, labels: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:

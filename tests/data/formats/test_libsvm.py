@@ -70,3 +70,38 @@ def test_random_examples_are_read_back(tmp_path, seed):
         np.testing.assert_array_equal(batch["ids"][i][: len(ids)], ids)
         np.testing.assert_allclose(batch["values"][i][: len(ids)], values, rtol=1e-6)
         assert not batch["values"][i][len(ids) :].any()
+
+
+def test_normalize_divides_by_the_largest_value_of_the_training_lines(tmp_path, caplog):
+    lines = [
+        "1 1:1000 3:2",
+        "-1 qid:7 1:-400 2:0 # 9:9",
+        "1 1:100 3:-0.5",
+        "0 5:3",
+        "1",
+    ]  # lines 1 and 4 are for testing
+    (tmp_path / "a.svm").write_text("\n".join(lines) + "\n")
+    options = {"train_files": ("a.svm",), "test_every": 3}
+    plain = LibSvm(LibSvm.Options(**options), data_dir=str(tmp_path))
+    assert plain.num_features == 6
+    assert "a value is as large as 400;" in caplog.text and "normalize=true" in caplog.text
+    caplog.clear()
+    scaled = LibSvm(LibSvm.Options(**options, normalize=True), data_dir=str(tmp_path))
+    (batch,) = read_batches(lambda: scaled.in_order("train", batch_size=9))
+    np.testing.assert_allclose(batch["values"], [[-1, 0], [0.25, -1], [0, 0]])
+    (batch,) = read_batches(lambda: scaled.test(batch_size=9))
+    np.testing.assert_allclose(batch["values"], [[2.5, 4], [3, 0]])  # no training line has feature 5
+    assert not caplog.text
+
+
+def test_an_index_that_no_memory_holds_is_counted_and_not_scaled(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1 1000000000000:2\n0 1:1\n")
+    options = {"train_files": ("a.svm",)}
+    assert LibSvm(LibSvm.Options(**options), data_dir=str(tmp_path)).num_features == 10**12 + 1
+    with pytest.raises(DataError, match=r"a.svm: normalize=true is for up to \d+ features, .* index is 1000000000000;"):
+        LibSvm(LibSvm.Options(**options, normalize=True), data_dir=str(tmp_path))
+
+
+def test_a_malformed_line_does_not_hide_the_features_of_others(tmp_path):
+    (tmp_path / "a.svm").write_text("1 1:1\n0 2:x 4:1\n1 3:1\n")
+    assert LibSvm(LibSvm.Options(train_files=("a.svm",)), data_dir=str(tmp_path)).num_features == 5

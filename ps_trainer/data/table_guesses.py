@@ -1,0 +1,58 @@
+"""Guesses about a table in a delimited text file: separator, header, and the column of the labels."""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ps_trainer.data import near_misses
+from ps_trainer.data.pipeline.line_files import first_lines
+from ps_trainer.data.pipeline.table_rows import number_of
+
+_LABELS = ("label", "labels", "target", "class", "y", "outcome")
+_MAX_ROWS = 1000
+_MAX_CLASSES = 20
+_MIN_ROWS_PER_CLASS = 3
+
+
+class GuessedTable(NamedTuple):
+    """A table that dataset csv can read.
+
+    Attributes:
+        columns: Names of its columns, or their numbers if it has no header.
+        label: Name of the column that seems to hold the labels.
+        options: Options of dataset csv, without the names of the files.
+    """
+
+    columns: tuple[str, ...]
+    label: str
+    options: tuple[str, ...]
+
+
+def guess(path: pathlib.Path) -> GuessedTable | None:
+    """Returns what a file looks like as a table; None if it is none, or no column looks like a label."""
+    found = near_misses.columns_of(path)
+    if found is None or near_misses.is_list_of_others(path, *found):
+        return None
+    separator, columns = found
+    has_header = not any(number_of(name.strip()) is not None for name in columns)
+    names = [name.strip() for name in columns] if has_header else [str(number) for number in range(len(columns))]
+    rows = list(csv.reader(first_lines(path, _MAX_ROWS), delimiter=separator))[1 if has_header else 0 :]
+    label = next((name for name in names if name.lower() in _LABELS), None)
+    if label is None and _looks_like_classes([row[-1] for row in rows if len(row) == len(names)]):
+        label = names[-1]
+    if label is None:
+        return None
+    options = (
+        f"label={label}",
+        *(() if separator == "," else (f"delimiter={near_misses.SEPARATORS[separator].removesuffix('s')}",)),
+        *(() if has_header else ("header=false",)),
+    )
+    return GuessedTable(tuple(names), label, options)
+
+
+def _looks_like_classes(values: Sequence[str]) -> bool:
+    classes = {value.strip() for value in values}
+    return 2 <= len(classes) <= _MAX_CLASSES and len(values) >= _MIN_ROWS_PER_CLASS * len(classes)
