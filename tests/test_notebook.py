@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from ps_trainer.cluster.ports import pick_free_ports
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "docs" / "tutorials" / "async-vs-sync.ipynb"
 PYTHON = ROOT / "docs" / "howto" / "use-from-python.ipynb"
@@ -86,3 +88,50 @@ def test_cells_of_the_guide_to_the_api_run(tmp_path):
     shown = re.compile(r"^step 200: loss 0\.\d+, accuracy 0\.9\d*; mean staleness 0\.00$", re.MULTILINE)
     assert shown.match(done.stdout) and shown.search(page)
     assert list(tmp_path.iterdir()) == []
+
+
+# A kernel sets `sys.ps1`, and goes on after an error in a cell.
+CONSOLE = """
+import json, sys, traceback
+sys.ps1 = "In : "
+for source in json.load(sys.stdin):
+    try:
+        exec(compile(source, "cell", "exec"), globals())
+    except Exception:
+        sys.last_value = sys.exc_info()[1]
+        print("error:", str(sys.last_value).splitlines()[0])
+print("all cells ran")
+"""
+
+
+@pytest.mark.process
+def test_cells_of_a_tf1_script_run_and_errors_do_not_end_the_kernel(tmp_path):
+    page = (ROOT / "docs" / "howto" / "migrate-tf1.md").read_text(encoding="utf-8")
+    section = page.split("## Train from a notebook")[1].split("\n## ")[0]
+    good = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(good) == 2
+    # Once more, with a ps task that dies under the steps.
+    lost = ["train.configure(recover_timeout_secs=0)", *good]
+    lost[2] = lost[2].replace("value =", "ps.kill(); value =")
+    cells = []
+    for job in (good, lost, good):
+        ports = pick_free_ports(2)
+        cells += [cell.replace("2222", str(ports[0])).replace("2223", str(ports[1])) for cell in job]
+    done = subprocess.run(
+        [sys.executable, "-c", CONSOLE],
+        input=json.dumps([*cells, good[1]]),  # the last one is refused: its job is over
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = [
+        line for line in done.stdout.splitlines() if line.startswith(("[", "error:", "all cells"))
+    ]  # not TensorFlow
+    first, lost_ps, second, refused, end = said
+    assert first == second and first.endswith("exit code of the ps: 0")
+    assert lost_ps.startswith("error: ps-0") and "make all steps in one session" in refused
+    assert end == "all cells ran"

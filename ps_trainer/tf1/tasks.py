@@ -66,6 +66,11 @@ class Server(tf.train.Server):
         self.settings: TrainConfig = settings.current()
         self.is_done = False
         self.cluster: ClusterConfig = _cluster(tf.train.ClusterSpec(given), job_name, task_index)
+        if any(task.cluster.own_address == self.cluster.own_address for task in _tasks.values()):
+            raise ClusterConfigError(
+                f"{self.cluster.task_name}: this process has a server on {self.cluster.own_address} already, and"
+                " TensorFlow cannot stop it; give each job other ports, or restart the notebook's kernel"
+            )
         server_config = prepare_server(self.cluster, self.settings, settings.words_of_scripts)
         if config is not None:
             server_config.MergeFrom(config)

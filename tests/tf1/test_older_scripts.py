@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import tf1 as train
 from ps_trainer.cluster import network
 from ps_trainer.cluster.ports import pick_free_ports
-from ps_trainer.errors import Interrupted, OptionError, PeerFailedError, StartTimeoutError
+from ps_trainer.errors import ClusterConfigError, Interrupted, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.tf1 import saving, signals
 from ps_trainer.tf1.run_state import Containers
 from tests.tf1.in_process import Task, counter, run, start
@@ -215,6 +215,14 @@ def test_a_ps_task_without_workers_names_the_variable_of_its_deadline(monkeypatc
     server = train.Server({"ps": hosts[:1], "worker": hosts[1:]}, "ps", 0)
     with pytest.raises(StartTimeoutError, match="or raise PS_TRAINER_START_TIMEOUT_SECS"):
         server.join()
+
+
+def test_a_second_server_on_the_same_port_is_refused_with_the_fix():
+    hosts = [f"localhost:{port}" for port in pick_free_ports(2)]
+    cluster = {"ps": hosts[:1], "worker": hosts[1:]}
+    train.Server(cluster, "worker", 0)
+    with pytest.raises(ClusterConfigError, match="give each job other ports, or restart the notebook's kernel"):
+        train.Server(cluster, "worker", 0)
 
 
 def test_the_warning_about_open_ports_names_what_a_script_can_set(monkeypatch, caplog):
