@@ -28,7 +28,7 @@ COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 # Reads the files of runs; no task imports it.
 READERS = {"comparison"}
 MIDDLE = {"updates", "checkpoints", "runtime", "simulation"}
-TOP = {"training", "launch", "experiments", "tf1"}
+TOP = {"training", "launch", "experiments", "tf1", "serving"}
 # The module `ps_trainer` itself, which offers the names of the API.
 PACKAGE = "ps_trainer"
 
@@ -43,6 +43,7 @@ ALLOWED = {
     "training": COMPONENTS | MIDDLE | {"cluster", "disturbances"},
     "experiments": COMPONENTS | READERS | MIDDLE | {"cluster", "disturbances", "launch"},
     "launch": {"cluster", "disturbances"},
+    "serving": {"checkpoints", "training"},
     "tf1": {"cluster", "metrics", "store", "checkpoints", "runtime", "updates", "training"},
     "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances"},
     "api": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances", "cli"},

@@ -38,6 +38,7 @@ GROUPS = (
         ),
     ),
     HelpGroup("Model", ("model", "model_option"), ("init_from", "hook")),
+    HelpGroup("Endpoint", ("host", "port", "name", "reload_secs", "deadline_secs", "max_body_bytes"), ()),
     HelpGroup("Words", ("prompt", "length", "temperature", "top_k", "count", "table", "vocabulary"), ()),
     HelpGroup(
         "Data",

@@ -46,9 +46,8 @@ The name of the output selects its format: .csv has a header and a row of number
 line of JSON per example, .npy one array of all predictions. Without --out, lines of JSON go to stdout.""",
     examples=(
         ("ps_trainer predict --logdir=runs/a --out=predictions.csv", "predict the test examples"),
-        ("ps_trainer predict --logdir=runs/a --input=new.svm --out=new.jsonl", "predict the examples of a file"),
         ("ps_trainer predict --logdir=runs/cnn --input=photo.png", "predict for one picture"),
-        ("ps_trainer predict --logdir=runs/table --input=- < rows.csv", "predict line by line"),
+        ("ps_trainer predict --logdir=runs/table --input=-", "predict for lines from stdin"),
     ),
     flags=(PredictFlags, CheckpointFlags, TrainConfig),
     common=("input", "out", *run_lookup.COMMON_FLAGS),

@@ -51,14 +51,26 @@ def predict_lines(
             lines = lines[num_header:]
             # Each line of running text is a file of its own, which ends the windows.
             for part in [[line] for line in lines] if dataset.num_places else [lines] if lines else []:
-                with _own_line_numbers(path, number - len(header) - 1):
-                    yield from _predict(dataset, predictor, path, header, part)
+                with own_line_numbers(path, number - len(header) - 1):
+                    yield from predict_part(dataset, predictor, path, header, part)
                 number += len(part)
 
 
-def _predict(
+def predict_part(
     dataset: Any, predictor: Predictor, path: pathlib.Path, header: Sequence[bytes], lines: Sequence[bytes]
 ) -> Iterator[Predicted]:
+    """Yields the predictions for lines that form a file with `header`.
+
+    Args:
+        dataset: Dataset that reads lines.
+        predictor: Model.
+        path: Path of a file to write.
+        header: Lines before the first example.
+        lines: One line for each example; or, if the dataset cuts running text, one text.
+
+    Raises:
+        DataError: A line is wrong; the message names it by its number in `path`.
+    """
     for at, line in enumerate(lines, len(header) + 1):
         if not dataset.num_places and not line.strip():
             raise DataError(f"{path}: line {at} is empty; remove it")
@@ -90,13 +102,13 @@ def _lines_as_they_come(stream: io.BufferedReader) -> Iterator[list[bytes]]:
 
 
 @contextlib.contextmanager
-def _own_line_numbers(path: pathlib.Path, num_before: int) -> Iterator[None]:
+def own_line_numbers(path: pathlib.Path, num_before: int, name: str = STDIN) -> Iterator[None]:
     """Lets a DataError about the file of a part name the stream and its line."""
 
-    def name(found: re.Match[str]) -> str:
-        return STDIN + (f": line {int(found[1]) + num_before}" if found[1] else "")
+    def place(found: re.Match[str]) -> str:
+        return name + (f": line {int(found[1]) + num_before}" if found[1] else "")
 
     try:
         yield
     except DataError as error:
-        raise DataError(re.sub(rf"{re.escape(str(path))}(?:: line (\d+))?", name, str(error))) from error
+        raise DataError(re.sub(rf"{re.escape(str(path))}(?:: line (\d+))?", place, str(error))) from error

@@ -224,12 +224,13 @@ def _without_objects(part: np.ndarray) -> np.ndarray:
 
 def row_of(prediction: Any, names: Names) -> dict[str, Any]:
     """Returns one example's prediction as a JSON object: "prediction", and "class" or "text" if it has a name."""
-    return {"prediction": _plain(prediction), **names.meaning(prediction)}
+    return {"prediction": plain(prediction), **names.meaning(prediction)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Returns a value of NumPy as JSON has it: nested lists of numbers and texts."""
     if isinstance(value, np.ndarray):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if isinstance(value, np.floating):
         # By way of the text: float(np.float32(0.1)) is 0.10000000149011612.
         return float(str(value))

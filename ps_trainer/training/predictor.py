@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
-from ps_trainer.data.pipeline.decode_errors import problem_of
+from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
@@ -71,30 +71,31 @@ class Predictor:
     Args:
         graph: Graph of the model.
         values: Values of the model variables by name, for example a `Checkpoint`.
+        timeout_secs: Time in seconds after which a prediction is given up; None = never.
 
     Raises:
         CheckpointError: A variable of the model is missing or has another shape.
     """
 
-    def __init__(self, graph: PredictionGraph, values: Mapping[str, np.ndarray]):
+    def __init__(self, graph: PredictionGraph, values: Mapping[str, np.ndarray], timeout_secs: float | None = None):
         self._graph = graph
+        self._options = tf.RunOptions(timeout_in_ms=int(1000 * timeout_secs)) if timeout_secs else None
         self._session = tf.Session(graph=graph.graph)
         load_values(self._session, graph.variables, values)
         self._session.run(graph.init_op)
 
-    def predict(self, batch: Mapping[str, np.ndarray], timeout_secs: float | None = None) -> np.ndarray:
+    def predict(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the predictions for a batch; entries on which they do not depend may be missing.
 
         Raises:
             DataError: An entry has the wrong shape or type, or the model cannot process an example.
             tf.errors.DeadlineExceededError: `timeout_secs` have passed.
         """
-        options = tf.RunOptions(timeout_in_ms=int(1000 * timeout_secs)) if timeout_secs else None
         try:
             feeds = {placeholder: batch[name] for name, placeholder in self._graph.inputs.items()}
-            return self._session.run(self._graph.predictions, feeds, options=options)
-        except tf.errors.InvalidArgumentError as error:
-            raise DataError(f"the examples cannot be processed: {problem_of(error)}") from error
+            return self._session.run(self._graph.predictions, feeds, options=self._options)
+        except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            raise data_error(error) or DataError(f"the examples cannot be processed: {problem_of(error)}") from error
         except ValueError as error:  # of the feeds
             raise DataError(f"the examples do not fit the model: {error}") from error
 
@@ -116,7 +117,7 @@ def batches_of(dataset: Any, path: pathlib.Path, batch_size: int) -> Iterator[di
                 yield session.run(batch)
             except tf.errors.OutOfRangeError:
                 return
-            except tf.errors.InvalidArgumentError as error:
+            except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
                 raise DataError(f"the examples cannot be read: {problem_of(error)}") from error
 
 

@@ -17,7 +17,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training.line_prediction import predict_lines
 from ps_trainer.training.prediction_names import Names
 
-PETS = {"weights": np.full([500, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
+PETS = {"weights": np.full([1, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -183,6 +183,22 @@ class Csv(FileSource):
         other = copy.copy(self)
         other._names = self._names_of(path)
         return super(Csv, other).read(path, batch_size)
+
+    def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
+        """Returns header and lines of records, each a line, or a mapping of columns to values."""
+        if not any(isinstance(record, Mapping) for record in records):
+            return super().as_lines(records)
+        if not self._dialect.has_header:
+            raise DataError("the training files have no header, so an instance must be a line and not a row with names")
+        return table_rows.written(records, self._dialect)
+
+    def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
+        if not self._dialect.has_header:
+            return []
+        # A line may lack the label.
+        is_labeled = table_rows.num_values(records[0], self._dialect) == len(self._names)
+        names = [name for name in self._names if is_labeled or name != self.columns.label]
+        return table_rows.written([dict.fromkeys(names, "")], self._dialect)[0]
 
     def _names_of(self, path: pathlib.Path) -> list[str]:
         """Returns the columns of a file to predict for; raises DataError if one of the training files is missing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -220,6 +222,22 @@ class DataSource(abc.ABC):
                 f"{path} is {kind}, which dataset {type(self).__name__} does not read; give a file in its format"
             )
         return self._batches(self._read_file(path), batch_size, drop_remainder=False)
+
+    def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
+        """Returns the header lines and a line for each record, for a file that `read` can read.
+
+        Raises:
+            DataError: A record is no line.
+        """
+        for number, record in enumerate(records):
+            if not isinstance(record, str) or ("\n" in record and not self.num_places):
+                raise DataError(f"instance {number} is not one line of text")
+        return self._header_lines_of(records), [record.encode(errors="surrogatepass") for record in records]
+
+    def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
+        """Returns the header lines that suit some lines."""
+        del records
+        return []
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         """Returns the examples of a single file, in the form of `_records`."""

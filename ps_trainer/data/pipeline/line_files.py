@@ -75,6 +75,10 @@ class LineSource(FileSource):
     def _counted(self, path: pathlib.Path) -> CountedFile:
         return text_file(path, num_header_lines=self._files[0][1].num_header_lines)
 
+    def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
+        del records
+        return head(self._files[0][1].path).split(b"\n")[: self.num_header_lines]
+
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         line_B = batch["line"]
         is_right_B = tf.strings.regex_full_match(line_B, self._pattern)

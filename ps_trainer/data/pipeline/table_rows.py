@@ -12,8 +12,8 @@ import io
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ps_trainer.data.pipeline.line_files import unpacked
 from ps_trainer.errors import DataError, did_you_mean
@@ -47,6 +47,14 @@ class Dialect:
     has_header: bool = True
     checks_header: bool = True
     missing: frozenset[str] = frozenset()
+
+    @property
+    def of_csv_module(self) -> dict[str, Any]:
+        """The arguments of Python's `csv.reader` and `csv.writer`."""
+        return {
+            "delimiter": self.delimiter,
+            "quoting": csv.QUOTE_MINIMAL if self.has_quotes else csv.QUOTE_NONE,
+        }
 
     def is_missing(self, value: str) -> bool:
         """Returns whether a value, without spaces around it, stands for a missing one."""
@@ -146,6 +154,32 @@ def numbers_of(values: Iterable[str]) -> list[float] | None:
         return None
 
 
+def num_values(line: str, dialect: Dialect) -> int:
+    """Counts the values of a line."""
+    return len(next(csv.reader([line], **dialect.of_csv_module), []))
+
+
+def written(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tuple[list[bytes], list[bytes]]:
+    """Returns the header line and the lines of some records.
+
+    Raises:
+        DataError: The records have different columns, or a value cannot be written on one line.
+    """
+    text, names = io.StringIO(), list(records[0])
+    for number, record in enumerate(records):
+        if not isinstance(record, Mapping) or set(record) != set(names):
+            raise DataError(f"instance {number} has other columns than instance 0, which has {_shown(names)}")
+    try:
+        writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
+        writer.writerows([names, *([record[name] for name in names] for record in records)])
+    except csv.Error as error:
+        raise DataError(f"the instances cannot be written as lines: {error}") from error
+    header, *lines = text.getvalue().encode(errors="surrogatepass").split(b"\n")[:-1]
+    if len(lines) != len(records):
+        raise DataError("a value contains a line end; remove it")
+    return [header], lines
+
+
 def unknown_column(path: pathlib.Path, name: str, names: Sequence[str], option: str) -> DataError:
     """Makes the error for a column that the file does not have; `option` is the option that names it."""
     return DataError(
@@ -162,11 +196,7 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
         lines = _checked_lines(path, text, dialect) if dialect.has_quotes else text
         try:
-            reader = csv.reader(
-                lines,
-                delimiter=dialect.delimiter,
-                quoting=csv.QUOTE_MINIMAL if dialect.has_quotes else csv.QUOTE_NONE,
-            )
+            reader = csv.reader(lines, **dialect.of_csv_module)
             for line, row in enumerate(reader, 1):
                 if not row:
                     num_empty += 1

@@ -66,6 +66,7 @@ _FOLDERS = {
     "comparison": _Runs.NONE,
     # Ways to start a run from Python, which no experiment uses.
     "api": _Runs.NONE,
+    "serving": _Runs.NONE,
     "tf1": _Runs.NONE,
     # The experiment's own part says which of these files count.
     "experiments": _Runs.NONE,

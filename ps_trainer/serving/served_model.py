@@ -1,0 +1,171 @@
+"""The model that an endpoint serves: the newest checkpoint of a run, and predictions for what a request holds."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import pathlib
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints import report
+from ps_trainer.errors import CheckpointError, DataError
+from ps_trainer.training import line_prediction
+from ps_trainer.training.components import Components
+from ps_trainer.training.prediction import row_of
+from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.predictor import BATCH_SIZE, Predictor, batches_of, build_graph, parts_of
+
+BYTES = "b64"
+"""The key of an instance that holds a file in base64."""
+
+
+class Loaded(NamedTuple):
+    """The checkpoint in use.
+
+    Attributes:
+        version: Global step of the checkpoint.
+        predictor: Session with its values.
+        files: Path and time of the checkpoint, which tell it from a newer one.
+    """
+
+    version: int
+    predictor: Predictor
+    files: tuple[str, int]
+
+
+class ServedModel:
+    """The newest checkpoint of a run. Threads may share it.
+
+    Args:
+        components: Model and dataset of the run.
+        checkpoint_dir: Folder of the checkpoints.
+        deadline_secs: Time in seconds after which a prediction is given up.
+
+    Raises:
+        CheckpointError: There is no checkpoint, or it does not fit the model.
+    """
+
+    def __init__(self, components: Components, checkpoint_dir: pathlib.Path, deadline_secs: float):
+        self._dataset = components.dataset
+        self._names = Names.known_to(components.dataset)
+        self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
+        self.graph = build_graph(components)
+        self.loaded = self._load()
+
+    def reload_newer(self) -> bool:
+        """Loads a checkpoint that is newer than the one in use; returns whether there was one.
+
+        Requests in progress end with the older values. A checkpoint that cannot be loaded is reported and left out.
+        """
+        try:
+            if self._newest() in (None, self.loaded.files):
+                return False
+            self.loaded = self._load()
+        except (CheckpointError, OSError) as error:
+            logging.warning("%s; the endpoint keeps step %d", error, self.loaded.version)
+            return False
+        logging.info("the endpoint serves step %d", self.loaded.version)
+        return True
+
+    def keep_newest(self, stop: threading.Event, every_secs: float) -> None:
+        """Looks for newer checkpoints until `stop` is set."""
+        while not stop.wait(every_secs):
+            self.reload_newer()
+
+    def predict_tensors(self, inputs: Mapping[str, Any], loaded: Loaded) -> np.ndarray:
+        """Returns the predictions for the tensors of a batch, given as nested lists.
+
+        Raises:
+            DataError: A tensor is missing, unknown, or has another type or shape than the model's.
+        """
+        wanted = self.graph.inputs
+        if set(inputs) != set(wanted):
+            raise DataError(f"the inputs are {', '.join(sorted(inputs))}; the model needs {', '.join(sorted(wanted))}")
+        batch = {name: _array(name, value, wanted[name]) for name, value in inputs.items()}
+        sizes = {name: len(array) for name, array in batch.items()}
+        if len(set(sizes.values())) > 1:
+            raise DataError(f"the inputs have different numbers of examples: {sizes}")
+        return loaded.predictor.predict(batch)
+
+    def predict_records(self, records: Sequence[Any], loaded: Loaded) -> list[dict[str, Any]]:
+        """Returns the objects that `ps_trainer predict` prints for lines, rows, or files in base64.
+
+        Raises:
+            DataError: The dataset does not read such records, or one of them is broken.
+        """
+        is_file = [isinstance(record, Mapping) and set(record) == {BYTES} for record in records]
+        with tempfile.TemporaryDirectory() as folder:
+            if all(is_file):
+                values = list(self._of_files(records, pathlib.Path(folder).resolve(), loaded))
+            elif any(is_file):
+                raise DataError(f"some instances are files ({BYTES}) and others are not; send them apart")
+            else:
+                values = list(self._of_lines(records, pathlib.Path(folder).resolve(), loaded))
+        return [row_of(one, self._names) for one in values]
+
+    def _of_lines(self, records: Sequence[Any], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
+        dataset = self._dataset
+        if not getattr(dataset, "reads_lines", False):
+            raise DataError(
+                f"dataset {type(dataset).__name__} reads no lines; send the tensors {', '.join(self.graph.inputs)}"
+            )
+        header, lines = dataset.as_lines(records)
+        for part in [[line] for line in lines] if dataset.num_places else [lines]:
+            parts = line_prediction.predict_part(dataset, loaded.predictor, folder / "instances", header, part)
+            with line_prediction.own_line_numbers(folder / "instances", -len(header), "instances"):
+                for one in parts:
+                    yield from one.values
+
+    def _of_files(self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
+        suffix = ".wav" if self._dataset.reads_sounds else ".png" if self._dataset.image_shape else ""
+        path = folder / f"file{suffix}"
+        for number, record in enumerate(records):
+            try:
+                path.write_bytes(base64.b64decode(record[BYTES], validate=True))
+                for batch in batches_of(self._dataset, path, BATCH_SIZE):
+                    values = loaded.predictor.predict(batch)
+                    for part in parts_of(values, batch, self._dataset.num_places):
+                        yield from part.values
+            except (DataError, binascii.Error, TypeError, ValueError) as error:
+                raise DataError(f"instance {number}: {str(error).replace(str(path), 'the file')}") from error
+
+    def _newest(self) -> tuple[str, int] | None:
+        prefixes = checkpoint_lib.list_prefixes(self._folder)
+        if not prefixes:
+            return None
+        # The time tells a checkpoint from one of the same name that the run has written again after a rollback.
+        return prefixes[-1], pathlib.Path(f"{prefixes[-1]}.index").stat().st_mtime_ns
+
+    def _load(self) -> Loaded:
+        files = self._newest()
+        checkpoint = report.find_checkpoint(self._folder)
+        return Loaded(
+            checkpoint.step, Predictor(self.graph, checkpoint, self._deadline_secs), files or (checkpoint.prefix, 0)
+        )
+
+
+def _array(name: str, value: Any, placeholder: Any) -> np.ndarray:
+    """Converts nested lists to the type of a placeholder; never rounds."""
+    dtype = placeholder.dtype.as_numpy_dtype
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise DataError(f"input {name!r} has rows of different lengths") from error
+    if given.dtype.kind not in "biuf":
+        raise DataError(f"input {name!r} holds something else than numbers")
+    array = given.astype(dtype)
+    if np.issubdtype(dtype, np.integer) and not np.array_equal(array, given):
+        raise DataError(f"input {name!r} holds numbers that are no {placeholder.dtype.name}")
+    if not placeholder.shape.is_compatible_with(array.shape):
+        wanted = ["examples", *placeholder.shape.as_list()[1:]]
+        raise DataError(
+            f"input {name!r} has the shape {list(array.shape)}; the model needs [{', '.join(map(str, wanted))}]"
+        )
+    return array

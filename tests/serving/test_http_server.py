@@ -1,0 +1,105 @@
+"""The HTTP side: answers on one connection, limits, errors as JSON, and an end that waits for requests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from ps_trainer.errors import UsageError
+from ps_trainer.serving.http_server import Limits, Server
+from ps_trainer.serving.rest_api import Answer
+
+
+class Echo:
+    """Answers with the method and the length of the body; the path /wait waits, /fail fails."""
+
+    def __init__(self):
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def answer(self, method, path, body):
+        if path == "/wait":
+            self.reached.set()
+            self.released.wait(30)
+        if path == "/fail":
+            raise RuntimeError("a defect")
+        return Answer(200, {"method": method, "length": len(body)})
+
+
+@pytest.fixture
+def served():
+    api = Echo()
+    server = Server("127.0.0.1", 0, api, Limits(max_body_bytes=1000, deadline_secs=20))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server, api
+    api.released.set()
+    server.close(30)
+
+
+def ask(connection, method, path="/", body=None):
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    assert response.headers["Content-Type"] == "application/json"
+    return response.status, json.loads(response.read())
+
+
+def test_a_connection_carries_many_requests(served):
+    connection = http.client.HTTPConnection("127.0.0.1", served[0].server_port, timeout=30)
+    assert ask(connection, "GET") == (200, {"method": "GET", "length": 0})
+    first = connection.sock
+    assert ask(connection, "POST", body=b"x" * 1000) == (200, {"method": "POST", "length": 1000})
+    assert ask(connection, "POST", "/fail", b"") == (500, {"error": "RuntimeError: a defect"})
+    assert ask(connection, "GET")[0] == 200 and connection.sock is first
+    connection.close()
+
+
+def test_limits_and_unknown_methods_are_answered_in_json(served):
+    connection = http.client.HTTPConnection("127.0.0.1", served[0].server_port, timeout=30)
+    code, content = ask(connection, "POST", body=b"x" * 1001)
+    assert (code, "1001 bytes; --max_body_bytes=1000" in content["error"]) == (413, True)
+    assert ask(connection, "PUT")[0] == 501
+    for head in ("Transfer-Encoding: chunked", "Content-Length: -1", "Content-Length: \xb2"):
+        with socket.create_connection(("127.0.0.1", served[0].server_port), timeout=30) as client:
+            client.sendall(f"POST / HTTP/1.1\r\n{head}\r\n\r\n".encode("latin-1"))
+            assert client.recv(100).startswith(b"HTTP/1.1 411 ")
+    connection.close()
+
+
+def test_a_body_that_does_not_arrive_is_given_up():
+    server = Server("127.0.0.1", 0, Echo(), Limits(max_body_bytes=1000, deadline_secs=0.2))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab")
+        assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+    server.close(30)
+
+
+def test_the_end_waits_for_requests_in_progress(served):
+    server, api = served
+    answers = []
+
+    def wait():
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+        answers.append(ask(connection, "GET", "/wait"))
+        connection.close()
+
+    asking = threading.Thread(target=wait)
+    asking.start()
+    assert api.reached.wait(30)
+    closing = threading.Thread(target=server.close, args=(30,))
+    closing.start()
+    api.released.set()
+    closing.join(30)
+    asking.join(30)
+    assert answers == [(200, {"method": "GET", "length": 0})]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
+
+
+def test_a_port_in_use_is_named(served):
+    port = served[0].server_port
+    with pytest.raises(UsageError, match=f"--host=127.0.0.1 --port={port} cannot be used: .*--port=0 for a free one"):
+        Server("127.0.0.1", port, Echo(), Limits(1000, 1))

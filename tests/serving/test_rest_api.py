@@ -1,0 +1,145 @@
+"""The REST API: TensorFlow Serving's forms, instances as lines, rows and files, errors, and newer checkpoints."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.checkpoints import writer
+from ps_trainer.config import TrainConfig
+from ps_trainer.serving.rest_api import RestApi
+from ps_trainer.serving.served_model import ServedModel
+from ps_trainer.training import components as components_lib
+
+BASE = "/v1/models/pets"
+
+
+def save(folder, step, weight=9.0):
+    values = {"weights": np.full([1, 1], weight, np.float32), "bias": np.zeros(1, np.float32)}
+    writer.write(folder, step, values | {"global_step": np.int64(step)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table whose label is the sign of its only number, and a model that knows."""
+    folder = tmp_path_factory.mktemp("pets")
+    (folder / "train.csv").write_text("x,kind\n" + "".join(f"{x},{['cat', 'dog'][x > 0]}\n" for x in range(-9, 11)))
+    save(folder / "checkpoints", 3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    options = ("label=kind", "form=sparse")
+    config = TrainConfig(model="logistic_regression", dataset="csv", dataset_option=options, data_dir=str(folder))
+    return ServedModel(components_lib.load(config, num_workers=1), folder / "checkpoints", deadline_secs=60)
+
+
+def ask(model, request, path=f"{BASE}:predict", method="POST"):
+    body = request if isinstance(request, bytes) else json.dumps(request).encode()
+    code, content = RestApi("pets", model).answer(method, path, body)
+    return code, json.loads(json.dumps(content))
+
+
+def test_status_and_metadata_name_the_step_and_the_signature(model):
+    code, content = ask(model, b"", BASE, "GET")
+    assert (code, content["model_version_status"][0]["version"]) == (200, "3")
+    assert content["model_version_status"][0]["state"] == "AVAILABLE"
+    code, content = ask(model, b"", f"{BASE}/versions/3/metadata", "GET")
+    assert content["model_spec"] == {"name": "pets", "signature_name": "", "version": "3"}
+    signature = content["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert set(signature["inputs"]) == {"ids", "values"}
+    assert signature["inputs"]["ids"]["dtype"] == "DT_INT64"
+    assert [dim["size"] for dim in signature["outputs"]["predictions"]["tensor_shape"]["dim"]] == ["-1"]
+
+
+def test_tensors_come_as_instances_or_as_inputs(model):
+    rows = [{"ids": [0], "values": [-1.0]}, {"ids": [0], "values": [0.5]}]
+    wanted = 1 / (1 + np.exp(-9 * np.array([-1.0, 0.5])))
+    code, by_row = ask(model, {"instances": rows})
+    np.testing.assert_allclose(by_row["predictions"], wanted, rtol=1e-5)
+    _, by_column = ask(
+        model, {"signature_name": "serving_default", "inputs": {"ids": [[0], [0]], "values": [[-1], [0.5]]}}
+    )
+    assert (code, by_column) == (200, {"outputs": by_row["predictions"]})
+
+
+def test_lines_and_rows_get_what_predict_prints(model):
+    _, labelled = ask(model, {"instances": ["-5,?", "8,?"]})
+    assert [one["class"] for one in labelled["predictions"]] == ["cat", "dog"]
+    assert ask(model, {"instances": ["-5", "8"]})[1] == labelled
+    assert ask(model, {"instances": [{"x": -5}, {"x": 8}]})[1] == labelled
+
+
+def test_a_picture_comes_in_base64(tmp_path):
+    kernel = np.zeros([64, 10], np.float32)
+    kernel[:, 7] = 1
+    values = {"logits/kernel": kernel, "logits/bias": np.zeros(10, np.float32), "global_step": np.int64(1)}
+    writer.write(tmp_path, 1, values)
+    served = ServedModel(
+        components_lib.load(TrainConfig(model="softmax", dataset="digits"), num_workers=1), tmp_path, 60
+    )
+    with tf.Session() as session:
+        picture = base64.b64encode(session.run(tf.io.encode_png(np.full((20, 20, 1), 255, np.uint8)))).decode()
+    code, content = ask(served, {"instances": [{"b64": picture}]})
+    assert (code, content["predictions"][0]["class"]) == (200, "7")
+    code, content = ask(served, {"instances": [{"b64": "bm8="}]})
+    assert (code, content["error"].startswith("instance 0: ")) == (400, True)
+    assert "the file: cannot be decoded as an image" in content["error"]
+    assert "dataset Digits reads no lines; send the tensors image" in ask(served, {"instances": ["a"]})[1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (b"{", "the request is not JSON"),
+        (b"[" * 100_000, "the request is not JSON"),
+        ([], "must be a JSON object"),
+        ({}, 'either "instances" or "inputs"'),
+        ({"instances": []}, "at least one instance"),
+        ({"instances": [1]}, "the model has the inputs ids, values"),
+        ({"signature_name": "other", "inputs": {}}, "the only one is 'serving_default'"),
+        ({"inputs": {"ids": [[0]]}}, "the inputs are ids; the model needs ids, values"),
+        ({"inputs": {"ids": [[0.5]], "values": [[1]]}}, "input 'ids' holds numbers that are no int64"),
+        ({"inputs": {"ids": [[0], [1, 2]], "values": [[1]]}}, "rows of different lengths"),
+        ({"inputs": {"ids": [["0"]], "values": [[1]]}}, "something else than numbers"),
+        ({"inputs": {"ids": [0], "values": [[1]]}}, "the shape [1]; the model needs [examples, "),
+        ({"inputs": {"ids": [[0], [0]], "values": [[1]]}}, "different numbers of examples"),
+        ({"inputs": {"ids": [[9999]], "values": [[1]]}}, "embedding table weights has the ids 0 to 0"),
+        ({"instances": [{"ids": [0], "values": [1]}, {"ids": [0]}]}, "must name the same inputs"),
+        ({"instances": ["1", "2,3,4"]}, "instances: line 2 has 3 values, but there are 1 columns"),
+        ({"instances": ["1", ""]}, "instances: line 2 is empty"),
+        ({"instances": ["1\n2"]}, "instance 0 is not one line of text"),
+        ({"instances": ["1", 2]}, "instance 1 is not one line of text"),
+        ({"instances": [{"y": 1}]}, "lacks columns of the training files: x"),
+        ({"instances": [{"x": 1}, {"y": 1}]}, "instance 1 has other columns"),
+        ({"instances": [{"b64": "bm8="}, "1"]}, "some instances are files"),
+    ],
+)
+def test_a_wrong_request_is_answered_with_400(model, request_, message):
+    code, content = ask(model, request_)
+    assert (code, message in content["error"]) == (400, True), content
+
+
+def test_unknown_paths_versions_and_methods(model):
+    for path in ("/", "/v1/models/other", f"{BASE}/versions/4", f"{BASE}:classify"):
+        assert ask(model, b"", path, "GET")[0] == 404
+    assert ask(model, b"", f"{BASE}:predict", "GET")[0] == ask(model, b"", BASE, "POST")[0] == 405
+
+
+def test_a_newer_checkpoint_is_loaded_and_a_damaged_one_is_not(model, folder):
+    assert not model.reload_newer()
+    before = model.loaded
+    save(folder / "checkpoints", 5, weight=-9.0)
+    assert model.reload_newer()
+    assert [one["class"] for one in ask(model, {"instances": ["-5", "8"]})[1]["predictions"]] == ["dog", "cat"]
+    # A request that began before keeps the older values.
+    assert model.predict_records(["-5"], before)[0]["class"] == "cat"
+    (folder / "checkpoints" / "model.ckpt-7.index").write_bytes(b"no")
+    (folder / "checkpoints" / "model.ckpt-7.data-00000-of-00001").write_bytes(b"no")
+    model.reload_newer()
+    assert model.loaded.version == 5
