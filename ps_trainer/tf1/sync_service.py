@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.tf1.sync_replicas import WAKE_UP, SyncOps
+from ps_trainer.tf1.sync_ops import WAKE_UP, SyncOps
 from ps_trainer.updates.chief_service import ChiefService, GradientCounts
 
 _STOP_SECS = 5.0  # for a call that `stop` has cancelled to return

@@ -30,7 +30,7 @@ from ps_trainer.runtime.run_record import RunStart, RunStatus, Status
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import run_state
 from ps_trainer.tf1.run_state import Containers, SetUp
-from ps_trainer.tf1.sync_replicas import SyncOps
+from ps_trainer.tf1.sync_ops import SyncOps
 from ps_trainer.tf1.sync_service import SyncService
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.tf1.watched_session import Session

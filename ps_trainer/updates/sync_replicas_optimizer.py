@@ -57,7 +57,7 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
         worker_index: int,
         name: str = "sync_replicas",
     ):
-        with _quiet_tensorflow():
+        with quiet_tensorflow():
             super().__init__(opt, replicas_to_aggregate, total_num_replicas, name=name)
         self._own_name = name
         self._worker_index = worker_index
@@ -187,7 +187,7 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
 
 
 @contextlib.contextmanager
-def _quiet_tensorflow() -> Iterator[None]:
+def quiet_tensorflow() -> Iterator[None]:
     """Hides the warning that the class is deprecated; the strategies that it names serve no parameter servers."""
     with _VERBOSITY_LOCK:
         verbosity = tf.logging.get_verbosity()

@@ -66,3 +66,8 @@ def test_every_other_name_is_tensorflows():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="NoSuchOptimizer"):
         train.NoSuchOptimizer  # noqa: B018
+
+
+def test_scripts_recognise_the_classes_by_tensorflows_own():
+    for name in ("Server", "SyncReplicasOptimizer", "Supervisor", "MonitoredSession", "CheckpointSaverHook"):
+        assert issubclass(getattr(train, name), getattr(tf.train, name))
