@@ -112,6 +112,22 @@ GOALS = {
         metric="auc", least=0.8294,
         why="within 0.01 of the true probabilities, which have 0.8394",
     ),
+    "factorization_machine": ModelGoal(
+        flags=(
+            "--dataset=planted_weights", "--update=async", "--optimizer=adagrad", "--learning_rate=0.1",
+            "--batch_size=64", "--max_steps=3000",
+        ),
+        metric="log_loss", most=0.42,
+        why="the planted weights themselves have 0.39, and no pair matters",
+    ),
+    "deepfm": ModelGoal(
+        flags=(
+            "--dataset=planted_clicks", "--model_option=dim=4", "--model_option=hidden=32", "--update=async",
+            "--optimizer=adagrad", "--learning_rate=0.1", "--batch_size=256", "--max_steps=1600",
+        ),
+        metric="auc", least=0.78,
+        why="the planted weights of pairs have no structure, so only crossed columns find them",
+    ),
     "word2vec": ModelGoal(
         flags=(
             "--dataset=planted_synonyms", "--update=async", "--optimizer=adagrad", "--learning_rate=0.5",

@@ -76,15 +76,7 @@ class WideDeep:
         row_BC = ids_BC + self.options.num_buckets * tf.range(num_columns, dtype=tf.int64)
         bias = tf.convert_to_tensor(tf.get_variable("bias", [], initializer=tf.zeros_initializer()))
         logit_B = bias + self._wide(dense_BN, ids_BC, row_BC) + self._deep(dense_BN, row_BC)
-        label_B = tf.cast(batch["label"], tf.float32)
-        loss_B = tf.nn.sigmoid_cross_entropy_with_logits(labels=label_B, logits=logit_B)
-        is_right_B = tf.equal(logit_B > 0, label_B > 0)
-        return layers.ModelOutput(
-            loss=tf.reduce_mean(loss_B),
-            predictions=tf.sigmoid(logit_B),
-            metrics={"accuracy": tf.cast(is_right_B, tf.float32), "log_loss": loss_B},
-            pooled={"auc": layers.roc_auc(logit_B, batch["label"])},
-        )
+        return layers.click_output(logit_B, batch["label"])
 
     def _wide(self, dense_BN: tf.Tensor, ids_BC: tf.Tensor, row_BC: tf.Tensor) -> tf.Tensor:
         zeros, options = tf.zeros_initializer(), self.options

@@ -22,6 +22,8 @@ MODELS = Registry(
         "logistic_regression": "ps_trainer.models.logistic_regression:LogisticRegression",
         "lstm_lm": "ps_trainer.models.lstm_lm:LstmLm",
         "wide_deep": "ps_trainer.models.wide_deep:WideDeep",
+        "factorization_machine": "ps_trainer.models.factorization_machine:FactorizationMachine",
+        "deepfm": "ps_trainer.models.deepfm:DeepFm",
         "word2vec": "ps_trainer.models.word2vec:Word2Vec",
         "transformer": "ps_trainer.models.transformer:Transformer",
         "gpt": "ps_trainer.models.gpt:Gpt",

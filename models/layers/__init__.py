@@ -15,6 +15,7 @@ from .attention import (
     transformer_block,
 )
 from .averages import moving_average_update
+from .clicks import click_output, pair_products
 from .decoding import END_ID, PADDING_ID, START_ID, decode
 from .feedforward import dense, dropout, flatten, gelu, layer_norm
 from .images import batch_norm, conv2d, global_average_pool, max_pool2d
@@ -42,6 +43,7 @@ __all__ = [
     "bidirectional",
     "causal_mask",
     "classifier_output",
+    "click_output",
     "conv2d",
     "decode",
     "dense",
@@ -58,6 +60,7 @@ __all__ = [
     "multi_head_attention",
     "option",
     "padding_mask",
+    "pair_products",
     "roc_auc",
     "sampled_loss",
     "sinusoidal_positions",

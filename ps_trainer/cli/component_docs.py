@@ -20,6 +20,8 @@ _DATASETS = {
     "logistic_regression": "--dataset=planted_weights --optimizer=ftrl",
     "lstm_lm": "--dataset=markov --model_option=vocab_size=11",
     "wide_deep": "--dataset=planted_clicks --optimizer=adagrad",
+    "factorization_machine": "--dataset=planted_weights --optimizer=adagrad",
+    "deepfm": "--dataset=planted_clicks --optimizer=adagrad",
     "word2vec": "--dataset=planted_synonyms --optimizer=adagrad",
     "transformer": "--dataset=numbers --optimizer=adam --learning_rate=0.001",
     "gpt": "--dataset=text --optimizer=adam --learning_rate=0.001",

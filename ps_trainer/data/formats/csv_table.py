@@ -39,10 +39,11 @@ class Csv(FileSource):
 
     * `form=vector`, for mlp and softmax: "image" float32 [B, 1, 1, D], the numbers, then a 1 for the word of each
       column of categories.
-    * `form=sparse`, for logistic_regression: "ids" int64 [B, M] and "values" float32 [B, M] of M columns. A column of
-      numbers has one id, and its value is the number. A column of categories has an id for each word, with value 1.
-    * `form=columns`, for wide_deep: "dense" float32 [B, N], the numbers, one 0 if there are none; "ids" int64 [B, C],
-      the word of each column of categories.
+    * `form=sparse`, for logistic_regression and factorization_machine: "ids" int64 [B, M] and "values" float32 [B, M]
+      of M columns. A column of numbers has one id, and its value is the number. A column of categories has an id for
+      each word, with value 1.
+    * `form=columns`, for wide_deep and deepfm: "dense" float32 [B, N], the numbers, one 0 if there are none; "ids"
+      int64 [B, C], the word of each column of categories.
 
     "label" int64 [B] is the place of the label among the sorted labels of the training rows, or 1 for the label
     `positive` and 0 for others. A number has the mean 0 and the scale 1 in the training rows; a missing number is 0,

@@ -24,7 +24,8 @@ class TableOptions(NamedFiles):
     label: str | None = option(None, "name of the column of labels; in files without a header its number, from 0")
     form: str = option(
         "vector",
-        "form of a batch; vector: for mlp, sparse: for logistic_regression, columns: for wide_deep",
+        "form of a batch; vector: for mlp; sparse: for logistic_regression, factorization_machine; columns: for"
+        " deepfm, wide_deep",
         choices=FORMS,
     )
     positive: str | None = option(None, "label to tell from all others, for two classes")
