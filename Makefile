@@ -24,6 +24,9 @@ TEST_WORKERS ?= 4
 CHECK_WORKERS ?= 2
 EXPERIMENT_FLAGS ?=
 
+# Compiled modules are kept: hundreds of processes of the tests import the package.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test test-full check lint docs bench experiments clean
 
 train: $(VENV)/.installed

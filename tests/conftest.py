@@ -22,9 +22,10 @@ os.environ["PS_TRAINER_CACHE_DIR"] = ""
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = pathlib.Path(__file__).resolve().parent
-# These folders run first: a long file at the end of a run would leave the other test process without work.
+# These folders and files run first: a long file at the end of a run would leave the other test processes without work.
 # Of their crossed parameters only a covering part runs, unless the run is full.
 LONGEST = [
+    "test_notebook.py",
     "processes",
     "updates",
     "models",
@@ -34,6 +35,8 @@ LONGEST = [
     "testing",
     "store",
     "checkpoints",
+    "tf1",
+    "api",
 ]
 
 
@@ -58,5 +61,5 @@ def pytest_collection_finish() -> None:
 
 
 def _place(item: pytest.Item) -> int:
-    folder = item.path.relative_to(HERE).parts[0]
-    return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
+    first = item.path.relative_to(HERE).parts[0]
+    return LONGEST.index(first) if first in LONGEST else len(LONGEST)

@@ -17,7 +17,7 @@ def test_run_with_tasks_killed_at_random_is_as_good_as_the_undisturbed_one(tmp_p
     monkeypatch.setattr(chaos, "SAVE_SLACK_SECS", 15.0)  # a busy machine saves late
     monkeypatch.setattr(chaos, "MAX_ACCURACY_LOST", 0.03)  # a short run is not yet as far on the plateau
     out_dir = tmp_path / "out"
-    max_steps = {"async": 2000, "sync": 800}[update]
+    max_steps = {"async": 2000, "sync": 800 if IS_FULL else 500}[update]
     code = chaos.main(
         [f"--kills={NUM_KILLS}", "--seeds=1", f"--updates={update}", f"--max_steps={max_steps}", f"--out_dir={out_dir}"]
     )
@@ -31,12 +31,12 @@ def test_run_with_tasks_killed_at_random_is_as_good_as_the_undisturbed_one(tmp_p
 
 
 def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(soak, "MAX_GROWTH", 0.15)  # a quarter of two minutes contains few processes
+    monkeypatch.setattr(soak, "MAX_GROWTH", 0.15)  # a quarter of a short run contains few processes
     out_dir = tmp_path / "out"
     flags = [
-        f"--minutes={2.5 if IS_FULL else 2}",
-        "--kill_every_secs=18",
-        "--warmup_secs=30",
+        f"--minutes={2.5 if IS_FULL else 1.25}",
+        f"--kill_every_secs={18 if IS_FULL else 9}",
+        f"--warmup_secs={30 if IS_FULL else 20}",
         "--sample_secs=2",
         "--step_ms=20",
     ]

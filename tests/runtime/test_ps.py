@@ -50,6 +50,7 @@ class Served:
         jobs = {"ps": (f"localhost:{port}",), "worker": ("localhost:1", "localhost:2")}
         cluster = ClusterConfig(jobs=jobs, job_name="ps", task_index=0)
         defaults = {"start_timeout_secs": DEADLINE_SECS, "isolation": "test", "recover_timeout_secs": 0.0}
+        defaults |= {"intra_op_threads": 1, "inter_op_threads": 2}
         config = TrainConfig(**defaults | fields)
         task = ps.PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
         self.stop = StopRequest()
