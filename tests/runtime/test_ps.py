@@ -22,6 +22,7 @@ from tests.testing.cluster import (
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
+from ps_trainer.api.servers import clear_control
 from ps_trainer.runtime import control, liveness, preflight, ps, roster_book, shard_leases
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import AliveMessage, LeaseKind, LeaseMessage, Status, StatusMessage, WorkerEntry
@@ -45,17 +46,30 @@ def short_waits(monkeypatch):
 class Served:
     """A ps task of a cluster of two workers, which a thread serves, and the workers' messages to it."""
 
+    unused = []  # TensorFlow cannot stop a server, so a later test uses it again
+
     def __init__(self, pool, keep_serving=False, **fields):
-        (port,) = pick_free_ports(1)
-        jobs = {"ps": (f"localhost:{port}",), "worker": ("localhost:1", "localhost:2")}
-        cluster = ClusterConfig(jobs=jobs, job_name="ps", task_index=0)
         defaults = {"start_timeout_secs": DEADLINE_SECS, "isolation": "test", "recover_timeout_secs": 0.0}
         defaults |= {"intra_op_threads": 1, "inter_op_threads": 2}
         config = TrainConfig(**defaults | fields)
-        task = ps.PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving)
+        cluster, server = self._owned = self.unused.pop() if self.unused else self._new(config)
+        task = ps.PsTask(cluster, config, server, keep_serving=keep_serving)
         self.stop = StopRequest()
         self.control = PsControl(cluster.own_address, 0)
         self._future = pool.submit(task.serve, self.stop)
+
+    def _new(self, config):
+        (port,) = pick_free_ports(1)
+        jobs = {"ps": (f"localhost:{port}",), "worker": ("localhost:1", "localhost:2")}
+        cluster = ClusterConfig(jobs=jobs, job_name="ps", task_index=0)
+        return cluster, create_server(cluster, config)
+
+    def leave(self):
+        """Leaves the server to another test, once the ps task has ended."""
+        assert not self.is_serving()
+        cluster, server = self._owned
+        clear_control(server.target, cluster.device)
+        self.unused.append(self._owned)
 
     def say(self, worker, status, run_id="r", **content):
         self.control.say(StatusMessage(run_id=run_id, worker=worker, entry=WorkerEntry(status=status, **content)))
@@ -98,6 +112,8 @@ def serve():
         for task in served:
             task.stop.request(Interrupted(signal.SIGTERM))
             task.control.close()
+    for task in served:
+        task.leave()
 
 
 def statuses(state):
