@@ -79,10 +79,43 @@ class Transformer:
             output = self._output(logits_BTV, target_BT, training=training)
         if training:
             return output
-        translation_BT = self._translate(source_BS, memory_BSD, int(target_BT.shape[1]))
+        options = self.options
+        translation_BT = self._translate(
+            source_BS, memory_BSD, int(target_BT.shape[1]), options.beam_size, options.length_penalty
+        )
         is_exact_B = tf.reduce_all(tf.equal(translation_BT, target_BT), axis=1)
         metrics = {**output.metrics, "exact_match": tf.cast(is_exact_B, tf.float32)}
         return output._replace(predictions=translation_BT, metrics=metrics)
+
+    def translate(
+        self,
+        source_BS: tf.Tensor,
+        length: int,
+        *,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> tf.Tensor:
+        """Translates texts by beam search, as in evaluation.
+
+        Args:
+            source_BS: int64 [B, S], S static, numbers of symbols, then 2 (the end), then zeros.
+            length: Most symbols of a translation including the end, L.
+            beam_size: Number of hypotheses; None = the model's option.
+            length_penalty: Exponent of the length penalty; None = the model's option.
+
+        Returns:
+            int64 [B, L]: the symbols, the end, then zeros; a translation of L symbols has no end.
+        """
+        memory_BSD = self._encode(source_BS, training=False)
+        # Creates the variables, which the loop of the search must not do.
+        self._decode(tf.ones_like(source_BS[:, :1]) * layers.START_ID, memory_BSD, source_BS, training=False)
+        return self._translate(
+            source_BS,
+            memory_BSD,
+            length,
+            self.options.beam_size if beam_size is None else beam_size,
+            self.options.length_penalty if length_penalty is None else length_penalty,
+        )
 
     def _encode(self, source_BS: tf.Tensor, *, training: bool) -> tf.Tensor:
         with tf.variable_scope("encoder"):
@@ -156,19 +189,16 @@ class Transformer:
         of_all_BT = -tf.reduce_mean(tf.nn.log_softmax(logits_BTV), axis=2)
         return (1 - smoothing) * loss_BT + smoothing * of_all_BT
 
-    def _translate(self, source_BS: tf.Tensor, memory_BSD: tf.Tensor, length: int) -> tf.Tensor:
-        beam_size = self.options.beam_size
+    def _translate(
+        self, source_BS: tf.Tensor, memory_BSD: tf.Tensor, length: int, beam_size: int, length_penalty: float
+    ) -> tf.Tensor:
         source_NS, memory_NSD = (tf.repeat(x, beam_size, axis=0) for x in (source_BS, memory_BSD))
 
         def next_logits(before_NT: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
-            # The body of a loop must not create variables. `build` has created these before.
+            # The body of a loop must not create variables. The callers have created these before.
             with tf.variable_scope("", reuse=True):
                 return self._decode(before_NT[:, :-1], memory_NSD, source_NS, training=False)[:, at]
 
         return layers.decode(
-            next_logits,
-            tf.shape(source_BS)[0],
-            length=length,
-            beam_size=beam_size,
-            length_penalty=self.options.length_penalty,
+            next_logits, tf.shape(source_BS)[0], length=length, beam_size=beam_size, length_penalty=length_penalty
         )

@@ -39,7 +39,14 @@ GROUPS = (
     ),
     HelpGroup("Model", ("model", "model_option"), ("init_from", "hook")),
     HelpGroup("Endpoint", ("host", "port", "name", "reload_secs", "deadline_secs", "max_body_bytes"), ()),
-    HelpGroup("Words", ("prompt", "length", "temperature", "top_k", "count", "table", "vocabulary"), ()),
+    HelpGroup(
+        "Words",
+        (
+            *("prompt", "length", "temperature", "top_k", "beam_size", "length_penalty"),
+            *("count", "table", "vocabulary"),
+        ),
+        (),
+    ),
     HelpGroup(
         "Data",
         ("dataset", "dataset_option", "data_dir", "batch_size", "input", "option", "all"),

@@ -1,14 +1,15 @@
-"""Text from a trained language model: the model predicts the next token, and a draw from its distribution goes on.
+"""Text from a trained model: a language model goes on from a prompt by draws, a translating model translates it.
 
-The model needs a method `logits(ids_BT) -> logits_BTV`, whose result at a place does not depend on later ids.
+A language model has a method `logits(ids_BT) -> logits_BTV`, whose result at a place does not depend on later ids. A
+translating model has a method `translate(source_BS, length, beam_size=…, length_penalty=…) -> ids_BL`.
 Vocabulary and checkpoint are enough; this module does not read the data of the run.
 """
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -20,6 +21,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.frequency_vocabulary import LINE_END
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
+from ps_trainer.data.pipeline.sequence_vocabulary import END, UNKNOWN, split
 from ps_trainer.errors import OptionError, UsageError
 from ps_trainer.training.evaluation import load_values, plain_scope
 
@@ -40,7 +42,80 @@ class Sampling(NamedTuple):
     seed: int = 0
 
 
-def generate(config: TrainConfig, checkpoint_dir: pathlib.Path, prompt: str, sampling: Sampling) -> Iterator[str]:
+class Search(NamedTuple):
+    """How to search for a translation.
+
+    Attributes:
+        beam_size: Number of hypotheses; None = the model's option.
+        length_penalty: Exponent of the length penalty; None = the model's option.
+        length: Most symbols of a translation; None = those of the training data, or twice the source and 10 more.
+    """
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    length: int | None = None
+
+
+def create_model(config: TrainConfig) -> Any:
+    """Creates the model of a run.
+
+    Raises:
+        UsageError: There is an unknown name or a wrong option, or the model neither generates nor translates.
+    """
+    try:
+        model = component_tables.MODELS.create(config.model, config.model_option)
+    except ValueError as error:  # models know nothing of this package's errors
+        raise OptionError(f"--model_option: {error}") from error
+    if not hasattr(model, "logits") and not translates(model):
+        raise UsageError(
+            f"model {config.model!r} cannot generate text: it has no method `logits` or `translate`; give the --logdir"
+            " of a run of gpt or lstm_lm on text, or of transformer"
+        )
+    return model
+
+
+def translates(model: Any) -> bool:
+    """Returns whether a model translates its prompt instead of going on from it."""
+    return hasattr(model, "translate")
+
+
+def translate(config: TrainConfig, checkpoint_dir: pathlib.Path, model: Any, source: str, search: Search) -> str:
+    """Returns the translation of a text, found by beam search.
+
+    Raises:
+        CheckpointError: There is no checkpoint, or it does not fit the model.
+        DataError: `vocabulary.json` is missing or damaged.
+        UsageError: The run has no languages.
+    """
+    words = recorded_words.read(checkpoint_dir.parent)
+    if not {"source", "target"} <= set(words):
+        raise UsageError(f"dataset {config.dataset!r} has no languages; train on --dataset=parallel_text or numbers")
+    options = component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
+    ids = encode_source(words["source"], source)
+    length = search.length or getattr(options, "max_length", 2 * len(ids) + 10)
+    checkpoint = report.find_checkpoint(checkpoint_dir)
+    with tf.Graph().as_default() as graph:
+        with plain_scope():
+            best_BL = model.translate(
+                tf.constant([ids], tf.int64), length, beam_size=search.beam_size, length_penalty=search.length_penalty
+            )
+        variables = tf.global_variables()
+        init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+    with tf.Session(graph=graph) as session:
+        load_values(session, variables, checkpoint)
+        session.run(init_op)
+        return words["target"].text_of(session.run(best_BL)[0].tolist())
+
+
+def encode_source(words: RecordedWords, text: str) -> list[int]:
+    """Returns the ids of a text and its end; warns about words that the vocabulary lacks."""
+    tokens = [token.decode() for token in split(text.encode(), words.unit)]
+    return [*_numbers_of(words, tokens, UNKNOWN), END]
+
+
+def generate(
+    config: TrainConfig, checkpoint_dir: pathlib.Path, model: Any, prompt: str, sampling: Sampling
+) -> Iterator[str]:
     """Yields the text after a prompt, token by token.
 
     A line end stands before the prompt, as in training before the text. The model sees as many of the last tokens as
@@ -49,17 +124,8 @@ def generate(config: TrainConfig, checkpoint_dir: pathlib.Path, prompt: str, sam
     Raises:
         CheckpointError: There is no checkpoint, or it does not fit the model.
         DataError: `vocabulary.json` is missing or damaged.
-        UsageError: The model cannot generate text, or an option is wrong.
+        UsageError: The run's data are no running text.
     """
-    try:
-        model = component_tables.MODELS.create(config.model, config.model_option)
-    except ValueError as error:  # models know nothing of this package's errors
-        raise OptionError(f"--model_option: {error}") from error
-    if not hasattr(model, "logits"):
-        raise UsageError(
-            f"model {config.model!r} cannot generate text: it has no method `logits`; give the --logdir of a run of gpt"
-            " or lstm_lm on text"
-        )
     words = recorded_words.read(checkpoint_dir.parent).get("text")
     context = getattr(
         component_tables.DATASETS.parse_options(config.dataset, config.dataset_option), "context_length", 0
@@ -90,8 +156,12 @@ def encode(words: RecordedWords, prompt: str) -> list[int]:
     """Returns the ids of a line end and the prompt; warns about words that the vocabulary lacks."""
     end = LINE_END[words.unit]
     tokens = [end, *(prompt if words.unit == "char" else prompt.replace("\n", f" {end} ").split())]
+    unknown = next((words.tokens.index(one) for one in ("<unk>", "\ufffd") if one in words.tokens), 0)
+    return _numbers_of(words, tokens, unknown)
+
+
+def _numbers_of(words: RecordedWords, tokens: Sequence[str], unknown: int) -> list[int]:
     numbers = {token: number for number, token in enumerate(words.tokens)}
-    unknown = next((numbers[one] for one in ("<unk>", "\ufffd") if one in numbers), 0)
     missing = sorted({token for token in tokens if token not in numbers})
     if missing:
         logging.warning(

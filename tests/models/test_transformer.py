@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from models.layers import PADDING_ID, START_ID
+from models.layers import END_ID, PADDING_ID, START_ID
 from models.transformer import Transformer
 from ps_trainer.config import TrainConfig
 from tests.testing.cluster import InProcessCluster
@@ -126,3 +128,30 @@ def test_small_numbers_are_translated_on_a_cluster():
     with InProcessCluster(2, 2) as cluster:
         worker = cluster.run(config)[0].worker
     assert worker.summary.metrics["exact_match"] >= 0.7
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.5])
+def test_the_search_finds_the_best_of_all_translations(length_penalty):
+    """Every text of a vocabulary of 5 and of at most 3 symbols, scored in NumPy by the model's own logits."""
+    model, length, vocab = create(target_vocab_size=5), 3, 5
+    found = model.translate(tf.constant(SOURCE[:1]), length, beam_size=vocab**2, length_penalty=length_penalty)
+    texts = [
+        (*text, *[PADDING_ID] * (length - len(text)))
+        for size in range(1, length + 1)
+        for text in itertools.product((END_ID, 3, 4), repeat=size)
+        if END_ID not in text[:-1] and (text[-1] == END_ID or size == length)
+    ]
+    before = [[START_ID, *text[:-1]] for text in texts]
+    source = tf.constant(SOURCE[:1].repeat(len(texts), axis=0))
+    with tf.variable_scope("", reuse=True):
+        logits = model._decode(
+            tf.constant(before, tf.int64), model._encode(source, training=False), source, training=False
+        )
+    found_v, logits_v = run([found, logits])
+    shares = np.where(np.isin(np.arange(vocab), [PADDING_ID, START_ID]), -np.inf, logits_v)
+    shares -= np.log(np.exp(shares).sum(axis=-1, keepdims=True))
+    scores = []
+    for text, share in zip(texts, shares, strict=True):
+        num_symbols = sum(symbol != PADDING_ID for symbol in text)
+        scores.append(sum(share[at, text[at]] for at in range(num_symbols)) / ((5 + num_symbols) / 6) ** length_penalty)
+    assert tuple(found_v[0]) == texts[int(np.argmax(scores))]

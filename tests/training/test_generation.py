@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.generators.number_words import Numbers, _draw, chinese, english
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.training.generation import Sampling, decoded, draw, encode
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
@@ -65,9 +66,13 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another(logdir, caps
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--model=mlp", "--dataset=digits"], "model 'mlp' cannot generate text: it has no method `logits`"),
+        (
+            ["--model=mlp", "--dataset=digits"],
+            "model 'mlp' cannot generate text: it has no method `logits` or `translate`",
+        ),
         (["--dataset=digits"], "dataset 'digits' has no running text to go on from; train on --dataset=text"),
         (["--top_k=0"], "top_k"),
+        (["--beam_size=2"], "--beam_size has no effect: "),
         (["--temperature=-1"], "temperature"),
     ],
 )
@@ -92,3 +97,27 @@ def test_words_begin_after_the_end_of_a_line_and_unknown_ones_are_read_as_such()
     assert encode(WORDS, "the dog\ncat") == [3, 0, 1, 3, 2]
     assert [decoded(WORDS, number, is_first=False) for number in (2, 3)] == [" cat", "\n"]
     assert decoded(WORDS, 2, is_first=True) == "cat"
+
+
+def test_translates_by_beam_search(tmp_path, capsys):
+    """A transformer that has learned a few numbers."""
+    config = TrainConfig(
+        model="transformer",
+        model_option=("dim=16", "num_layers=1", "num_heads=2", "hidden=32"),
+        dataset="numbers",
+        dataset_option=("max_number=20", "num_train=18", "num_test=3"),
+        logdir=str(tmp_path / "run"),
+        optimizer="adam",
+        learning_rate=0.01,
+        batch_size=18,
+        max_steps=300,
+    )
+    config.check()
+    one_process.train(config)
+    capsys.readouterr()
+    for args in (["--beam_size=3"], ["--beam_size=1", "--length=4"]):
+        for number in _draw(Numbers.Options(max_number=20, num_train=18, num_test=3))["train"][:2]:
+            text = text_of(capsys, config.logdir, f"--prompt={english(number)}", *args)
+            assert text == chinese(number) + "\n"
+    assert generate.main_generate(["program", f"--logdir={config.logdir}", "--temperature=0"]) == 2
+    assert "--temperature has no effect: transformer translates by a search" in capsys.readouterr().err
