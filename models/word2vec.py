@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from . import layers
 
 FORMS = ("skip_gram", "cbow")
+
+BLOCK_WORDS = 8192
+"""Words whose scores an evaluation computes at a time."""
+
+_LOG_0 = -1e30
 
 
 class Word2Vec:
@@ -89,9 +95,7 @@ class Word2Vec:
             loss_B = tf.reduce_mean(loss_BT, axis=1)
             return layers.ModelOutput(tf.reduce_mean(loss_B), center_B, {"log_loss": loss_B})
         loss_B = self._full_loss(h_BD, true_BT)
-        # `_nearest` reads the table "input" a second time, which `get_variable` rejects without `reuse`.
-        with tf.variable_scope("", reuse=True):
-            nearest_B = self._nearest(center_B)
+        nearest_B = self._nearest(center_B)
         is_recovered_B = tf.reduce_any(tf.equal(nearest_B[:, tf.newaxis], context_BW), axis=1)
         metrics = {"log_loss": loss_B, "recovered": tf.cast(is_recovered_B, tf.float32)}
         return layers.ModelOutput(tf.reduce_mean(loss_B), nearest_B, metrics)
@@ -118,12 +122,47 @@ class Word2Vec:
         return rows[..., :dim], rows[..., dim]
 
     def _full_loss(self, h_BD: tf.Tensor, true_BT: tf.Tensor) -> tf.Tensor:
-        vector_VD, bias_V = self._output(tf.range(self.options.vocab_size, dtype=tf.int64))
-        log_share_BV = tf.nn.log_softmax(tf.matmul(h_BD, vector_VD, transpose_b=True) + bias_V)
-        return -tf.reduce_mean(tf.gather(log_share_BV, true_BT, axis=1, batch_dims=1), axis=1)
+        vector_BTD, bias_BT = self._output(true_BT)
+        true_logit_BT = tf.reduce_sum(h_BD[:, tf.newaxis] * vector_BTD, axis=2) + bias_BT
+
+        def add(ids_N: tf.Tensor, log_sum_B: tf.Tensor) -> tuple[tf.Tensor]:
+            vector_ND, bias_N = self._output(ids_N)
+            log_sum_of_block_B = tf.reduce_logsumexp(tf.matmul(h_BD, vector_ND, transpose_b=True) + bias_N, axis=1)
+            return (tf.reduce_logsumexp(tf.stack([log_sum_B, log_sum_of_block_B]), axis=0),)
+
+        (log_sum_B,) = self._over_vocabulary(add, tf.fill(tf.shape(h_BD)[:1], _LOG_0))
+        return tf.reduce_mean(log_sum_B[:, tf.newaxis] - true_logit_BT, axis=1)
 
     def _nearest(self, word_B: tf.Tensor) -> tf.Tensor:
-        all_VD = tf.math.l2_normalize(self._input(tf.range(self.options.vocab_size, dtype=tf.int64)), axis=1)
-        cosine_BV = tf.matmul(tf.gather(all_VD, word_B), all_VD, transpose_b=True)
-        itself_BV = tf.one_hot(word_B, self.options.vocab_size)
-        return tf.argmax(cosine_BV - 10 * itself_BV, axis=1)  # a cosine is at most 1, so no word is nearest to itself
+        with tf.variable_scope("", reuse=True):  # the table "input" is read for the loss as well
+            vector_BD = tf.math.l2_normalize(self._input(word_B), axis=1)
+
+        def choose(ids_N: tf.Tensor, best_B: tf.Tensor, nearest_B: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            vector_ND = tf.math.l2_normalize(self._input(ids_N), axis=1)
+            cosine_BN = tf.matmul(vector_BD, vector_ND, transpose_b=True)
+            itself_BN = tf.cast(tf.equal(word_B[:, tf.newaxis], ids_N), tf.float32)
+            cosine_BN -= 10 * itself_BN  # a cosine is at most 1, so no word is nearest to itself
+            best_of_block_B = tf.reduce_max(cosine_BN, axis=1)
+            nearest_of_block_B = tf.gather(ids_N, tf.argmax(cosine_BN, axis=1))
+            is_nearer_B = best_of_block_B > best_B
+            return tf.maximum(best_B, best_of_block_B), tf.where(is_nearer_B, nearest_of_block_B, nearest_B)
+
+        start = tf.fill(tf.shape(word_B), -100.0), tf.zeros_like(word_B)
+        return self._over_vocabulary(choose, *start)[1]
+
+    def _over_vocabulary(self, extend: Callable[..., tuple[tf.Tensor, ...]], *start: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Calls `extend(ids_N, *state)` for one block of all ids after the other; returns the last state.
+
+        So the memory of an evaluation does not grow with the vocabulary: neither logits of all words nor a copy of a
+        table ever exist.
+        """
+        size = self.options.vocab_size
+
+        def one_block(at: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            # The body of a loop must not create variables. They exist already.
+            with tf.variable_scope("", reuse=True):
+                return at + BLOCK_WORDS, *extend(tf.range(at, tf.minimum(at + BLOCK_WORDS, size)), *state)
+
+        first = tf.constant(0, tf.int64)
+        _, *state = tf.while_loop(lambda at, *_: at < size, one_block, (first, *start), parallel_iterations=1)
+        return state

@@ -185,6 +185,13 @@ class TrainConfig:
         above=0,
         own="it concerns this worker's own log",
     )
+    eval_examples: int | None = option(
+        None,
+        "test examples of an evaluation, spread over all; none = all, or as many as fit into a minute or into the time"
+        " of the training, whichever is longer",
+        least=1,
+        own="only the chief and the evaluators evaluate",
+    )
     step_log: bool = option(
         False, "write one line per step of each worker to <logdir>/steps", own="it concerns this worker's own log"
     )

@@ -21,9 +21,12 @@ settings of a run, which change nothing.""",
         ("ps_trainer evaluate --logdir=runs/a --data_dir=/data/mnist", "the same, with the data in another folder"),
     ),
     flags=(CheckpointFlags, TrainConfig),
-    common=run_lookup.COMMON_FLAGS,
+    common=("eval_examples", *run_lookup.COMMON_FLAGS),
     shows_only_common=True,
-    own_texts=run_lookup.OWN_TEXTS,
+    own_texts={
+        **run_lookup.OWN_TEXTS,
+        "eval_examples": "number of test examples, spread over all of them; default: all",
+    },
 )
 
 

@@ -50,7 +50,7 @@ GROUPS = (
     HelpGroup(
         "Data",
         ("dataset", "dataset_option", "data_dir", "batch_size", "input", "option", "all"),
-        ("sharding", "shard_examples", "seed"),
+        ("sharding", "shard_examples", "eval_examples", "seed"),
     ),
     HelpGroup(
         "Length",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from ps_trainer.training import initial_state, run_files, run_summary, target_wa
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
+from ps_trainer.training.evaluation_pace import LEAST_SECS, Limits
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
@@ -132,9 +134,16 @@ class Chief(Worker):
             raise
 
     def _train(self, train: TrainGraph, stop: StopRequest) -> None:
+        started = time.monotonic()
         super()._train(train, stop)
         stop.renew()  # everything is saved, so the loss of a ps task does no harm any more
-        self._close_run(train)
+        limits = Limits(
+            num_examples=self._config.eval_examples,
+            max_secs=max(LEAST_SECS, time.monotonic() - started),
+            check=stop.check,
+            report=self._writer.state,
+        )
+        self._close_run(train, limits)
 
     def _agree_on_model(self, model: TaskFacts) -> None:
         """Notes the model in the run record, by which the other workers compare theirs."""
@@ -155,7 +164,7 @@ class Chief(Worker):
                 "recovered", self._cluster.task_name, start.step, reached=reached, rolled_back=rolled_back
             )
         if self._config.target_metric is not None:
-            self._target_watch = TargetWatch(self._config.target_metric, self._components, self._writer)
+            self._target_watch = TargetWatch(self._config, self._components, self._writer)
             stack.callback(self._target_watch.close)
             # The chief before this one may have been lost when the target was reached already.
             if start.how != INITIALISED:
@@ -220,13 +229,13 @@ class Chief(Worker):
         checkpointer = self._checkpointer or Checkpointer(run.train, self._config)
         self._results = _Results(checkpointer.save(run.session), counts, run.peers)
 
-    def _close_run(self, train: TrainGraph) -> None:
+    def _close_run(self, train: TrainGraph, limits: Limits) -> None:
         """Evaluates, writes the summary, and frees the state of the run on the ps tasks."""
         if self._results is None:
             raise RuntimeError("the steps of the run are not over yet")
         values, counts, peers = self._results
         self._writer.state("evaluating")
-        metrics = evaluate(self._components, values)
+        metrics = evaluate(self._components, values, limits)
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}

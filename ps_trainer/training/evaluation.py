@@ -8,24 +8,28 @@ from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store.trace import placeholders, whole
 from ps_trainer.training.components import Components
+from ps_trainer.training.evaluation_pace import NO_LIMITS, Limits, Pace, TooSlow
 
 _BATCH_SIZE = 256
 
 
-def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Computes the mean of the loss and of each metric over all test examples, and the model's pooled metrics.
+def evaluate(components: Components, values: Mapping[str, np.ndarray], limits: Limits = NO_LIMITS) -> dict[str, float]:
+    """Computes the mean of the loss and of each metric over the test examples, and the model's pooled metrics.
 
     The mean of the loss weighs each batch by the model's `loss_weight`, or by its number of examples if the model has
-    none.
+    none. An evaluation that cannot finish in time starts again with every n-th example, so that the examples of a file
+    in some order are represented, and a warning tells their number.
 
     Args:
         components: Components of the run.
         values: Values of the model variables by name, for example a `Checkpoint`.
+        limits: Limits of the evaluation.
 
     Returns:
         Value by name; empty for a dataset without test examples, whose `test` returns None.
@@ -34,56 +38,105 @@ def evaluate(components: Components, values: Mapping[str, np.ndarray]) -> dict[s
         CheckpointError: a variable of the model is missing or has another shape.
         DataError: a test example is broken, or has an id or a label that is too large for the model.
     """
+    total = getattr(components.dataset, "num_test_examples", None)
+    pace = Pace(limits, total if limits.num_examples is None else limits.num_examples)
+    try:
+        sums = _sums_of(components, values, limits.num_examples, pace)
+    except TooSlow as slow:
+        pace = Pace(limits._replace(max_secs=pace.secs_left()), slow.num_examples, may_begin_again=False)
+        sums = _sums_of(components, values, slow.num_examples, pace)
+    if sums is None:
+        return {}
+    if pace.is_cut or (total is not None and sums.num_examples < total):
+        of_all = f" of {total}" if total is not None else ""
+        logging.warning(
+            "the evaluation used %d%s test examples; --eval_examples sets their number", sums.num_examples, of_all
+        )
+    return sums.metrics()
+
+
+def _sums_of(
+    components: Components, values: Mapping[str, np.ndarray], num_examples: int | None, pace: Pace
+) -> _Sums | None:
+    """Returns the sums over all test examples or `num_examples` of them; None if there are none."""
     with tf.Graph().as_default() as graph:
-        examples = components.dataset.test(batch_size=_BATCH_SIZE)
+        examples = _examples(components.dataset, num_examples)
         if examples is None:
-            return {}
+            return None
         iterator = tf.data.make_initializable_iterator(examples)
         batch = iterator.get_next()
         output = build_plain(components.model, batch)
         # The last batch may be smaller than the others.
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
-        sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
-        pooled_metrics = getattr(
-            output, "pooled", {}
-        )  # a user's model may return a type of its own, without this field
+        per_example = {name: tf.reduce_sum(metric) for name, metric in output.metrics.items()}
+        # A user's model may return a type of its own, without this field.
+        pooled = getattr(output, "pooled", {})
         weight = getattr(output, "loss_weight", ())
         # An empty tuple says that the model gives no weight: None could not be fetched by a session.
         weight = size if isinstance(weight, tuple) else weight
-        parts = {name: list(pooled.tensors) for name, pooled in pooled_metrics.items()}
+        parts = {name: list(metric.tensors) for name, metric in pooled.items()}
         # Pairs (value, update op) of `tf.metrics`: each batch updates them, and the value is read at the end.
         streaming = dict(getattr(output, "streaming", {}))
         updates = [update for _, update in streaming.values()]
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
-    totals: defaultdict[str, float] = defaultdict(float)
-    collected: list[dict[str, list[np.ndarray]]] = []
-    num_examples, total_loss, total_weight = 0, 0.0, 0.0
+    sums = _Sums(pooled)
     with tf.Session(graph=graph) as session:
         load_values(session, variables, values)
         session.run(init_op)
-        while True:
+        while not pace.is_cut:
             try:
-                fetched = session.run([size, output.loss, weight, sums, parts, updates])
+                *fetched, _ = session.run([size, output.loss, weight, per_example, parts, updates])
             except tf.errors.OutOfRangeError:
                 break
             except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
                 raise data_error(error) or error from error
-            size_v, loss_v, weight_v, sums_v, parts_v, _ = fetched
-            collected.append(parts_v)
-            num_examples += int(size_v)
-            total_loss += float(loss_v) * float(weight_v)
-            total_weight += float(weight_v)
-            for name, value in sums_v.items():
-                totals[name] += float(value)
-        streamed = {name: float(session.run(value)) for name, (value, _) in streaming.items()}
-    means = {name: total / num_examples for name, total in totals.items()}
-    return (
-        {"loss": total_loss / total_weight}
-        | means
-        | {name: _compute(pooled, [batch[name] for batch in collected]) for name, pooled in pooled_metrics.items()}
-        | streamed
-    )
+            sums.add(*fetched)
+            pace.after_batch(sums.num_examples)
+        sums.streamed = {name: float(session.run(value)) for name, (value, _) in streaming.items()}
+    return sums
+
+
+def _examples(dataset: Any, num_examples: int | None) -> Any:
+    if num_examples is None:
+        return dataset.test(batch_size=_BATCH_SIZE)
+    if hasattr(dataset, "test_sample"):
+        return dataset.test_sample(batch_size=_BATCH_SIZE, num_examples=num_examples)
+    examples = dataset.test(batch_size=_BATCH_SIZE)
+    return None if examples is None else examples.unbatch().take(num_examples).batch(_BATCH_SIZE)
+
+
+class _Sums:
+    """Sums over the batches of an evaluation.
+
+    Args:
+        pooled: The model's metrics that are no means.
+    """
+
+    def __init__(self, pooled: Mapping[str, Any]):
+        self._pooled = pooled
+        self._totals: defaultdict[str, float] = defaultdict(float)
+        self._collected: list[dict[str, list[np.ndarray]]] = []
+        self._loss = self._weight = 0.0
+        self.num_examples = 0
+        self.streamed: dict[str, float] = {}
+
+    def add(self, size: Any, loss: Any, weight: Any, sums: Mapping[str, Any], parts: dict[str, list[Any]]) -> None:
+        """Adds a batch."""
+        self._collected.append(parts)
+        self.num_examples += int(size)
+        self._loss += float(loss) * float(weight)
+        self._weight += float(weight)
+        for name, value in sums.items():
+            self._totals[name] += float(value)
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the loss and all metrics by name."""
+        means = {name: total / self.num_examples for name, total in self._totals.items()}
+        pooled = {
+            name: _compute(metric, [batch[name] for batch in self._collected]) for name, metric in self._pooled.items()
+        }
+        return {"loss": self._loss / self._weight} | means | pooled | self.streamed
 
 
 def metric_names(components: Components) -> list[str]:

@@ -29,6 +29,7 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
+from ps_trainer.training.evaluation_pace import LEAST_SECS, Limits
 
 _POLL_SECS = 0.5
 _MAX_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
@@ -89,7 +90,7 @@ class EvaluatorTask:
             status = _chief_status(state) if state is not None else None
             has_joined = has_joined or status in (Status.JOINED, Status.TRAINING)
             num_unanswered = num_unanswered + 1 if state is None else 0
-            if self._evaluate_new():
+            if self._evaluate_new(stop):
                 progressed_at = time.monotonic()
             is_ps_gone = has_joined and num_unanswered >= _MAX_UNANSWERED and self._is_over(silent_since)
             if status in FINAL or is_ps_gone:
@@ -115,12 +116,13 @@ class EvaluatorTask:
             raise PsLostError("ps 0 went away before the chief had ended")
         self._writer.state("done")
 
-    def _evaluate_new(self) -> bool:
+    def _evaluate_new(self, stop: StopRequest) -> bool:
         """Evaluates the checkpoints that are new; returns whether there were any.
 
         Skips a damaged one with a warning, as training does; the run may write it again.
         """
         has_progressed = False
+        limits = Limits(self._config.eval_examples, max_secs=LEAST_SECS, check=stop.check, report=self._writer.state)
         for prefix in checkpoint_lib.list_prefixes(self._directory):
             try:
                 written_at = pathlib.Path(f"{prefix}.index").stat().st_mtime_ns
@@ -133,7 +135,7 @@ class EvaluatorTask:
             has_progressed = True
             checkpoint = self._load(prefix)
             if checkpoint is not None:
-                self._writer.eval(checkpoint.step, evaluate(self._components, checkpoint))
+                self._writer.eval(checkpoint.step, evaluate(self._components, checkpoint, limits))
         return has_progressed
 
     def _load(self, prefix: str) -> Checkpoint | None:
@@ -176,7 +178,7 @@ def main(config: TrainConfig, *, checkpoint_dir: pathlib.Path) -> int:
     checkpoint = checkpoint_lib.latest(checkpoint_dir)
     if checkpoint is None:
         raise CheckpointError(f"{checkpoint_dir} holds no checkpoint; give --logdir of a run that has saved")
-    metrics = evaluate(components, checkpoint)
+    metrics = evaluate(components, checkpoint, Limits(config.eval_examples))
     figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"{checkpoint.prefix}: {figures}")
     return EXIT_DONE

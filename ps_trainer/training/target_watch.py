@@ -15,6 +15,7 @@ from ps_trainer.errors import OptionError, did_you_mean
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate, metric_names
+from ps_trainer.training.evaluation_pace import LEAST_SECS, Limits
 
 
 class _Reached(NamedTuple):
@@ -51,13 +52,14 @@ class TargetWatch:
     A checkpoint that is offered during an evaluation is skipped. Only one thread may call the methods.
 
     Args:
-        target_metric: Value of --target_metric.
+        config: Settings of a run with a --target_metric.
         components: Components of the run.
         writer: Writer that records each evaluation.
     """
 
-    def __init__(self, target_metric: str, components: Components, writer: MetricsWriter):
-        self._target = target_lib.parse(target_metric)
+    def __init__(self, config: TrainConfig, components: Components, writer: MetricsWriter):
+        self._target = target_lib.parse(config.target_metric or "")
+        self._limits = Limits(num_examples=config.eval_examples, max_secs=LEAST_SECS)
         self._components = components
         self._writer = writer
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="target")
@@ -95,7 +97,7 @@ class TargetWatch:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _evaluate(self, values: Mapping[str, np.ndarray]) -> tuple[int, dict[str, float]]:
-        return int(values["global_step"]), evaluate(self._components, values)
+        return int(values["global_step"]), evaluate(self._components, values, self._limits)
 
     def _note(self, step: int, metrics: dict[str, float]) -> None:
         self._writer.eval(step, metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from models import word2vec
 from models.logistic_regression import LogisticRegression
 from models.matrix_factorization import MatrixFactorization
 from models.word2vec import Word2Vec
@@ -108,7 +109,8 @@ def test_planted_synonyms_are_nearest_neighbours(cluster):
 
 @pytest.mark.parametrize("form", ["skip_gram", "cbow"])
 @pytest.mark.parametrize("loss", ["negative_sampling", "nce", "sampled_softmax"])
-def test_word2vec_equals_numpy(loss, form):
+def test_word2vec_equals_numpy(loss, form, monkeypatch):
+    monkeypatch.setattr(word2vec, "BLOCK_WORDS", 4)  # two blocks, of which the second is smaller
     random = np.random.RandomState(0)
     vocab_size, dim = 6, 3
     words, biases = random.normal(size=(vocab_size, dim)), random.normal(size=(vocab_size, 1))
@@ -142,6 +144,18 @@ def test_word2vec_equals_numpy(loss, form):
     unit = words / np.linalg.norm(words, axis=1, keepdims=True)
     cosine = unit @ unit.T - 10 * np.eye(vocab_size)
     np.testing.assert_array_equal(evaluated_v.predictions, cosine[center].argmax(axis=1))
+
+
+def test_the_memory_of_an_evaluation_does_not_grow_with_the_vocabulary():
+    vocab_size = 100_003
+    with tf.Graph().as_default() as graph:
+        batch = {"center": tf.constant([0, 2]), "context": tf.constant([[1, 2], [0, 0]])}
+        batch = {name: tf.cast(ids, tf.int64) for name, ids in batch.items()}
+        Word2Vec(Word2Vec.Options(vocab_size=vocab_size, dim=3)).build(batch, training=False)
+        large = [op.type for op in graph.get_operations() for x in op.outputs if x.shape[-1:] == [vocab_size]]
+        copies = [op.type for op in graph.get_operations() for x in op.outputs if x.shape[:1] == [vocab_size]]
+        assert large == []  # logits or cosines of a batch
+        assert not {"GatherV2", "ResourceGather"} & set(copies)
 
 
 @pytest.mark.parametrize("form", ["skip_gram", "cbow"])

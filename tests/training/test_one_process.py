@@ -15,6 +15,7 @@ from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.rule_facts import FACTS
 
 from ps_trainer.runtime.supervise import StopRequest  # isort: skip - after the cluster's environment
+from ps_trainer.training import chief  # isort: skip
 from ps_trainer.training import components as components_lib  # isort: skip
 from ps_trainer.training import one_process  # isort: skip
 
@@ -69,6 +70,22 @@ def test_layouts_tables_transforms_and_delays_work_as_in_a_cluster(tmp_path, fie
 def test_a_rule_whose_workers_send_to_each_other_is_refused(tmp_path, update):
     with pytest.raises(OptionError, match="one process has no other worker"):
         one_process.train(config(tmp_path, model=FACTS[update].model, update=update, max_steps=8))
+
+
+def test_a_stop_request_ends_the_evaluation_and_the_checkpoint_stays(tmp_path, monkeypatch):
+    stop = StopRequest()
+
+    def evaluate(_components, _values, limits):
+        limits.check()
+        stop.request(Interrupted(signal.SIGINT))
+        limits.check()
+        raise AssertionError("the evaluation was not asked to end")
+
+    monkeypatch.setattr(chief, "evaluate", evaluate)
+    with pytest.raises(Interrupted):
+        one_process.train(config(tmp_path, max_steps=8), stop=stop)
+    assert (tmp_path / "alone" / "checkpoints" / "model.ckpt-8.index").exists()
+    assert json.loads((tmp_path / "alone" / "summary.json").read_text())["status"] == "interrupted"
 
 
 def test_the_caller_may_replace_a_component(tmp_path):

@@ -31,7 +31,7 @@ class Evaluations:
         self.may_end.set()
         self.error = None
 
-    def __call__(self, _components, values):
+    def __call__(self, _components, values, _limits):
         self.may_end.wait(END_SECS)
         if self.error is not None:
             raise self.error
@@ -47,7 +47,7 @@ def evaluations(monkeypatch):
 
 @pytest.fixture
 def watch():
-    watch = TargetWatch("accuracy>=0.5", components=None, writer=Writer())
+    watch = TargetWatch(TrainConfig(target_metric="accuracy>=0.5", logdir="unused"), components=None, writer=Writer())
     yield watch
     watch.close()
 

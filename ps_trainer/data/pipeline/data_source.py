@@ -193,6 +193,12 @@ class DataSource(abc.ABC):
         """
         return self.in_order("test", batch_size=batch_size)
 
+    def test_sample(self, *, batch_size: int, num_examples: int) -> tf.data.Dataset:
+        """Returns `num_examples` test examples, spread evenly over all of them; the last batch may be smaller."""
+        stride = max(1, self.num_test_examples // num_examples)
+        records = self._records("test", Shard(0, stride)).take(num_examples)
+        return self._batches(records, batch_size, drop_remainder=False)
+
     def in_order(self, split: str, *, batch_size: int) -> tf.data.Dataset:
         """Returns every example of "train" or "test" exactly once, in file order; the last batch may be smaller."""
         return self._batches(self._records(split, Shard(0, 1)), batch_size, drop_remainder=False)
