@@ -21,6 +21,7 @@ from tests.testing.logs import log_lines
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from models import layers
+from models.matrix_factorization import MatrixFactorization
 from ps_trainer.runtime.run_record import Status
 from ps_trainer.runtime.supervise import StopRequest
 from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
@@ -129,12 +130,14 @@ def test_a_label_that_is_too_large_names_the_option():
 def test_an_id_that_is_too_large_names_the_option(tmp_path):
     (tmp_path / "u.data").write_text("".join(f"{user}\t1\t3\t0\n" for user in (7, 1, 2)))
     config = dataclasses.replace(
-        CONFIG, model="matrix_factorization", model_option=("num_users=5", "dim=1"), dataset="movielens",
-        dataset_option=(), data_dir=str(tmp_path),
-    )  # fmt: skip
-    values = {"users": np.zeros([5, 2], np.float32), "items": np.zeros([200, 2], np.float32)}
+        CONFIG, model="matrix_factorization", dataset="movielens", dataset_option=(), data_dir=str(tmp_path)
+    )
+    # As with a dataset that does not know how many users it has.
+    too_small = MatrixFactorization(MatrixFactorization.Options(num_users=5, num_items=2, dim=1))
+    loaded = components_lib.load(config, 1)._replace(model=too_small)
+    values = {"users": np.zeros([5, 2], np.float32), "items": np.zeros([2, 2], np.float32)}
     with pytest.raises(DataError, match=r"^embedding table users .* --model_option=num_users=.* of the batch: 7 7$"):
-        evaluate(components_lib.load(config, 1), values)
+        evaluate(loaded, values)
 
 
 def test_a_missing_variable_is_named():
