@@ -19,6 +19,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"ps_trainer {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 exclude_patterns = ["_build"]
 
 # Pages that the site takes from files outside of docs/, which the repository shows where they are.

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.options import option
 from ps_trainer.registry import Registry
 
@@ -97,6 +97,11 @@ def test_an_unknown_name_lists_the_known_and_suggests_the_nearest():
     assert "--thing=wihtout: unknown thing; did you mean without?" in str(caught.value)
     assert "known: with, without" in str(caught.value)
     assert "package.module:Class" in str(caught.value)
+
+
+def test_a_name_in_capitals_is_told_the_one_that_is_meant():
+    assert did_you_mean("CNN", ["cnn", "lenet"]) == "did you mean cnn? "
+    assert did_you_mean("fakeclass", ["FakeClass"]) == "did you mean FakeClass? "
 
 
 def test_a_name_unlike_all_others_gets_no_suggestion():

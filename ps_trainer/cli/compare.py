@@ -71,8 +71,8 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
     if any(argument.lstrip("-").partition("=")[0] == "logdir" for argument in argv[1:] if argument.startswith("-")):
         example = "ps_trainer plot runs/first" if command == "plot" else "ps_trainer compare runs/async runs/sync"
         raise UsageError(f"{command} has no flag --logdir; give the folder of a run without a flag: {example}")
-    folders = list(itertools.takewhile(lambda argument: not argument.startswith("-"), argv[1:]))
-    (out,) = flags_lib.parse([argv[0], *argv[1 + len(folders) :]], command_help, OutFlags).groups
+    folders, flags = _split(argv)
+    (out,) = flags_lib.parse([argv[0], *flags], command_help, OutFlags).groups
     if command == "plot" and len(folders) != 1:
         raise UsageError(f"plot takes one run, got {len(folders)}; to see several, use compare")
     if command == "compare" and len(folders) < 2:
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
     except OSError as error:
         reason = f"{error.filename or out_dir}: {error.strerror or error}"
         raise RunError(f"the page cannot be written: {reason}; give another --out_dir") from error
-    results = page.results(runs)
+    results = {"": [run.name for run in runs], **page.results(runs)}
     widths = [max(20, *map(len, column)) for column in zip(*results.values(), strict=True)]
     for name, row in results.items():
         print(f"{name:24}", *(f"{value:>{width}}" for value, width in zip(row, widths, strict=True)))
@@ -99,6 +99,16 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
         print(note)
     print(f"{path} and a PNG file of each figure beside it")
     return EXIT_DONE
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders and the flags of a command, which may stand in any order."""
+    folders: list[str] = []
+    flags: list[str] = []
+    for before, argument in itertools.pairwise(argv):
+        is_value = before.startswith("-") and before.lstrip("-") in ("out_dir", "flagfile")
+        (flags if is_value or argument.startswith("-") else folders).append(argument)
+    return folders, flags
 
 
 def _check_no_file(out_dir: pathlib.Path) -> None:

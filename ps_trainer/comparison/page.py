@@ -54,7 +54,8 @@ def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
     for drawn in figures.draw(runs):
         drawn.save(out_dir / f"{drawn.name}.png", "png")
         sections.append(f"<h2>{html.escape(drawn.title)}</h2>\n{_svg(drawn)}")
-    title = html.escape(" and ".join(run.name for run in runs))
+    *others, last = (run.name for run in runs)
+    title = html.escape(f"{', '.join(others)} and {last}" if others else last)
     page = "\n".join(
         [
             f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',

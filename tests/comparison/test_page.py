@@ -160,7 +160,15 @@ class TestCommands:
         folders = [str(write_run(tmp_path / name)) for name in "ab"]
         assert main.main(["ps_trainer", "compare", *folders, f"--out_dir={tmp_path}/out"]) == 0
         assert (tmp_path / "out" / "index.html").is_file()
-        assert re.search(r"gradients dropped +0 +0\n", capsys.readouterr().out)
+        printed = capsys.readouterr().out
+        assert re.match(r" +a/run <b> +b/run <b>\n", printed), "the columns have no names"
+        assert re.search(r"gradients dropped +0 +0\n", printed)
+
+    @pytest.mark.parametrize("order", ["--out_dir={out}|{a}|{b}", "{a}|--out_dir={out}|{b}", "{a}|--out_dir|{out}|{b}"])
+    def test_flags_and_folders_have_any_order(self, tmp_path, order):
+        arguments = order.format(out=tmp_path / "out", **{name: write_run(tmp_path / name) for name in "ab"}).split("|")
+        assert main.main(["ps_trainer", "compare", *arguments]) == 0
+        assert (tmp_path / "out" / "index.html").is_file()
 
     def test_plot_writes_into_the_runs_folder(self, tmp_path):
         folder = write_run(tmp_path)
