@@ -49,7 +49,7 @@ def checkpoints(tmp_path):
 def start(tmp_path, monkeypatch, checkpoints):
     """Runs an evaluator beside ps 0 to its end."""
     monkeypatch.setattr(evaluator_lib, "_POLL_SECS", 0.0)
-    monkeypatch.setattr(evaluator_lib, "evaluate", lambda _, checkpoint: {"accuracy": checkpoint.step / 10})
+    monkeypatch.setattr(evaluator_lib, "evaluate", lambda _, checkpoint, limits: {"accuracy": checkpoint.step / 10})
 
     def start(ps_0, stop=None, **fields):
         other = Ps(["training"])
