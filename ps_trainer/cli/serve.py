@@ -63,15 +63,15 @@ def _run(argv: Sequence[str]) -> int:
     run_lookup.start()
 
     with hidden_stderr():
-        from ps_trainer.data.pipeline import dataset_record
         from ps_trainer.runtime.supervise import StopRequest, run_job
         from ps_trainer.serving.http_server import Limits, Server
         from ps_trainer.serving.rest_api import RestApi
         from ps_trainer.serving.served_model import ServedModel
         from ps_trainer.training import components
 
-    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
-    model = ServedModel(components.load(config, 1, recorded=recorded), checkpoint_dir, own.deadline_secs)
+    model = ServedModel(
+        components.load(config, 1, trained_run=checkpoint_dir.parent), checkpoint_dir, own.deadline_secs
+    )
     limits = Limits(own.max_body_bytes, own.deadline_secs)
     server = Server(own.host, own.port, RestApi(name, model), limits)
 

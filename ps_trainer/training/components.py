@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -106,7 +107,7 @@ def load(
     config: TrainConfig,
     num_workers: int,
     objects: Objects = NO_OBJECTS,
-    recorded: Mapping[str, Any] | None = None,
+    trained_run: pathlib.Path | None = None,
 ) -> Components:
     """Loads everything that `config` names. Sizes of the model that `config` does not give come from the dataset.
 
@@ -114,16 +115,16 @@ def load(
         config: Configuration of the run.
         num_workers: Number of workers in the cluster, including those that compute stages for other workers.
         objects: Objects in place of named components.
-        recorded: What a trained run has recorded of the dataset, for a command that uses its model.
+        trained_run: Folder of a trained run, for a command that uses its model and what it has recorded of its data.
 
     Raises:
         UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
     """
     rule = component_tables.UPDATES.create(config.update, config.update_option)
     layout = component_tables.LAYOUTS.load(config.layout)
-    dataset = _create_dataset(config, recorded) if objects.dataset is None else objects.dataset
+    dataset = _create_dataset(config, trained_run) if objects.dataset is None else objects.dataset
     if objects.model is None:
-        config = model_sizes.completed(config, dataset_record.sizes_of(dataset))
+        config = model_sizes.completed(config, dataset_record.sizes_of(dataset), trained_run)
     model = _create_model(config) if objects.model is None else objects.model
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
@@ -218,7 +219,8 @@ def _check_model(config: TrainConfig) -> None:
         _create_model(model_sizes.completed(config, model_sizes.UNBOUNDED))
 
 
-def _create_dataset(config: TrainConfig, recorded: Mapping[str, Any] | None = None) -> Any:
+def _create_dataset(config: TrainConfig, trained_run: pathlib.Path | None = None) -> Any:
+    recorded = None if trained_run is None else dataset_record.read_facts(trained_run, config.dataset)
     takes_facts = getattr(component_tables.DATASETS.load(config.dataset), "takes_facts", False)
     facts = {"facts": Facts(recorded)} if takes_facts else {}
     return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir, **facts)

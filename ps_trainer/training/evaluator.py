@@ -12,7 +12,6 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.errors import (
     EXIT_DONE,
     CheckpointError,
@@ -173,8 +172,7 @@ def main(config: TrainConfig, *, checkpoint_dir: pathlib.Path) -> int:
         CheckpointError: There is no checkpoint, or it does not fit the model.
         UsageError: There is an unknown name, a wrong option, or missing or broken data.
     """
-    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
-    components = components_lib.load(config, 1, recorded=recorded)
+    components = components_lib.load(config, 1, trained_run=checkpoint_dir.parent)
     checkpoint = checkpoint_lib.latest(checkpoint_dir)
     if checkpoint is None:
         raise CheckpointError(f"{checkpoint_dir} holds no checkpoint; give --logdir of a run that has saved")

@@ -48,8 +48,7 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
         UsageError: an unknown name, a wrong option, missing or broken data.
         SaveError: the folder cannot be written.
     """
-    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
-    components = components_lib.load(config, 1, recorded=recorded)
+    components = components_lib.load(config, 1, trained_run=checkpoint_dir.parent)
     checkpoint = report.find_checkpoint(checkpoint_dir)
     out = out.resolve()
     temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from ps_trainer import component_tables
+from ps_trainer import config as config_lib
+from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.errors import OptionError
@@ -24,15 +27,39 @@ _WORDS = {
 }
 
 
-def completed(config: TrainConfig, sizes: Mapping[str, int]) -> TrainConfig:
-    """Returns a configuration with those sizes that its model has as options and that it does not give."""
+def completed(config: TrainConfig, sizes: Mapping[str, int], run: pathlib.Path | None = None) -> TrainConfig:
+    """Returns a configuration with those sizes that its model has as options and that it does not give.
+
+    A run that has checkpoints keeps its sizes, even if the data now have others. Runs of versions that recorded no size
+    have the default of the model's option.
+
+    Args:
+        config: Configuration of the run.
+        sizes: Sizes of the data by name.
+        run: Folder of the trained run whose model is wanted; None = `logdir`, if that has checkpoints.
+    """
     options_type = getattr(component_tables.MODELS.load(config.model), "Options", None)
     if not dataclasses.is_dataclass(options_type):
         return config
     given = {text.partition("=")[0] for text in config.model_option}
-    wanted = {field.name for field in dataclasses.fields(options_type)} - given
-    found = [f"{name}={size}" for name, size in sizes.items() if name in wanted]
-    return dataclasses.replace(config, model_option=(*config.model_option, *found))
+    defaults = {field.name: field.default for field in dataclasses.fields(options_type)}
+    wanted: dict[str, Any] = {name: size for name, size in sizes.items() if name in defaults.keys() - given}
+    of_run = _options_of(config, run) if wanted else None
+    if of_run is not None:
+        wanted = {name: of_run.get(name, defaults[name]) for name in wanted}
+    return dataclasses.replace(
+        config, model_option=(*config.model_option, *(f"{name}={size}" for name, size in wanted.items()))
+    )
+
+
+def _options_of(config: TrainConfig, run: pathlib.Path | None) -> dict[str, Any] | None:
+    """Returns the options of the model in a run's checkpoints; None if there are none, or if they are unknown."""
+    if run is None and config.checkpoint_dir is not None and reader.list_prefixes(config.checkpoint_dir):
+        run = config.checkpoint_dir.parent
+    record = config_lib.recorded(run) if run is not None else None
+    if record is None or record.get("model") != config.model:
+        return None
+    return dict(text.partition("=")[::2] for text in record.get("model_option", ()))
 
 
 def check(model: Any, dataset: Any, config: TrainConfig) -> None:
@@ -42,5 +69,6 @@ def check(model: Any, dataset: Any, config: TrainConfig) -> None:
         if of_model is not None and of_model < of_data:
             raise OptionError(
                 f"dataset {config.dataset!r} has {of_data} {_WORDS.get(size, 'ids')}, model {config.model!r} only"
-                f" {of_model}; set --model_option {size}={of_data}, or leave it out"
+                f" {of_model}; set --model_option {size}={of_data}, or leave it out, and give a --logdir without"
+                " checkpoints of the smaller model"
             )

@@ -15,7 +15,6 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
 from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
@@ -52,8 +51,7 @@ def write(
         UsageError: an unknown name, a wrong option, or predictions that do not fit the file format.
         SaveError: the file cannot be written.
     """
-    recorded = dataset_record.read_facts(checkpoint_dir.parent, config.dataset)
-    components = components_lib.load(config, 1, recorded=recorded)
+    components = components_lib.load(config, 1, trained_run=checkpoint_dir.parent)
     num_places = components.dataset.num_places
     checkpoint = report.find_checkpoint(checkpoint_dir)
     if isinstance(source, io.BufferedReader):

@@ -72,3 +72,47 @@ def test_a_trained_model_is_used_after_its_data_are_gone(tmp_path, capsys):
     assert (kept["class_names"], kept["sizes"]["num_features"]) == (["no", "yes"], 5)
     assert predict.main_predict(["program", flags[0], flags[2]]) == 2
     assert "train.csv: no such file; it was there when the run began" in capsys.readouterr().err
+
+
+def test_a_run_of_a_version_that_recorded_no_size_keeps_the_models_default(tmp_path):
+    (tmp_path / "u.data").write_text(RATINGS)
+    run = tmp_path / "run"
+    config = TrainConfig(
+        model="matrix_factorization",
+        dataset="movielens",
+        data_dir=str(tmp_path),
+        logdir=str(run),
+        batch_size=1,
+        max_steps=2,
+    )
+    default = components.load(dataclasses.replace(config, logdir=None), 1).model.Options()
+    sizes = (f"num_users={default.num_users}", f"num_items={default.num_items}")
+    assert default.num_users > 13
+    one_process.train(dataclasses.replace(config, model_option=sizes))
+    record = json.loads((run / "config.json").read_text())
+    record["train"]["model_option"] = []
+    (run / "config.json").write_text(json.dumps(record))
+    (run / "dataset.json").unlink()
+
+    for times in range(2):  # the second time after the resumed run has recorded them
+        export.write(config, run / "checkpoints", tmp_path / f"saved-{times}")
+        config = dataclasses.replace(config, max_steps=config.max_steps + 2)
+        one_process.train(config)
+        assert json.loads((run / "config.json").read_text())["train"]["model_option"] == list(sizes)
+
+
+def test_a_run_with_checkpoints_keeps_its_sizes_when_the_data_shrink(tmp_path):
+    (tmp_path / "u.data").write_text(RATINGS)
+    config = TrainConfig(
+        model="matrix_factorization",
+        dataset="movielens",
+        data_dir=str(tmp_path),
+        logdir=str(tmp_path / "run"),
+        batch_size=1,
+        max_steps=2,
+    )
+    one_process.train(config)
+    (tmp_path / "u.data").write_text("\n".join(RATINGS.splitlines()[:1]) + "\n5\t8\t3\t0\n")
+    assert components.load(config, 1).model_option == ("num_users=13", "num_items=31")
+    elsewhere = dataclasses.replace(config, logdir=str(tmp_path / "other"))
+    assert components.load(elsewhere, 1).model_option == ("num_users=6", "num_items=10")
