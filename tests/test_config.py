@@ -29,6 +29,7 @@ PRIVATE = {
     "max_failed_saves": 1,
     "report_secs": 1.0,
     "step_log": True,
+    "eval_examples": 10,
     "straggler": ("exp:worker=1",),
     "hook": ("a:B",),
     "start_timeout_secs": 1.0,
