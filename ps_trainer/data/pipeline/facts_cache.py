@@ -39,6 +39,7 @@ def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
     if folder is None or num_bytes < LEAST_BYTES:
         return compute()
     name = hashlib.sha256(json.dumps([_FORM, key], sort_keys=True).encode()).hexdigest()
+    found: list[Any] | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(folder / f"{name}.lock"):
@@ -46,10 +47,9 @@ def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
             if found is None:
                 found = [compute()]
                 _write(folder / f"{name}.json", found)
-            return found[0]
     except OSError as error:
         logging.info("%s cannot be used (%s); this task reads the files itself", folder, error)
-        return compute()
+    return found[0] if found is not None else compute()
 
 
 def _folder() -> pathlib.Path | None:

@@ -156,3 +156,14 @@ def test_old_entries_are_removed(tmp_path, shared, monkeypatch):
     for number in range(4):
         facts_cache.once(number, lambda: 1, num_bytes=1)
     assert len(list(shared.glob("*.json"))) == 2
+
+
+def test_a_value_that_cannot_be_written_is_computed_once(tmp_path, monkeypatch):
+    def fail(path, found):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv(facts_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(facts_cache, "_write", fail)
+    passes = []
+    assert facts_cache.once("key", lambda: passes.append(1) or 7, num_bytes=facts_cache.LEAST_BYTES) == 7
+    assert passes == [1]
