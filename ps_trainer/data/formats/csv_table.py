@@ -14,22 +14,13 @@ from ps_trainer.data.pipeline import table_rows
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
-from ps_trainer.data.pipeline.table_columns import (
-    CATEGORY,
-    HASH,
-    IGNORE,
-    NUMBER,
-    ColumnCounter,
-    Columns,
-    numbers_in,
-)
+from ps_trainer.data.pipeline.table_columns import IGNORE, ColumnCounter, Columns, numbers_in
+from ps_trainer.data.pipeline.table_features import TableFeatures, number_table
 from ps_trainer.data.pipeline.table_options import TableOptions
 from ps_trainer.errors import DataError
 
 MAX_WIDTH = 2**16
 """Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
-
-_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
 
 class Csv(FileSource):
@@ -79,10 +70,7 @@ class Csv(FileSource):
         super().__init__(train, test, test_every=options.test_every)
         self.class_names = self._class_names(train[0].path)
         self.num_classes = len(self.class_names)
-        self._sizes = {name: 1 + len(words) for name, words in self.columns.vocabularies.items()}
-        self._sizes.update(dict.fromkeys(self.columns.of_kind(HASH), options.num_buckets))
-        self._categories = [name for name, kind in self.columns.kinds.items() if kind in (CATEGORY, HASH)]
-        self._numbers = self.columns.of_kind(NUMBER)
+        self._features = TableFeatures(self.columns, options)
         self._set_sizes(train[0].path)
 
     def _learned(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
@@ -162,20 +150,20 @@ class Csv(FileSource):
 
     def _set_sizes(self, path: pathlib.Path) -> None:
         """Sets the sizes that the model needs; raises DataError if a form cannot hold the columns."""
-        form = self._options.form
-        if not self._numbers and not self._categories:
+        form, features = self._options.form, self._features
+        if not features.numbers and not features.categories:
             raise DataError(f"{path}: no column is left besides the label; ignore fewer of them")
         if form == "sparse":
-            self.num_features = len(self._numbers) + sum(self._sizes[name] for name in self._categories)
+            self.num_features = len(features.numbers) + sum(features.sizes[name] for name in features.categories)
         elif form == "columns":
-            if not self._categories:
+            if not features.categories:
                 raise DataError(
                     f"{path}: form=columns needs a column of categories, and all are numbers; use form=sparse or"
-                    f" vector, or give the kind: --dataset_option=columns={self._numbers[0]}:category"
+                    f" vector, or give the kind: --dataset_option=columns={features.numbers[0]}:category"
                 )
-            self.num_buckets = max(self._sizes[name] for name in self._categories)
+            self.num_buckets = max(features.sizes[name] for name in features.categories)
         else:
-            width = len(self._numbers) + sum(self._sizes[name] - 1 for name in self._categories)
+            width = len(features.numbers) + sum(features.sizes[name] - 1 for name in features.categories)
             if width > MAX_WIDTH:
                 raise DataError(f"{path}: form=vector has {width} features, at most {MAX_WIDTH} fit; use form=sparse")
 
@@ -219,7 +207,7 @@ class Csv(FileSource):
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
         for chunk in table_rows.chunks(path, self._dialect, self._names):
-            for name in self._numbers:
+            for name in self._features.numbers:
                 numbers_in(path, chunk, name, self._dialect)
         return self._with_header(text_file(path))
 
@@ -242,84 +230,9 @@ class Csv(FileSource):
             if self.columns.label in of
             else tf.zeros_like(of[self._names[0]], tf.int64)
         )
-        return {**self._features(of, line_B), "label": label_B}
-
-    def _features(self, of: dict[str, tf.Tensor], line_B: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the tensors of the chosen form, from the texts of each column [B]."""
-        numbers_BN = self._scaled(of) if self._numbers else tf.zeros([tf.size(line_B), 0])
-        if self._options.form == "columns":
-            dense_BN = numbers_BN if self._numbers else tf.zeros([tf.size(line_B), 1])
-            return {"dense": dense_BN, "ids": self._words(of)}
-        if self._options.form == "sparse":
-            return self._sparse(numbers_BN, self._words(of) if self._categories else None)
-        parts = [numbers_BN] if self._numbers else []
-        if self._categories:
-            words_BC = self._words(of)
-            # Word 0 stands for missing and unknown ones and gets no 1.
-            parts += [
-                tf.one_hot(words_BC[:, at] - 1, self._sizes[name] - 1) for at, name in enumerate(self._categories)
-            ]
-        return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
-
-    def _sparse(self, numbers_BN: tf.Tensor, words_BC: tf.Tensor | None) -> dict[str, tf.Tensor]:
-        count = len(self._numbers)
-        ids = [tf.zeros_like(numbers_BN, tf.int64) + tf.range(count, dtype=tf.int64)]
-        values = [numbers_BN]
-        if words_BC is not None:
-            firsts = [
-                count + sum(self._sizes[name] for name in self._categories[:at]) for at in range(len(self._categories))
-            ]
-            ids.append(words_BC + tf.constant(firsts, tf.int64))
-            values.append(tf.ones_like(words_BC, tf.float32))
-        return {"ids": tf.concat(ids, axis=1), "values": tf.concat(values, axis=1)}
-
-    def _scaled(self, of: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the numbers, float32 [B, N]; missing ones become the mean."""
-        text_BN = tf.stack([of[name] for name in self._numbers], axis=1)
-        means = tf.constant([self.columns.means[name] for name in self._numbers], tf.float64)
-        is_number_BN = tf.strings.regex_full_match(text_BN, _NUMBER)
-        # In float64, because a column such as a time in seconds varies by little of its size.
-        numbers_BN = tf.strings.to_number(tf.where(is_number_BN, text_BN, tf.fill(tf.shape(text_BN), "0")), tf.float64)
-        numbers_BN = tf.where(is_number_BN, numbers_BN, tf.zeros_like(numbers_BN) + means)
-        if self._options.normalize:
-            scales = tf.constant([self.columns.scales[name] for name in self._numbers], tf.float64)
-            numbers_BN = (numbers_BN - means) / scales
-        return tf.cast(numbers_BN, tf.float32)
-
-    def _words(self, of: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the number of each word in its column, int64 [B, C]; 0 = missing or unknown."""
-        keys, numbers = [], []
-        for at, name in enumerate(self._categories):
-            for number, word in enumerate(self.columns.vocabularies.get(name, ()), 1):
-                keys.append(f"{at}:{word}")
-                numbers.append(number)
-        columns = [
-            tf.strings.join([f"{at}:", of[name]]) if self.columns.kinds[name] == CATEGORY else None
-            for at, name in enumerate(self._categories)
-        ]
-        known = [column for column in columns if column is not None]
-        looked_up = iter(
-            tf.unstack(_table(keys, numbers, 0).lookup(tf.stack(known, axis=1)), num=len(known), axis=1)
-            if known
-            else []
-        )
-        words = [
-            next(looked_up) if column is not None else self._hashed(of[name])
-            for name, column in zip(self._categories, columns, strict=True)
-        ]
-        return tf.stack(words, axis=1)
-
-    def _hashed(self, word_B: tf.Tensor) -> tf.Tensor:
-        is_missing_B = tf.reduce_any(tf.equal(word_B[:, tf.newaxis], ["", *sorted(self._dialect.missing)]), axis=1)
-        hashed_B = 1 + tf.strings.to_hash_bucket_fast(word_B, self._options.num_buckets - 1)
-        return tf.where(is_missing_B, tf.zeros_like(hashed_B), hashed_B)
+        return {**self._features.tensors(of, tf.size(line_B)), "label": label_B}
 
     def _label(self, text_B: tf.Tensor) -> tf.Tensor:
         if self._options.positive is not None:
             return tf.cast(tf.equal(text_B, self._options.positive), tf.int64)
-        return _table(list(self.class_names), list(range(len(self.class_names))), 0).lookup(text_B)
-
-
-def _table(keys: list[str], numbers: list[int], default: int) -> tf.lookup.StaticHashTable:
-    known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
-    return tf.lookup.StaticHashTable(known, default)
+        return number_table(list(self.class_names), list(range(len(self.class_names)))).lookup(text_B)

@@ -1,0 +1,114 @@
+"""The tensors of a batch of table rows: numbers, and numbers of words, in one of three forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, NUMBER, Columns
+from ps_trainer.data.pipeline.table_options import TableOptions
+
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+
+
+class TableFeatures:
+    """Turns the texts of columns into the tensors of a form; `Csv` describes the forms.
+
+    Args:
+        columns: What is known of the columns.
+        options: Form, scaling, and number of buckets of hashed words.
+
+    Attributes:
+        numbers: Names of the columns of numbers.
+        categories: Names of the columns of categories, hashed ones included.
+        sizes: Number of words of each column of categories, word 0 included, by name.
+    """
+
+    def __init__(self, columns: Columns, options: TableOptions):
+        self._columns, self._options = columns, options
+        self.numbers = columns.of_kind(NUMBER)
+        self.categories = [name for name, kind in columns.kinds.items() if kind in (CATEGORY, HASH)]
+        self.sizes = {name: 1 + len(words) for name, words in columns.vocabularies.items()}
+        self.sizes.update(dict.fromkeys(columns.of_kind(HASH), options.num_buckets))
+
+    def tensors(self, of: Mapping[str, tf.Tensor], num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the tensors of the chosen form.
+
+        Args:
+            of: Text of each column, string [B], by name.
+            num_rows: B, int32 scalar.
+        """
+        numbers_BN = self._scaled(of) if self.numbers else tf.zeros([num_rows, 0])
+        if self._options.form == "columns":
+            dense_BN = numbers_BN if self.numbers else tf.zeros([num_rows, 1])
+            return {"dense": dense_BN, "ids": self._words(of)}
+        if self._options.form == "sparse":
+            return self._sparse(numbers_BN, self._words(of) if self.categories else None)
+        parts = [numbers_BN] if self.numbers else []
+        if self.categories:
+            words_BC = self._words(of)
+            # Word 0 stands for missing and unknown ones and gets no 1.
+            parts += [tf.one_hot(words_BC[:, at] - 1, self.sizes[name] - 1) for at, name in enumerate(self.categories)]
+        return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
+
+    def _sparse(self, numbers_BN: tf.Tensor, words_BC: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        count = len(self.numbers)
+        ids = [tf.zeros_like(numbers_BN, tf.int64) + tf.range(count, dtype=tf.int64)]
+        values = [numbers_BN]
+        if words_BC is not None:
+            firsts = [
+                count + sum(self.sizes[name] for name in self.categories[:at]) for at in range(len(self.categories))
+            ]
+            ids.append(words_BC + tf.constant(firsts, tf.int64))
+            values.append(tf.ones_like(words_BC, tf.float32))
+        return {"ids": tf.concat(ids, axis=1), "values": tf.concat(values, axis=1)}
+
+    def _scaled(self, of: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the numbers, float32 [B, N]; missing ones become the mean."""
+        text_BN = tf.stack([of[name] for name in self.numbers], axis=1)
+        means = tf.constant([self._columns.means[name] for name in self.numbers], tf.float64)
+        is_number_BN = tf.strings.regex_full_match(text_BN, _NUMBER)
+        # In float64, because a column such as a time in seconds varies by little of its size.
+        numbers_BN = tf.strings.to_number(tf.where(is_number_BN, text_BN, tf.fill(tf.shape(text_BN), "0")), tf.float64)
+        numbers_BN = tf.where(is_number_BN, numbers_BN, tf.zeros_like(numbers_BN) + means)
+        if self._options.normalize:
+            scales = tf.constant([self._columns.scales[name] for name in self.numbers], tf.float64)
+            numbers_BN = (numbers_BN - means) / scales
+        return tf.cast(numbers_BN, tf.float32)
+
+    def _words(self, of: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the number of each word in its column, int64 [B, C]; 0 = missing or unknown."""
+        keys, numbers = [], []
+        for at, name in enumerate(self.categories):
+            for number, word in enumerate(self._columns.vocabularies.get(name, ()), 1):
+                keys.append(f"{at}:{word}")
+                numbers.append(number)
+        columns = [
+            tf.strings.join([f"{at}:", of[name]]) if self._columns.kinds[name] == CATEGORY else None
+            for at, name in enumerate(self.categories)
+        ]
+        known = [column for column in columns if column is not None]
+        looked_up = iter(
+            tf.unstack(number_table(keys, numbers).lookup(tf.stack(known, axis=1)), num=len(known), axis=1)
+            if known
+            else []
+        )
+        words = [
+            next(looked_up) if column is not None else self._hashed(of[name])
+            for name, column in zip(self.categories, columns, strict=True)
+        ]
+        return tf.stack(words, axis=1)
+
+    def _hashed(self, word_B: tf.Tensor) -> tf.Tensor:
+        is_missing_B = tf.reduce_any(
+            tf.equal(word_B[:, tf.newaxis], ["", *sorted(self._options.dialect().missing)]), axis=1
+        )
+        hashed_B = 1 + tf.strings.to_hash_bucket_fast(word_B, self._options.num_buckets - 1)
+        return tf.where(is_missing_B, tf.zeros_like(hashed_B), hashed_B)
+
+
+def number_table(keys: Sequence[str], numbers: Sequence[int]) -> tf.lookup.StaticHashTable:
+    """Builds a table from words to numbers; an unknown word has the number 0."""
+    known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
+    return tf.lookup.StaticHashTable(known, 0)
