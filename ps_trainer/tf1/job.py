@@ -72,8 +72,8 @@ class Job:
             )
         run_state.check_placement(graph)
         self._task = task
-        self._settings = _settings(task, graph, set_up, start_secs)
         optimizer = sync_replicas.of_graph(graph)
+        self._settings = _settings(optimizer, start_secs)
         self._plan = Plan(
             task=task,
             graph=graph,
@@ -249,8 +249,7 @@ class Job:
             exit_codes.end_process(code)  # Python itself would end with 0
 
 
-def _settings(task: Server, graph: tf.Graph, set_up: SetUp, start_secs: float | None) -> TrainConfig:
-    optimizer = sync_replicas.of_graph(graph)
+def _settings(optimizer: sync_replicas.SyncReplicasOptimizer | None, start_secs: float | None) -> TrainConfig:
     changes: dict[str, Any] = {"logdir": None}
     if optimizer is not None:
         changes["update"] = "SyncReplicasOptimizer"
@@ -258,7 +257,6 @@ def _settings(task: Server, graph: tf.Graph, set_up: SetUp, start_secs: float | 
         changes["update_option"] = (f"replicas_to_aggregate={optimizer.ops.required}",)
     if start_secs is not None:
         changes["start_timeout_secs"] = start_secs
-    del task, set_up
     return settings.current(**changes)
 
 

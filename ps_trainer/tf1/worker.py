@@ -214,17 +214,6 @@ class ScriptWorker(WorkerTask):
             self.handed_over.put(HandedOver(session))
             self.left.get()
 
-    def _note_end(self, failure: str) -> None:
-        """Writes the end of the run into its record.
-
-        Args:
-            failure: Sentence which says how the run failed; empty if it is done.
-        """
-        try:
-            self._controls[0].write_run(self._current_run.replace(status=RunStatus.ENDED, failure=failure))
-        except tf.errors.OpError as error:
-            logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
-
 
 class _Found(NamedTuple):
     """What the chief has found on the ps tasks.

@@ -253,17 +253,6 @@ class Chief(Worker):
         with contextlib.suppress(tf.errors.OpError), self._sessions.bounded(train) as session:  # a ps task may be gone
             session.run(train.free_op)
 
-    def _note_end(self, failure: str) -> None:
-        """Writes the end of the run into its record.
-
-        Args:
-            failure: Sentence which says how the run failed; empty if it is done.
-        """
-        try:
-            self._controls[0].write_run(self._current_run.replace(status=RunStatus.ENDED, failure=failure))
-        except tf.errors.OpError as error:
-            logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
-
     def _rescue(self, run: ActiveRun, error: BaseException) -> None:
         """Saves a checkpoint, unless the state is lost or not finite, and releases workers that wait in a step."""
         # If the chief gives up the wait for a lost task, the parameters are still sound. After a NaN, they are not.

@@ -136,6 +136,17 @@ class WorkerTask(abc.ABC):
         self._joining = max(self._joining, before) + 1
         self._say(Status.JOINED)
 
+    def _note_end(self, failure: str) -> None:
+        """Writes the end of the run into its record, on the chief.
+
+        Args:
+            failure: Sentence which says how the run failed; empty if it is done.
+        """
+        try:
+            self._controls[0].write_run(self._current_run.replace(status=RunStatus.ENDED, failure=failure))
+        except tf.errors.OpError as error:
+            logging.warning("ps 0 is gone before the end of the run was noted: %s", type(error).__name__)
+
     def _heartbeat(self) -> Heartbeat:
         timeout = self._config.heartbeat_timeout_secs
         return Heartbeat(self._controls, self._current_run.run_id, self._cluster.worker_index, timeout)
