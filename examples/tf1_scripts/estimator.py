@@ -1,6 +1,6 @@
 """A program in the form of an Estimator, on parameter servers: TF_CONFIG, input_fn, model_fn, a loop over ModeKeys.
 
-`tf.estimator` is no part of TensorFlow any more. Programs that used it kept their `model_fn` and `input_fn`, and drive
+TensorFlow no longer contains `tf.estimator`. Programs that used it kept their `model_fn` and `input_fn`, and drive
 them by a short loop like this one.
 """
 

@@ -116,8 +116,8 @@ def from_model_fn(model_fn: Callable[..., Any], params: Mapping[str, Any] | None
     """Returns a model that calls a function in Estimator's form.
 
     Args:
-        model_fn: Function with arguments of the names features, labels, mode, params and config, of which it may leave
-            out all but features. It returns an object with the attributes of `EstimatorSpec`.
+        model_fn: Function with the argument `features` and, if it likes, `labels`, `mode`, `params` and `config`. It
+            returns an object with the attributes of `EstimatorSpec`.
         params: Value of its argument `params`.
 
     Raises:
