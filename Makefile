@@ -22,6 +22,8 @@ KINDS ?= light or cluster or process
 PYTEST_FLAGS ?= --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 TEST_WORKERS ?= 4
 CHECK_WORKERS ?= 2
+# How often a failed test is run again; only `.ci/run` asks for it.
+RERUNS ?= 0
 EXPERIMENT_FLAGS ?=
 
 # Compiled modules are kept: hundreds of processes of the tests import the package.
@@ -33,7 +35,7 @@ train: $(VENV)/.installed
 	$(BIN)/ps_trainer local --num_ps=1 --num_workers=2 $(TRAIN_FLAGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_FLAGS) -m '$(KINDS)'
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_FLAGS) --reruns $(RERUNS) -m '$(KINDS)'
 
 test-full: export PS_TRAINER_FULL_TESTS := true
 test-full: test

@@ -29,7 +29,7 @@ def read_description() -> str:
 
 PLOTS = ["matplotlib"]
 # With setuptools and wheel, which build this package in a test, and pyyaml, which reads the Kubernetes manifest.
-TEST = ["pytest>=9", "pytest-xdist>=3.5", "setuptools>=68", "wheel", "pyyaml", *PLOTS]
+TEST = ["pytest>=9", "pytest-xdist>=3.5", "pytest-rerunfailures>=15", "setuptools>=68", "wheel", "pyyaml", *PLOTS]
 
 setup(
     name="ps_trainer",

@@ -60,6 +60,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints why tests failed that were run again and passed."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"run again: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+
+
 def _place(item: pytest.Item) -> int:
     first = item.path.relative_to(HERE).parts[0]
     return LONGEST.index(first) if first in LONGEST else len(LONGEST)

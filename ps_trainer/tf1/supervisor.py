@@ -29,6 +29,7 @@ class Supervisor(tf.train.Supervisor):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self._coord = _Coordinator(self._graph)
         self._job: Job | None = None
         self._job_session: tf.Session | None = None
         self._is_managed = False  # whether a `with` ends the session
@@ -98,6 +99,20 @@ class Supervisor(tf.train.Supervisor):
     def _save(self, session: tf.Session) -> None:
         if self._is_chief and self._saver is not None and self._save_path and self._save_model_secs:
             self._saver.save(session, self._save_path, global_step=self._global_step)
+
+
+class _Coordinator(tf.train.Coordinator):
+    """Its threads work in the supervisor's graph, also where the script has not disabled eager execution."""
+
+    def __init__(self, graph: tf.Graph):
+        super().__init__()
+        self._graph = graph
+
+    @contextlib.contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """As in TensorFlow, whose threads that save and that write summaries run within it."""
+        with super().stop_on_exception(), self._graph.as_default():
+            yield
 
 
 class _Saver:

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import signal
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -50,10 +51,7 @@ def test_the_chief_saves_after_its_supervisor_was_stopped(tmp_path):
     def script(task: Task):
         step, _, train_op = counter(task)
         saver = train.Saver()
-        # Without summaries, whose thread needs a script that has disabled eager execution.
-        supervisor = train.Supervisor(
-            is_chief=task.is_chief, logdir=str(tmp_path / "log"), saver=saver, save_summaries_secs=0
-        )
+        supervisor = train.Supervisor(is_chief=task.is_chief, logdir=str(tmp_path / "log"), saver=saver)
         session = supervisor.prepare_or_wait_for_session(task.server.target)
         for _ in range(5):
             session.run(train_op)
@@ -67,6 +65,26 @@ def test_the_chief_saves_after_its_supervisor_was_stopped(tmp_path):
     last = tf.train.load_checkpoint(str(tmp_path / "after"))
     assert last.get_tensor("global_step") == 10
     np.testing.assert_array_equal(last.get_tensor("weight"), [10, 10])
+
+
+def test_a_supervisors_threads_work_where_eager_execution_was_not_disabled(tmp_path):
+    logged = threading.Event()
+
+    def script(task: Task):
+        _, _, train_op = counter(task)
+        supervisor = train.Supervisor(logdir=str(tmp_path))
+        add = supervisor.summary_writer.add_session_log
+        # The thread that saves logs its checkpoint with the step, which it reads from the session.
+        supervisor.summary_writer.add_session_log = lambda log, step=None: (
+            add(log, step),
+            step is not None and logged.set(),
+        )
+        with supervisor.managed_session(task.server.target) as session:
+            session.run(train_op)
+            while not logged.wait(0.1):
+                assert not supervisor.should_stop()
+
+    run(script, num_workers=1)
 
 
 @pytest.mark.parametrize("code", [None, 0])
