@@ -78,6 +78,12 @@ def test_screenshot_is_the_last_whole_frame_in_which_every_worker_trains():
     assert screenshot.choose_frame(erase.join(frames)) == frames[1].replace("\r\n", "\n")
 
 
+def test_reference_sends_no_reader_to_the_code():
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        text = page.read_text(encoding="utf-8").partition("change the code's docstrings. -->")
+        assert "docstring" not in (text[2] or text[0]), page.name
+
+
 def test_pages_show_commands():
     assert sum(len(commands(page.read_text(encoding="utf-8"))) for page in PAGES) > 20
 

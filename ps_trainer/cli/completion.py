@@ -25,7 +25,8 @@ SHELLS = {
 HELP = CommandHelp(
     usage=("ps_trainer completion bash|zsh|fish",),
     text="Prints a script with which the shell completes commands, flags, and names of components. After an update of"
-    " ps_trainer, print it again. The folder of the file must exist.",
+    " ps_trainer, print it again. The folder of the file must exist. Bash loads the file if the package bash-completion"
+    " is installed; otherwise source the file in ~/.bashrc.",
     examples=(
         ("ps_trainer completion bash > ~/.local/share/bash-completion/completions/ps_trainer", "for bash"),
         ("ps_trainer completion zsh > ~/.zfunc/_ps_trainer", "for zsh, with ~/.zfunc in fpath before compinit"),

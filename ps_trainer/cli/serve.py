@@ -33,7 +33,7 @@ class ServeFlags:
 
 HELP = CommandHelp(
     usage=("ps_trainer serve --logdir=DIR [--port=PORT] [flags]",),
-    text="""Answers predictions of the newest loadable checkpoint over HTTP, in the form of TensorFlow Serving's
+    text="""Serves predictions of the newest loadable checkpoint over HTTP, in the form of TensorFlow Serving's
 REST API, until Ctrl-C or SIGTERM. The paths are /v1/models/NAME, /v1/models/NAME/metadata and
 /v1/models/NAME:predict. It listens on this machine only, unless --host says otherwise; it knows neither
 passwords nor encryption.""",

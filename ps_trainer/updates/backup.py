@@ -28,8 +28,8 @@ class Backup(UpdateRule):
     count the update, and let the N workers go on.
 
     A worker gives at most one gradient to an update. An update has at most N gradients, the same ones for every
-    parameter on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its docstring says how TensorFlow's
-    token queue differs.
+    parameter on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its description says how
+    TensorFlow's token queue differs.
 
     `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size
     N · `batch_size` (linear scaling: N times the single-process rate). An update does not wait for workers that are

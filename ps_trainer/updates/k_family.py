@@ -1,34 +1,12 @@
 """Update rules `k_sync`, `k_async`, `k_batch_sync` and `k_batch_async`: an update from the first k gradients.
 
-Source of all four: Dutta et al. 2018, "Slow and Stale Gradients Can Win the Race", section 2. Source of the growing k:
-the same, and Dutta et al. 2021 ("AdaSync"). How they differ:
+`KSync` describes what all four have in common. How they differ:
 
                   gradients that count         a worker whose gradient counts goes on         k counts
     k_sync        of the newest parameters     after the update that contains the gradient    workers
     k_batch_sync  of the newest parameters     at once, with another batch                    batches of any workers
     k_async       all                          after the update that contains the gradient    workers
     k_batch_async all                          at once, with the newest parameters            batches of any workers
-
-Common to all:
-
-        w_{t+1} = w_t − η_t · (1/k_t) Σ g_i(w_{t−τ_i})      τ_i = 0 in the two sync rules
-
-    k_t = min(k + grow_by · ⌊t / grow_every⌋, max_k) with grow_every > 0, else k
-
-`global_step` counts updates. Gradients are averaged, so the rules expect a learning rate for batch size
-k · `batch_size` (the papers use one rate for all k). Memory on the ps: parameters, slots, and a sum of the gradients'
-size (of tables the pushed rows, O(k · rows)). Traffic per step and worker: O(parameters) each way. In the sync rules
-late gradients are dropped; they are on average a share 1 − k/n of the traffic if n workers are equally fast.
-
-The two rules that count workers do not wait for workers that are *done*, with no data left: if fewer than k workers
-have data, their gradients make the update. If fewer than k workers are left because others are *lost*, the run waits
-for those to rejoin, and ends if they do not. Gradients of an update that is still open when the run ends are not
-applied.
-
-Departures from the papers: an update does not cancel computations. So a ps drops a late gradient when it arrives, and
-only then its worker goes on with the newest parameters. k grows with the number of updates; Dutta et al. 2021 derive it
-from the training loss. With several ps tasks the async rules form groups on each of them. These groups have the same
-number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.
 """
 
 from __future__ import annotations
@@ -95,8 +73,28 @@ class KSync(_KFamilyRule):
     ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average, count the
     update, and let the k workers go on.
 
-    The rule is `backup` with backup_workers = num_workers − k. The docstring of this file has equation, counting,
-    learning rate, costs and departures.
+    The rule is `backup` with backup_workers = num_workers − k. The rest holds for all four `k_` rules:
+
+        w_{t+1} = w_t − η_t · (1/k_t) Σ g_i(w_{t−τ_i})      τ_i = 0 in `k_sync` and `k_batch_sync`
+        k_t = min(k + grow_by · ⌊t / grow_every⌋, max_k) with grow_every > 0, else k
+
+    Source: Dutta et al. 2018, "Slow and Stale Gradients Can Win the Race", section 2; of the growing k also Dutta et
+    al. 2021 ("AdaSync").
+
+    `global_step` counts updates. Gradients are averaged, so the rules expect a learning rate for batch size
+    k · `batch_size` (the papers use one rate for all k). The two rules that count workers do not wait for workers that
+    are *done*, with no data left: if fewer than k workers have data, their gradients make the update. If fewer than k
+    workers are left because others are *lost*, the run waits for those to rejoin, and ends if they do not. Gradients of
+    an update that is still open when the run ends are not applied.
+
+    Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(k · rows)).
+    Traffic per step and worker: O(parameters) each way. In the sync rules a share 1 − k/n of it carries dropped
+    gradients if n workers are equally fast.
+
+    Departures from the papers: an update does not cancel computations. So a ps drops a late gradient when it arrives,
+    and only then its worker goes on with the newest parameters. k grows with the number of updates; Dutta et al. 2021
+    derive it from the training loss. With several ps tasks the async rules form groups on each of them. These groups
+    have the same number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.
     """
 
     Options = KSyncOptions
@@ -113,8 +111,8 @@ class KAsync(_KFamilyRule):
     contains the gradient. The n − k other workers still compute, so their gradients are stale when they arrive.
     ps: 1. add up gradients; 2. with the k-th, apply the average, count the update, and let the k workers go on.
 
-    k = 1 is `async`, k = n is `sync`. The docstring of this file has equation, counting, learning rate, costs and
-    departures.
+    k = 1 is `async`, k = n is `sync`. Equation, source, counting, learning rate, costs and departures are in the
+    description of `k_sync`.
     """
 
     Options = KAsyncOptions
@@ -132,8 +130,8 @@ class KBatchSync(_KFamilyRule):
     ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average and count the
     update.
 
-    A fast worker gives several gradients to an update. k may exceed the number of workers. The docstring of this file
-    has equation, counting, learning rate, costs and departures.
+    A fast worker gives several gradients to an update. k may exceed the number of workers. Equation, source, counting,
+    learning rate, costs and departures are in the description of `k_sync`.
     """
 
     name = "k_batch_sync"
@@ -146,8 +144,8 @@ class KBatchAsync(_KFamilyRule):
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
     ps: 1. add up gradients; 2. with the k-th, apply the average and count the update.
 
-    k = 1 is `async`; no worker ever waits. The docstring of this file has equation, counting, learning rate, costs and
-    departures.
+    k = 1 is `async`; no worker ever waits. Equation, source, counting, learning rate, costs and departures are in
+    the description of `k_sync`.
     """
 
     name = "k_batch_async"

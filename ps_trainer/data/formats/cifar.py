@@ -131,7 +131,7 @@ class Cifar10(DataSource):
 class Cifar100(Cifar10):
     """Photographs of 100 kinds of things in 20 groups, 32x32 pixels, from binary files in --data_dir.
 
-    Two things differ from `Cifar10`: labels are 0..99, or 0..19 for the groups, and the files are `train.bin` and
+    Two things differ from `cifar10`: labels are 0..99, or 0..19 for the groups, and the files are `train.bin` and
     `test.bin`, in the archive's folder `cifar-100-binary`.
     """
 

@@ -146,7 +146,7 @@ class Text(WindowSource):
 
     Batches: "ids" int64 [B, T + 1], T = `context_length`. A model predicts each of ids[:, 1:] from the ids before it.
     A window begins with the last id of the window before, so each character or word of the text is predicted exactly
-    once. Ids are 0 .. `vocab_size` - 1, from the most frequent on (`FrequencyVocabulary`).
+    once. Ids are 0 .. `vocab_size` - 1, from the most frequent on.
 
     Files are UTF-8, plain or compressed with gzip: `ptb.train.txt` and `ptb.test.txt`; `train.txt` and `test.txt`;
     `text8` (`text8.zip` is unpacked beside it); or the files that `train_files` and `test_files` name. White space

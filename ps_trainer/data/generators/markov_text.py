@@ -96,8 +96,8 @@ class MarkovText(WindowSource):
     """Text of invented words, drawn from a Markov chain with a known entropy rate.
 
     Batches: "ids" int64 [B, T + 1], T = `context_length`, in the form of dataset text with unit=word. There are
-    `num_words` + 1 ids, although no word is unknown. A model that knows the chain has `entropy_rate` as its loss.
-    `generate` writes the same text into files.
+    `num_words` + 1 ids, although no word is unknown. The loss of a model that knows the chain is the entropy
+    rate. `ps_trainer data generate markov` writes the same text into files.
 
     Args:
         options: Chain and sizes.

@@ -31,8 +31,8 @@ class Numbers(ArraySource):
     """Numbers in English words and in Chinese characters; no test number is a training number.
 
     Batches: "source" int64 [B, 12], the English words; "target" int64 [B, 12], the Chinese characters. Words and
-    characters have the same numbers as in dataset `parallel_text` with the files of `generate`. The numbers are drawn
-    from 0..max_number with equal probabilities, without repetition.
+    characters have the same numbers as in dataset `parallel_text` with the files of `data generate`. The numbers are
+    drawn from 0..max_number with equal probabilities, without repetition.
 
     Args:
         options: Sizes and seed.
