@@ -8,12 +8,13 @@ the graph of the trace, before the worker joins a run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
+from ps_trainer.store.ancestors import ancestors
 from ps_trainer.store.extents import VariableSpec
 from ps_trainer.store.trace import ModelTrace
 
@@ -144,7 +145,7 @@ def _check_output(output: Any, name: str) -> None:
 def _check_placeholders(graph: tf.Graph, name: str, output: Any, batch: Any) -> None:
     given = {tensor.op for tensor in tf.nest.flatten(batch)}
     results = [tensor for tensor in _tensors(output) if tf.is_tensor(tensor)]
-    used = _ancestors([*(tensor.op for tensor in results), *graph.get_collection(tf.GraphKeys.UPDATE_OPS)])
+    used = ancestors([*(tensor.op for tensor in results), *graph.get_collection(tf.GraphKeys.UPDATE_OPS)])
     own = sorted(op.name for op in used if op.type == "Placeholder" and op not in given)
     if own:
         keys = f" (here: {', '.join(sorted(map(str, batch)))})" if isinstance(batch, Mapping) else ""
@@ -158,18 +159,6 @@ def _tensors(output: Any) -> Iterator[Any]:
     yield output.loss
     yield from tf.nest.flatten(output.predictions)
     yield from tf.nest.flatten(output.metrics)
-
-
-def _ancestors(ops: Iterable[Any]) -> set[tf.Operation]:
-    """The ops that must run before, or with, these ops or tensors."""
-    waiting = [op.op if tf.is_tensor(op) else op for op in ops]
-    found = set(waiting)
-    while waiting:
-        op = waiting.pop()
-        new = {*(tensor.op for tensor in op.inputs), *op.control_inputs} - found
-        found |= new
-        waiting.extend(new)
-    return found
 
 
 def _gathered(tensor: tf.Tensor) -> list[tf.Tensor]:

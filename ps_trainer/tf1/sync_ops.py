@@ -85,8 +85,10 @@ class SyncBuilder:
             )
             self._stamp = self._local_step.read_value()
 
-    def build(self, pairs: Sequence[tuple[Any, tf.Variable]], name: str | None) -> tuple[SyncOps, tf.Tensor]:
-        """Builds everything; returns the ops of the job, and the train op."""
+    def build(
+        self, pairs: Sequence[tuple[Any, tf.Variable]], before: tf.Operation, name: str | None
+    ) -> tuple[SyncOps, tf.Tensor]:
+        """Builds everything; returns the ops of the job, and the train op, whose arrival comes after `before`."""
         pushes, averages, prepares = [], [], []
         for gradient, variable in pairs:
             if gradient is None:
@@ -111,7 +113,7 @@ class SyncBuilder:
                 use_resource=True,
             )
             count = tf.placeholder(tf.int32, [], "count")
-            arrive = self._arrive(pushes, arrivals, last_arrival)
+            arrive = self._arrive([*pushes, before], arrivals, last_arrival)
             token = self._wait(tokens[self._index], [arrive])
             first_token = self._wait(tokens[self._index], [])
             wake_up = arrivals.enqueue(tf.constant([WAKE_UP, 0], tf.int64))
@@ -159,10 +161,8 @@ class SyncBuilder:
             average = sums.take_grad(1)
         return push, average, sums.set_global_step(_value(self._global_step))
 
-    def _arrive(
-        self, pushes: Sequence[tf.Operation], arrivals: tf.FIFOQueue, last_arrival: tf.Variable
-    ) -> tf.Operation:
-        with tf.control_dependencies(pushes):
+    def _arrive(self, after: Sequence[tf.Operation], arrivals: tf.FIFOQueue, last_arrival: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies(after):
             stamp = tf.identity(self._stamp)
             note = tf.scatter_update(last_arrival, [self._index], [stamp])
         with tf.control_dependencies([note]):

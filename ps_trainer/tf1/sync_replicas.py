@@ -25,7 +25,9 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.errors import OptionError
+from ps_trainer.store.ancestors import ancestors
 from ps_trainer.tf1 import tasks
+from ps_trainer.tf1.placement import on
 from ps_trainer.tf1.sync_ops import SyncBuilder, SyncOps
 from ps_trainer.updates.sync_replicas_optimizer import quiet_tensorflow
 
@@ -104,8 +106,8 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
 
         Raises:
             ValueError: There are no pairs, or no `global_step`.
-            OptionError: The process has no `Server` yet, `total_num_replicas` is not the number of workers, or the
-                graph has another `SyncReplicasOptimizer` already.
+            OptionError: The process has no `Server` yet, `total_num_replicas` is not the number of workers, the graph
+                has another `SyncReplicasOptimizer` already, or the update needs a placeholder.
         """
         pairs = list(grads_and_vars)
         if not pairs:
@@ -126,7 +128,12 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
                 f" total_num_replicas={num_workers}"
             )
         with tf.name_scope(None, self._name):
-            self._ops, train_op = SyncBuilder(self, task, global_step).build(pairs, name)
+            with on(task.cluster.device):
+                before = tf.no_op("before")  # runs after the ops of a surrounding `tf.control_dependencies`
+            # Only the train op waits for those: the chief's own calls have no feeds, and begin before queue runners do.
+            with tf.control_dependencies(None):
+                self._ops, train_op = SyncBuilder(self, task, global_step).build(pairs, before, name)
+        _check_feeds(self._ops)
         _of_graph[graph] = self
         return train_op
 
@@ -198,6 +205,17 @@ class _NoQueueRunner(tf.train.QueueRunner):
     def create_threads(self, *args: Any, **kwargs: Any) -> list[threading.Thread]:
         del args, kwargs
         return []
+
+
+def _check_feeds(ops: SyncOps) -> None:
+    needed = (op for op in ancestors([ops.update]) if op.type == "Placeholder" and op is not ops.count.op)
+    names = sorted(op.name for op in needed)
+    if names:
+        raise OptionError(
+            f"the update depends on the placeholder{'s' * (len(names) > 1)} {', '.join(names)}, and the chief makes"
+            " updates without a feed_dict; compute a learning rate from global_step (train.exponential_decay), or"
+            " keep it in a tf.Variable"
+        )
 
 
 def _no_op() -> tf.Operation:

@@ -1,4 +1,4 @@
-"""`Server`: a task of a script's cluster. Its `join` on a ps task ends when the job does."""
+"""`Server`: a task of a script's cluster. Its `join` on a ps task ends the process when the job is over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _tasks: dict[str, Server] = {}
 
 
 class Server(tf.train.Server):
-    """`tf.train.Server`, with the same arguments; `join` on a ps task returns when the job is over.
+    """`tf.train.Server`, with the same arguments; `join` on a ps task ends the process when the job is over.
 
     The cluster must have a job "ps" and a job "worker" or "chief".
 
@@ -110,11 +110,15 @@ class Server(tf.train.Server):
         preflight.say_everywhere(controls, message)
 
     def join(self) -> None:
-        """Serves, on a ps task, until the job is over.
+        """Serves, on a ps task, until the job is over, and then ends the process with exit code 0.
+
+        TensorFlow's `join` never returns there, so many scripts go on with the worker's part in the next line, and
+        take `task_index` 0 for the chief. In a notebook, and in other threads than the main one, it returns.
 
         On a worker whose part in the job is done it returns at once; before that, it waits for ever, as TensorFlow's.
 
         Raises:
+            SystemExit: The job is over.
             StartTimeoutError: No worker came within PS_TRAINER_START_TIMEOUT_SECS.
             RunError: The chief has ended, and a worker never said how it ended.
             PeerFailedError: The job ended because a worker failed.
@@ -127,6 +131,8 @@ class Server(tf.train.Server):
         code = _serve(PsTask(self.cluster, self.settings, self))
         if code != EXIT_DONE:
             raise PeerFailedError(f"{self.cluster.task_name}: the job ended because a worker failed; look at its log")
+        if threading.current_thread() is threading.main_thread() and not hasattr(sys, "ps1"):
+            raise SystemExit(EXIT_DONE)
 
 
 def task_at(master: str) -> Server | None:

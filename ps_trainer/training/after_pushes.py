@@ -6,9 +6,11 @@ before it. In the second case the worker's variables have changed since, so a co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
+
+from ps_trainer.store.ancestors import ancestors
 
 
 class AfterPushes:
@@ -68,14 +70,4 @@ def _set(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> tf.Op
 def _users(variables: Sequence[tf.Variable], fetches: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
     """Returns the ops that use the variables, among `fetches` and all ops that these depend on."""
     handles = {variable.handle.ref() for variable in variables}
-    return [op for op in _ancestors(fetches) if any(tensor.ref() in handles for tensor in op.inputs)]
-
-
-def _ancestors(fetches: Sequence[tf.Tensor | tf.Operation]) -> Iterator[tf.Operation]:
-    pending, seen = [getattr(fetch, "op", fetch) for fetch in fetches], set()
-    while pending:
-        op = pending.pop()
-        if op not in seen:
-            seen.add(op)
-            yield op
-            pending += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return [op for op in ancestors(fetches) if any(tensor.ref() in handles for tensor in op.inputs)]

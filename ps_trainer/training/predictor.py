@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
 from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError
+from ps_trainer.store.ancestors import ancestors
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
 
@@ -140,11 +141,5 @@ def parts_of(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places
 
 def _reached(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the tensors of `batch` on which `output` depends."""
-    seen: set[tf.Operation] = set()
-    todo = [output.op]
-    while todo:
-        op = todo.pop()
-        if op not in seen:
-            seen.add(op)
-            todo += [tensor.op for tensor in op.inputs] + op.control_inputs
-    return {name: tensor for name, tensor in batch.items() if tensor.op in seen}
+    used = set(ancestors([output]))
+    return {name: tensor for name, tensor in batch.items() if tensor.op in used}

@@ -1,4 +1,4 @@
-"""Habits of older TF1 scripts, as real processes: sessions that nobody closes, or of another thread; Ctrl-C caught."""
+"""Habits of older TF1 scripts, as real processes: no `else` after `server.join()`, sessions that nobody closes."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def monitored():
 
 
 if flags.job_name == "ps":
-    server.join()
-elif flags.kind == "never_stopped":
+    server.join()  # without an else: TensorFlow's never returns
+if flags.kind == "never_stopped":
     supervised()
 elif flags.kind == "catches":
     try:

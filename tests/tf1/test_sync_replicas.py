@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer import tf1 as train
 from ps_trainer.errors import OptionError
-from tests.tf1.in_process import Task, run
+from tests.tf1.in_process import Task, counter, run
 
 NUM_STEPS, RATE = 6, 0.1
 ROWS, COLUMNS, NUM_ROWS = 5, 3, 7
@@ -141,6 +141,43 @@ def test_with_backup_workers_every_update_averages_and_no_worker_counts_twice(tm
         assert shares.sum() == pytest.approx(num_made, rel=1e-4), name
         assert shares.max() <= num_made / required * (1 + 1e-4), name
         assert shares.min() < num_made / num_workers, f"{name}: the slow worker was never late"
+
+
+def test_surrounding_control_dependencies_hold_for_the_train_op_alone(tmp_path):
+    """Batch norm's `UPDATE_OPS` often surround `minimize`. They need a batch, which the chief's update has not."""
+
+    def script(task: Task):
+        with task.device():
+            step, weight, _ = counter(task)
+            moving = tf.get_variable("moving", initializer=0.0, trainable=False)
+            fed = tf.placeholder(tf.float32, [])
+            optimizer = train.SyncReplicasOptimizer(train.GradientDescentOptimizer(1.0), 2, 2)
+            with tf.control_dependencies([tf.assign_add(moving, fed, use_locking=True)]):
+                train_op = optimizer.minimize(-tf.reduce_sum(weight), step)
+            hooks = [optimizer.make_session_run_hook(task.is_chief), train.StopAtStepHook(last_step=NUM_STEPS)]
+        with train.MonitoredTrainingSession(
+            task.server.target, task.is_chief, str(tmp_path), hooks=hooks, save_summaries_steps=None
+        ) as session:
+            while not session.should_stop():
+                session.run(train_op, {fed: 1.0})
+
+    run(script)
+    last = train.load_checkpoint(str(tmp_path))
+    assert (last.get_tensor("global_step"), last.get_tensor("moving")) == (NUM_STEPS, 2 * NUM_STEPS)
+
+
+def test_an_update_that_needs_a_placeholder_is_refused():
+    def script(task: Task):
+        step, weight, train_op = counter(task)
+        with task.device():
+            rate = tf.placeholder(tf.float32, [], name="rate")
+            optimizer = train.SyncReplicasOptimizer(train.AdamOptimizer(rate * 2), 1, 1)
+            with pytest.raises(OptionError, match="placeholder rate, and the chief .*exponential_decay"):
+                optimizer.minimize(-tf.reduce_sum(weight), step)
+        with train.MonitoredTrainingSession(task.server.target) as session:
+            session.run(train_op)
+
+    run(script, num_workers=1)
 
 
 def test_more_gradients_than_workers_are_refused():
