@@ -27,6 +27,7 @@ from ps_trainer.cli.help_groups import GROUPS
 from ps_trainer.config import TrainConfig
 from ps_trainer.options import format_value, key_of
 from ps_trainer.registry import Registry
+from ps_trainer.training import model_defaults
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "reference"
 NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: change the code's docstrings. -->\n"
@@ -35,7 +36,15 @@ NOTE = "<!-- Written by docs/generate_reference.py. Do not edit this page: chang
 COMPONENT_PAGES = {
     "models": (
         "Models",
-        "Values of `--model`. [Accuracy of each model](model-accuracy.md) says what each one reaches.",
+        "Values of `--model`. [Accuracy of each model](model-accuracy.md) says what each one reaches.\n\n"
+        "*Defaults of a run* are the settings with which a model trains if you give no flag about them. The command"
+        " prints them at its start, and `config.json` records them.\n\n"
+        "* `--batch_size` replaces only the batch size.\n"
+        "* A flag about the optimizer (`--optimizer`, `--optimizer_option`, `--optimizer_for`, `--learning_rate`,"
+        " `--schedule`, `--schedule_option`) replaces all of them. For what you do not give,"
+        " [all flags](cli.md#all-flags) has the defaults.\n"
+        "* An update rule or gradient transform that rejects the optimizer keeps only the batch size.\n"
+        "* A run that goes on from checkpoints keeps what its `config.json` has recorded.",
         [component_tables.MODELS],
     ),
     "datasets": (
@@ -178,6 +187,8 @@ def _component(table: Registry, name: str) -> Iterator[str]:
             shown = f"`{default}`" if default else "empty"
             yield f"| `{key_of(field)}` | {shown} | {text.replace('|', '&#124;')} |"
         yield ""
+    if table is component_tables.MODELS:
+        yield f"Defaults of a run: `{model_defaults.text_of(cls)}`\n"
     if rest.strip():
         yield _code(rest.strip("\n"))
 

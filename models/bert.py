@@ -53,6 +53,14 @@ class Bert:
             if self.num_classes == 1:
                 raise ValueError("num_classes=1: give at least 2 classes, or 0 to predict masked symbols")
 
+    defaults = layers.TrainingSettings(
+        optimizer="adam",
+        optimizer_option=("beta2=0.98",),
+        learning_rate=0.002,
+        schedule_option=("warmup_steps=100",),
+        batch_size=16,
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

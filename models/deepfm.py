@@ -38,6 +38,10 @@ class DeepFm:
         hidden: tuple[int, ...] = layers.option((64, 32), "units of the hidden layers", least=1)
         stddev: float = layers.option(0.01, "standard deviation of the vectors' initial values", above=0)
 
+    defaults = layers.TrainingSettings(
+        optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=256
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -37,6 +37,10 @@ class FactorizationMachine:
         dim: int = layers.option(8, "number of factors of a feature", least=1)
         stddev: float = layers.option(0.01, "standard deviation of the table's initial values", above=0)
 
+    defaults = layers.TrainingSettings(
+        optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=64
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -53,6 +53,14 @@ class Gpt:
             if self.dim % 2 or self.dim % self.num_heads:
                 raise ValueError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
 
+    defaults = layers.TrainingSettings(
+        optimizer="lazy_adam",
+        optimizer_option=("beta2=0.98",),
+        learning_rate=0.003,
+        schedule_option=("warmup_steps=100",),
+        batch_size=16,
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

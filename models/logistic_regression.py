@@ -28,6 +28,10 @@ class LogisticRegression:
 
         num_features: int = layers.option(500, "number of features; indices must be smaller", least=1)
 
+    defaults = layers.TrainingSettings(
+        optimizer="ftrl", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.1, batch_size=64
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -53,6 +53,8 @@ class LstmLm:
             if self.loss == "sampled_softmax" and self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
 
+    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.005, batch_size=16)
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -35,6 +35,10 @@ class MatrixFactorization:
         mean: float = layers.option(3.5, "predicted rating of an unknown item by an unknown user")
         decay: float = layers.option(0.0, "factor of the decay in the loss", least=0)
 
+    defaults = layers.TrainingSettings(
+        optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.1, batch_size=256
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -48,6 +48,8 @@ class ResNet:
             if self.depth % 6 != 2:
                 raise ValueError(f"depth={self.depth} must be 6 n + 2 with n at least 1: 8, 14, 20, 26, 32, …")
 
+    defaults = layers.TrainingSettings(optimizer="momentum", learning_rate=0.05)
+
     def __init__(self, options: Options):
         self.options = options
 

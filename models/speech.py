@@ -45,6 +45,8 @@ class Speech:
             if not self.units:
                 raise ValueError("units is empty; give at least one layer")
 
+    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.003, batch_size=16)
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -56,6 +56,10 @@ class Transformer:
             if self.beam_size > self.target_vocab_size:
                 raise ValueError(f"beam_size={self.beam_size} exceeds target_vocab_size={self.target_vocab_size}")
 
+    defaults = layers.TrainingSettings(
+        optimizer="adam", optimizer_option=("beta2=0.98",), learning_rate=0.002, schedule_option=("warmup_steps=100",)
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

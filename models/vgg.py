@@ -42,6 +42,8 @@ class Vgg:
         hidden: int = layers.option(512, "units of each hidden dense layer", least=1)
         dropout: float = layers.option(0.5, "share of hidden units dropped in training", least=0, below=1)
 
+    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.001)
+
     def __init__(self, options: Options):
         self.options = options
 

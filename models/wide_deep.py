@@ -49,6 +49,10 @@ class WideDeep:
                 raise ValueError(f"crosses={','.join(self.crosses)}: write the numbers of two columns, such as 0x3,2x5")
             return [(int(one), int(other)) for one, other in pairs]
 
+    defaults = layers.TrainingSettings(
+        optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=256
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

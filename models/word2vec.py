@@ -60,6 +60,8 @@ class Word2Vec:
             if self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
 
+    defaults = layers.TrainingSettings(optimizer="adagrad", learning_rate=0.5, batch_size=64)
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -111,7 +111,9 @@ class TrainConfig:
         shared="all workers must round the parameters equally",
     )
     optimizer: str = option(
-        "sgd", "optimizer that the ps tasks run", shared="the ps tasks apply all gradients with one optimizer"
+        "sgd",
+        "optimizer that the ps tasks run; a model may have defaults of its own, which `ps_trainer list MODEL` prints",
+        shared="the ps tasks apply all gradients with one optimizer",
     )
     optimizer_option: tuple[str, ...] = repeatable(
         "key=value for the optimizer", shared="the ps tasks apply all gradients with one optimizer"

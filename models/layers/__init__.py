@@ -24,6 +24,7 @@ from .output import ModelOutput, classifier_output, weight_decay
 from .pooled import Pooled, roc_auc
 from .recurrent import Recurrence, bidirectional, gru, lstm
 from .sampled import SAMPLED_LOSSES, SAMPLERS, sampled_loss
+from .settings import TrainingSettings
 from .stages import spread, stage
 from .tables import EMBEDDING_TABLES, embedding
 
@@ -39,6 +40,7 @@ __all__ = [
     "ModelOutput",
     "Pooled",
     "Recurrence",
+    "TrainingSettings",
     "batch_norm",
     "bidirectional",
     "causal_mask",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer import component_tables, options
 from ps_trainer.api import data as data_lib
@@ -20,6 +21,7 @@ from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.errors import ArgumentError, ArgumentTypeError
 from ps_trainer.registry import Registry
 from ps_trainer.training import components as components_lib
+from ps_trainer.training import model_defaults
 from ps_trainer.training.components import Objects
 
 _lock = threading.RLock()
@@ -85,7 +87,10 @@ def create(
     if isinstance(model_object, ModelFn):
         config, values = _with_optimizer(model_object, config, objects, num_workers, values)
     with settings.python_errors():
+        config, note = model_defaults.completed(config, values, num_workers, model=model_object)
         components_lib.check_options(config, num_workers, objects)
+    if note:
+        logging.info("%s", note)
     return Plan(config, frozenset(values), objects, checked(callbacks))
 
 

@@ -90,14 +90,16 @@ def _verify(program: str, path: pathlib.Path, flags: list[str]) -> int:
 
 
 def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
-    plan_flags, config = flags_lib.parse([program, *flags], HELP, PlanFlags, TrainConfig).groups
+    parsed = flags_lib.parse([program, *flags], HELP, PlanFlags, TrainConfig)
+    plan_flags, config = parsed.groups
     config.check()
     _start()
 
     from ps_trainer.checkpoints import report
-    from ps_trainer.training import checkpoint_plan
+    from ps_trainer.training import checkpoint_plan, model_defaults
 
     folder = report.find_folder(path)
+    config = model_defaults.completed(config, parsed.given, plan_flags.num_workers, checkpoints=folder).config
     made = checkpoint_plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
     print(made.text)
     return EXIT_DONE if made.fits else EXIT_FAILED

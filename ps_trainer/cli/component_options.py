@@ -12,7 +12,7 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
@@ -71,8 +71,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    cluster, config = flags_lib.parse(argv, _HELP, CheckFlags, TrainConfig).groups
-    _check_here(config, cluster.num_workers)
+    parsed = flags_lib.parse(argv, _HELP, CheckFlags, TrainConfig)
+    cluster, config = parsed.groups
+    _check_here(config, cluster.num_workers, parsed.given)
     return EXIT_DONE
 
 
@@ -83,12 +84,14 @@ def _has_options(config: TrainConfig) -> bool:
     return has_inline or any(getattr(config, name) for name in names)
 
 
-def _check_here(config: TrainConfig, num_workers: int) -> None:
+def _check_here(config: TrainConfig, num_workers: int, given: Collection[str] = ()) -> None:
     quiet_tensorflow()
     with hidden_stderr():
         from ps_trainer.training import components
     if config.placement == MODEL_PARALLEL:
-        components.load(config, num_workers)
+        from ps_trainer.training import model_defaults
+
+        components.load(model_defaults.completed(config, given, num_workers).config, num_workers)
     else:
         components.check_options(config, num_workers)
 

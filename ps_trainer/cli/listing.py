@@ -81,6 +81,11 @@ def describe(kind: str, name: str, width: int | None) -> str:
         form = f"{name}:KEY=VALUE,…" if components.has_inline_options else "KEY=VALUE"
         flag = components.flag if components.has_inline_options else f"{components.flag}_option"
         lines += ["", f"Options, with their defaults (--{flag}={form}):", *_option_table(options, width)]
+    if kind == "models":
+        from ps_trainer.training import model_defaults
+
+        lines += ["", "Without flags about the optimizer it trains with:"]
+        lines += _hanging("  ", model_defaults.text_of(cls), width)
     return "\n".join([*lines, "", "Example:", f"  {component_docs.example(kind, name)}"])
 
 

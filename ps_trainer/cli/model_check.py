@@ -25,11 +25,13 @@ def main_check_model(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    cluster, config = flags_lib.parse(argv, HELP, CheckFlags, TrainConfig).groups
+    parsed = flags_lib.parse(argv, HELP, CheckFlags, TrainConfig)
+    cluster, config = parsed.groups
 
     # The launcher forks this process from one that has imported TensorFlow, with the environment set before.
-    from ps_trainer.training import components
+    from ps_trainer.training import components, model_defaults
 
+    config = model_defaults.completed(config, parsed.given, cluster.num_workers).config
     advice = components.advice(components.load(config, cluster.num_workers))
     if advice is not None:
         print(f"{WARNING}{advice}", flush=True)

@@ -109,7 +109,9 @@ def _run(argv: Sequence[str]) -> int:
     # Before the simulation, so that a wrong name or option of the training ends the command at once.
     trainee = None
     if trained_flags.model is not None:
-        trainee = simulate_train.Trainee(trained_flags, cluster, update, update_options, given.max_updates)
+        trainee = simulate_train.Trainee(
+            trained_flags, parsed.given, cluster, update, update_options, given.max_updates
+        )
     folder = _create_folder(given.out_dir)
     with contextlib.ExitStack() as files:
         if given.steps and folder is not None:
@@ -129,7 +131,7 @@ def _run(argv: Sequence[str]) -> int:
     if folder is not None:
         settings = dataclasses.asdict(given) | {"update": update, "update_option": update_options}
         if trainee is not None:
-            settings |= dataclasses.asdict(trained_flags)
+            settings |= trainee.settings
         _write(folder, argv, settings, figures)
         report.write_tables(summary, folder)
         print(f"written to {shlex.quote(str(folder))}")

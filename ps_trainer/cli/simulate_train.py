@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from absl import logging
@@ -59,6 +59,7 @@ class Trainee:
 
     Args:
         flags: Flags with a model.
+        given: Names of the flags that the user gave; the model may have defaults for others.
         cluster: Simulated cluster, a `simulation.cluster.ClusterModel`.
         update: Name of the update rule.
         update_options: Options of the update rule.
@@ -68,7 +69,15 @@ class Trainee:
         UsageError: an unknown name, a wrong option, missing data, or a combination that cannot run.
     """
 
-    def __init__(self, flags: ReplayFlags, cluster: Any, update: str, update_options: Sequence[str], num_updates: int):
+    def __init__(
+        self,
+        flags: ReplayFlags,
+        given: Collection[str],
+        cluster: Any,
+        update: str,
+        update_options: Sequence[str],
+        num_updates: int,
+    ):
         fields = {field.name: getattr(flags, field.name) for field in dataclasses.fields(flags)}
         del fields["evaluate_every"]
         config = TrainConfig(
@@ -82,8 +91,13 @@ class Trainee:
         self._flags = flags
         self._rule = (update, update_options)
         self._num_workers = cluster.num_workers
-        self._training = _load(config, cluster.num_workers)
+        self._config, self._training = _load(config, given, cluster.num_workers)
         self._blocks: list[Any] = []
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the training, by the names of their flags."""
+        return {name: getattr(self._config, name, value) for name, value in dataclasses.asdict(self._flags).items()}
 
     def keep(self, blocks: Iterable[Any]) -> Iterator[Any]:
         """Passes on the blocks of `simulation.simulate.stream`, and remembers them."""
@@ -99,20 +113,22 @@ class Trainee:
 
         schedule = Schedule(self._num_workers, *concatenate(self._blocks))
         trained = train(self._training, schedule, *self._rule, evaluate_every=self._flags.evaluate_every)
-        print(f"trained {_headline(self._flags)}")
+        print(f"trained {_headline(self._config)}")
         print(report.describe(trained))
         if folder is not None:
             report.write_tables(trained, folder)
         return report.to_json(trained)
 
 
-def _load(config: TrainConfig, num_workers: int) -> Any:
-    """A `simulation.replay.training_setup.TrainingSetup`."""
+def _load(config: TrainConfig, given: Collection[str], num_workers: int) -> tuple[TrainConfig, Any]:
+    """The configuration with the model's defaults, and a `simulation.replay.training_setup.TrainingSetup`."""
     quiet_tensorflow()
     with hidden_stderr():
         from ps_trainer.simulation.replay.training_setup import TrainingSetup, check_shards
         from ps_trainer.training import components as components_lib
+        from ps_trainer.training import model_defaults
 
+    config = model_defaults.completed(config, given, num_workers).config
     components = components_lib.load(config, num_workers)
     training = TrainingSetup(
         model=components.model,
@@ -126,13 +142,13 @@ def _load(config: TrainConfig, num_workers: int) -> Any:
     check_shards(training, num_workers)
     if (advice := components_lib.advice(components)) is not None:
         logging.warning("%s", advice)
-    return training
+    return config, training
 
 
-def _headline(flags: ReplayFlags) -> str:
-    optimizer = " ".join([flags.optimizer, *flags.optimizer_option])
-    schedule = " ".join([flags.schedule, *flags.schedule_option])
+def _headline(config: TrainConfig) -> str:
+    optimizer = " ".join([config.optimizer, *config.optimizer_option])
+    schedule = " ".join([config.schedule, *config.schedule_option])
     return (
-        f"{flags.model} on {flags.dataset}: {optimizer}, learning rate {flags.learning_rate:g} ({schedule}),"
-        f" batch size {flags.batch_size} per worker"
+        f"{config.model} on {config.dataset}: {optimizer}, learning rate {config.learning_rate:g} ({schedule}),"
+        f" batch size {config.batch_size} per worker"
     )

@@ -106,7 +106,8 @@ def _run(
 ) -> int:
     # Before anything else: a fault may freeze the task at any moment from its start on.
     wake_when_parent_dies()
-    cluster_flags, *others, config = flags_lib.parse(argv, command, *command.flags).groups
+    parsed = flags_lib.parse(argv, command, *command.flags)
+    cluster_flags, *others, config = parsed.groups
     own = {name: getattr(group, name) for group in others for name in ("alone", "keep_serving") if hasattr(group, name)}
     if own.get("alone"):
         cluster = one_process.resolve(cluster_flags, environ)
@@ -125,4 +126,4 @@ def _run(
 
     from ps_trainer.training import task
 
-    return task.run(cluster, config, keep_serving=own.get("keep_serving", False))
+    return task.run(cluster, config, given=parsed.given, keep_serving=own.get("keep_serving", False))

@@ -30,7 +30,8 @@ from ps_trainer.worker_reports import WorkerReport
 # Six reports of each worker with the default of --report_secs.
 RATE_WINDOW_SECS = 30.0
 
-_WARNING = "warning: "  # the start of a state line that is not a state: the next state would hide it
+# Starts of state lines that are no states: the next state would hide them.
+_NOTE, _WARNING = "note: ", "warning: "
 _FAILED = "failed: "  # the start of a failed worker's last state
 
 
@@ -85,6 +86,7 @@ class TaskStatus:
         self.staleness: float | None = None
         self.num_reports = 0
         self.evaluations: list[ReportedEvaluation] = []
+        self.notes: list[str] = []
         self.warnings: list[str] = []
         self.events: list[ReportedEvent] = []
         self.reached_step: int | None = None  # the highest step ever, even if training has since rolled back
@@ -115,6 +117,8 @@ class TaskStatus:
             kind = record.get("kind")
             if kind == "state" and str(record.get("state")).startswith(_WARNING):
                 self.warnings.append(str(record["state"]))
+            elif kind == "state" and str(record.get("state")).startswith(_NOTE):
+                self.notes.append(str(record["state"]).removeprefix(_NOTE))
             elif kind == "state":
                 self._reported_state = str(record.get("state", self._reported_state))
                 self.is_peer_failure = record.get("peer_failure") is True

@@ -50,6 +50,7 @@ class View(abc.ABC):
         self._clock = clock
         self._started_at = clock()
         self._refreshed_at = -float("inf")
+        self._num_notes = 0
 
     def __enter__(self) -> View:
         return self
@@ -64,6 +65,7 @@ class View(abc.ABC):
         if self._clock() >= self._refreshed_at + REFRESH_SECS:
             self._refreshed_at = self._clock()
             self._board.refresh()
+            self._show_notes()
             self._show()
 
     def on_event(self, task: TaskProcess, text: str) -> None:
@@ -116,7 +118,14 @@ class View(abc.ABC):
     def _show(self) -> None:
         """Shows the present state."""
 
+    def _show_notes(self) -> None:
+        notes = [note for task in self._board.tasks for note in task.notes]
+        for note in notes[self._num_notes :]:
+            self._print(note)
+        self._num_notes = len(notes)
+
     def _show_last(self) -> None:
+        self._show_notes()
         self._show()
         self.close()
 

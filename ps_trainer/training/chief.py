@@ -106,6 +106,8 @@ class Chief(Worker):
         self._results: _Results | None = None
         self.final_values: dict[str, np.ndarray] = {}
         self.summary: RunSummary | None = None
+        if components.note:
+            self._writer.state(f"note: {components.note}")
 
     def _enter_run(self, stop: StopRequest) -> None:
         """Begins a run, or takes up the run that goes on, and trains in it."""

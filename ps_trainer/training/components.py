@@ -19,17 +19,14 @@ from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Transform
-from ps_trainer.gradients.parse import check_optimizer
 from ps_trainer.gradients.parse import load as load_transforms
-from ps_trainer.optimizers.assigned import Assigned, Optimizers
-from ps_trainer.optimizers.assigned import load as load_assigned
+from ps_trainer.optimizers.assigned import Optimizers
 from ps_trainer.optimizers.base import PsOptimizer
-from ps_trainer.registry import split_inline
 from ps_trainer.store import model_check
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
-from ps_trainer.training import model_sizes
-from ps_trainer.updates.base import RunPlan, UpdateRule
+from ps_trainer.training import model_sizes, run_optimizers
+from ps_trainer.updates.base import UpdateRule
 from ps_trainer.updates.options import RuleOptions
 
 
@@ -51,6 +48,7 @@ class Components(NamedTuple):
         trace_model: Function that builds the model in a scratch graph when it is first called. Later calls return the
             same trace.
         model_option: Options of the model, with the sizes that the data have given.
+        note: Sentence about the settings that the model itself has given; empty if it gave none.
     """
 
     model: Any
@@ -66,6 +64,7 @@ class Components(NamedTuple):
     num_stages: int
     trace_model: Callable[[], ModelTrace]
     model_option: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def optimizer(self) -> PsOptimizer:
@@ -134,7 +133,7 @@ def load(
         model=model,
         dataset=dataset,
         rule=rule,
-        optimizers=_create_optimizers(config),
+        optimizers=run_optimizers.create(config),
         schedule=component_tables.SCHEDULES.create(config.schedule, config.schedule_option),
         layout=layout,
         layout_options=options.parse(layout.Options, config.layout_option, "--layout_option"),
@@ -145,9 +144,7 @@ def load(
         trace_model=trace_model,
         model_option=config.model_option,
     )
-    rule.check(_plan(components, config, num_workers))
-    for one in components.optimizers.all:
-        check_optimizer(components.transforms, one.name, one.optimizer.momentum)
+    run_optimizers.check(rule, components.optimizers, components.transforms, config, num_workers)
     model_sizes.check(model, dataset, config)
     # Only settings that need a trace make one before the server exists; `_trace` describes the effect.
     if config.optimizer_for:
@@ -183,7 +180,7 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
         if config.lacks_data_dir:
             # The dataset raises the error, because it knows the names of its files.
             _create_dataset(config)
-    _create_optimizers(config)
+    run_optimizers.create(config)
     component_tables.SCHEDULES.create(config.schedule, config.schedule_option)
     load_transforms(config.gradient_transform)
     _load_hooks(config)
@@ -224,23 +221,6 @@ def _create_dataset(config: TrainConfig, trained_run: pathlib.Path | None = None
     takes_facts = getattr(component_tables.DATASETS.load(config.dataset), "takes_facts", False)
     facts = {"facts": Facts(recorded)} if takes_facts else {}
     return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir, **facts)
-
-
-def _create_optimizers(config: TrainConfig) -> Optimizers:
-    own = component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
-    assigned = load_assigned(config.optimizer_for, config.learning_rate)
-    return Optimizers(Assigned(own, config.learning_rate, config.optimizer), assigned)
-
-
-def _plan(components: Components, config: TrainConfig, num_workers: int) -> RunPlan:
-    return RunPlan(
-        num_workers=num_workers,
-        optimizer=components.optimizer,
-        optimizer_name=config.optimizer,
-        assigned=components.optimizers.all[1:],
-        transforms=[split_inline(text)[0] for text in config.gradient_transform],
-        is_lossy=any(transform.is_lossy for transform in components.transforms),
-    )
 
 
 def _count_stages(trace_model: Callable[[], ModelTrace], rule: UpdateRule, config: TrainConfig) -> int:

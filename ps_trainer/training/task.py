@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import tensorflow.compat.v1 as tf
 from absl import logging
@@ -17,7 +17,7 @@ from ps_trainer.runtime import environment, logdir_checks
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import run_job
-from ps_trainer.training import components, one_process
+from ps_trainer.training import components, model_defaults, one_process
 from ps_trainer.training.chief import Chief, check_as_chief
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluator import EvaluatorTask
@@ -26,12 +26,13 @@ from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.worker import Worker
 
 
-def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = False) -> int:
+def run(cluster: ClusterConfig, config: TrainConfig, *, given: Collection[str] = (), keep_serving: bool = False) -> int:
     """Runs the task that `cluster` names until its job ends; returns the exit code.
 
     Args:
         cluster: Cluster, with this process's place in it.
         config: Configuration of the run; a ps task uses only its timeouts and thread counts.
+        given: Names of the settings that the user gave; the model may have defaults for others.
         keep_serving: Whether a ps task serves one job after another until a signal ends it.
 
     Raises:
@@ -40,11 +41,12 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, keep_serving: bool = Fal
     check_surroundings(config)
     if cluster.job_name == "ps":
         return run_job(PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving).serve)
+    config, note = model_defaults.completed(config, given, cluster.num_workers)
     if cluster.is_one_process:
         one_process.prepare(config)
-        loaded = components.load(config, cluster.num_workers)
+    loaded = components.load(config, cluster.num_workers)._replace(note=note)
+    if cluster.is_one_process:
         return run_job(one_process.create_chief(config, loaded).work)
-    loaded = components.load(config, cluster.num_workers)
     if cluster.job_name == "evaluator":
         return run_job(EvaluatorTask(cluster, config, loaded).work)
     return run_job(create_worker(cluster, config, loaded, create_server).work)

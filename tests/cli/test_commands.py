@@ -74,7 +74,7 @@ def hosts():
 def test_run_ps_runs_a_ps_and_accepts_training_flags(calls, hosts):
     assert task.main_ps(["run_ps.py", *hosts, "--task_index=0", "--keep_serving", "--batch_size=8"]) == 5
     ((cluster, config), options) = calls[0]
-    assert (cluster.task_name, config.batch_size, options) == ("ps-0", 8, {"keep_serving": True})
+    assert (cluster.task_name, config.batch_size, options["keep_serving"]) == ("ps-0", 8, True)
     assert calls.prepared == [{"is_ps": True}]
 
 
@@ -84,7 +84,9 @@ def test_run_ps_runs_a_ps_and_accepts_training_flags(calls, hosts):
 def test_run_worker_runs_a_worker_or_the_evaluator(calls, hosts, flags, name):
     assert task.main_worker(["run_worker.py", *hosts, *flags, "--model_option=a=1"]) == 5
     ((cluster, config), options) = calls[0]
-    assert (cluster.task_name, config.model_option, options) == (name, ("a=1",), {"keep_serving": False})
+    assert (cluster.task_name, config.model_option, options["keep_serving"]) == (name, ("a=1",), False)
+    assert "model_option" in options["given"]
+    assert "learning_rate" not in options["given"]
     assert calls.prepared == [{"is_ps": False}]
 
 

@@ -242,6 +242,16 @@ def test_a_warning_is_repeated_at_the_end_although_other_states_follow(scene):
     assert "worker-0: warning: the loss has grown" in scene.lines()
 
 
+def test_a_note_is_shown_once_although_other_states_follow(scene):
+    view = scene.create(view_lib.PlainView)
+    for state in ("note: defaults of word2vec: --optimizer=adagrad", "training"):
+        scene.write("worker-0", kind="state", wall_time=1.0, state=state)
+    for _ in range(2):
+        scene.now += 10.0
+        view.update()
+    assert scene.lines().count("defaults of word2vec: --optimizer=adagrad") == 1
+
+
 def test_summary_counts_the_steps_before_a_rollback(scene):
     view = scene.create(view_lib.PlainView)
     report = {"kind": "train", "steps_per_sec": 100.0}

@@ -1,0 +1,141 @@
+"""Defaults that a model's class declares (optimizer, learning rate, schedule, batch size), and when they apply.
+
+They apply to a run whose user gives no flag about them:
+
+* `--batch_size`, or any flag about the optimizer, takes its place. With a flag about the optimizer, no default of the
+  model applies at all. So a command that names an optimizer or a rate trains as it always did.
+* A folder with checkpoints keeps what its last run has recorded.
+* An update rule or gradient transform that rejects the optimizer, such as `easgd`, gets the general default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from ps_trainer import component_tables
+from ps_trainer import config as config_lib
+from ps_trainer.checkpoints import reader
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError
+from ps_trainer.gradients.parse import load as load_transforms
+from ps_trainer.options import format_value
+from ps_trainer.registry import split_inline
+from ps_trainer.training import run_optimizers
+
+_OPTIMIZATION = ("optimizer", "optimizer_option", "optimizer_for", "learning_rate", "schedule", "schedule_option")
+_NAMES = (*_OPTIMIZATION, "batch_size")
+
+
+class Completed(NamedTuple):
+    """A configuration with the defaults of its model.
+
+    Attributes:
+        config: The configuration.
+        note: Sentence for the user about what was filled in; empty if nothing was.
+    """
+
+    config: TrainConfig
+    note: str
+
+
+def completed(
+    config: TrainConfig,
+    given: Collection[str],
+    num_workers: int,
+    *,
+    model: Any = None,
+    checkpoints: pathlib.Path | None = None,
+) -> Completed:
+    """Fills in the defaults of the model where the user gave no flag.
+
+    Args:
+        config: Configuration of the run.
+        given: Names of the settings that the user gave.
+        num_workers: Number of workers in the cluster.
+        model: Object in place of the model that `config` names.
+        checkpoints: Folder of the checkpoints from which the run goes on; None = that of `config`.
+
+    Raises:
+        UsageError: an unknown name, or a wrong option.
+    """
+    defaults = getattr(component_tables.MODELS.load(config.model) if model is None else model, "defaults", None)
+    if defaults is None:
+        return Completed(config, "")
+    values = settings_of(defaults)
+    by_user = [name for name in _OPTIMIZATION if name in given]
+    if by_user:
+        unused = (
+            f"the defaults of {config.model} are not used, as --{by_user[0]} is given: {' '.join(as_flags(values))}"
+        )
+        return Completed(config, "" if "optimizer" in given else unused)
+    source = f"defaults of {config.model}"
+    folder = checkpoints or config.checkpoint_dir
+    if folder is not None and reader.list_prefixes(folder):
+        values, source = _recorded(folder.parent, config), "as in the last run in this folder"
+    values = {name: value for name, value in values.items() if name not in given}
+    if not _is_accepted(dataclasses.replace(config, **values), num_workers):
+        values = {name: value for name, value in values.items() if name not in _OPTIMIZATION}
+    config = dataclasses.replace(config, **values)
+    config.check()
+    return Completed(config, f"{source}: {' '.join(as_flags(values))}" if values else "")
+
+
+def settings_of(defaults: Any) -> dict[str, Any]:
+    """The settings by name that a `layers.TrainingSettings` gives."""
+    return {name: value for name in _NAMES if (value := getattr(defaults, name)) not in (None, ())}
+
+
+def text_of(model: type) -> str:
+    """The settings of a run without flags about them, as flags; empty for a class that is no model."""
+    if not all(hasattr(model, method) for method in component_tables.MODELS.methods):
+        return ""
+    general = TrainConfig()
+    values = {name: getattr(general, name) for name in ("optimizer", "learning_rate", "batch_size")}
+    defaults = getattr(model, "defaults", None)
+    own = settings_of(defaults) if defaults is not None else {}
+    return " ".join(as_flags(dict(sorted((values | own).items(), key=lambda item: _NAMES.index(item[0])))))
+
+
+def as_flags(values: dict[str, Any]) -> list[str]:
+    """Settings as a user types them."""
+    return [
+        f"--{name}={format_value(one)}"
+        for name, value in values.items()
+        for one in (value if isinstance(value, tuple) else (value,))
+    ]
+
+
+def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:
+    """The settings of a folder's last run; none if it had another model, or a component that is not registered.
+
+    Somebody else may have written the folder, and a class that it names would be imported.
+    """
+    record = config_lib.recorded(run) or {}
+    found = {name: _like(getattr(config, name), record[name]) for name in _NAMES if name in record}
+    if record.get("model") != config.model or None in found.values():
+        return {}
+    assigned = [split_inline(text.partition("=")[2])[0] for text in found.get("optimizer_for", ())]
+    optimizers = {*assigned, found.get("optimizer", config.optimizer)}
+    is_known = optimizers <= {*component_tables.OPTIMIZERS.names()}
+    return found if is_known and found.get("schedule", config.schedule) in component_tables.SCHEDULES.names() else {}
+
+
+def _like(default: Any, value: Any) -> Any:
+    """A value out of JSON in the type of a setting; None if it is of another type."""
+    if isinstance(default, tuple):
+        return tuple(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else None
+    return value if type(value) is type(default) else None
+
+
+def _is_accepted(config: TrainConfig, num_workers: int) -> bool:
+    """Whether the update rule and the gradient transforms accept the optimizers."""
+    rule = component_tables.UPDATES.create(config.update, config.update_option)
+    transforms = load_transforms(config.gradient_transform)
+    try:
+        run_optimizers.check(rule, run_optimizers.create(config), transforms, config, num_workers)
+    except OptionError:
+        return False  # `components.load` raises the error again if it is not about the optimizer
+    return True
