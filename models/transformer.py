@@ -143,7 +143,7 @@ class Transformer:
             for layer in range(self.options.num_layers):
                 with self._stage(self.options.num_layers + layer):
                     memory = layers.Memory(memory_BSD, layers.padding_mask(source_BS))
-                    mask = layers.causal_mask(int(x_BTD.shape[1]))
+                    mask = layers.causal_mask(layers.length_of(x_BTD))
                     x_BTD = self._block(x_BTD, layer, training=training, mask=mask, memory=memory)
             with self._stage(2 * self.options.num_layers - 1):
                 return layers.dense(
@@ -162,7 +162,7 @@ class Transformer:
         vocab_size = getattr(self.options, size_option)
         x_BTD = layers.embedding("embedding", vocab_size, dim, ids_BT, size_option=size_option) * dim**0.5
         return layers.dropout(
-            x_BTD + layers.sinusoidal_positions(int(ids_BT.shape[1]), dim), self.options.dropout, training=training
+            x_BTD + layers.sinusoidal_positions(layers.length_of(ids_BT), dim), self.options.dropout, training=training
         )
 
     def _block(

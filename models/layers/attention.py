@@ -130,9 +130,18 @@ def transformer_block(
         return x_BTD + dropout(dense(y_BTD, int(x_BTD.shape[-1]), "out"), rate, training=training)
 
 
-def causal_mask(length: int) -> tf.Tensor:
+def length_of(x_BT: tf.Tensor) -> int | tf.Tensor:
+    """Returns the number of positions of sequences [B, T, ...]: a number if it is known, else an int32 scalar."""
+    length = x_BT.shape.as_list()[1]
+    return tf.shape(x_BT)[1] if length is None else length
+
+
+def causal_mask(length: int | tf.Tensor) -> tf.Tensor:
     """Returns a mask [1, 1, length, length] that lets each position attend to itself and the positions before it."""
-    return tf.constant(np.tril(np.ones((1, 1, length, length), bool)))
+    if isinstance(length, int):
+        return tf.constant(np.tril(np.ones((1, 1, length, length), bool)))
+    at = tf.range(length)
+    return (at[:, tf.newaxis] >= at)[tf.newaxis, tf.newaxis]
 
 
 def padding_mask(ids_BK: tf.Tensor, padding_id: int = 0) -> tf.Tensor:
@@ -140,13 +149,13 @@ def padding_mask(ids_BK: tf.Tensor, padding_id: int = 0) -> tf.Tensor:
     return tf.not_equal(ids_BK, padding_id)[:, tf.newaxis, tf.newaxis]
 
 
-def sinusoidal_positions(length: int, dim: int) -> tf.Tensor:
+def sinusoidal_positions(length: int | tf.Tensor, dim: int) -> tf.Tensor:
     """Encodes positions, float32 [length, dim]: sin(t / 10000 ** (2 i / dim)) for i = 0, 1, …, then the cosines.
 
     Source: A. Vaswani et al., 2017, section 3.5, where sines and cosines alternate.
 
     Args:
-        length: Number of positions.
+        length: Number of positions, or an int32 scalar.
         dim: Number of features, even.
 
     Raises:
@@ -154,8 +163,12 @@ def sinusoidal_positions(length: int, dim: int) -> tf.Tensor:
     """
     if dim % 2:
         raise ValueError(f"sinusoidal positions need an even number of features, got {dim}")
-    angle = np.arange(length)[:, np.newaxis] / 10000 ** (np.arange(0, dim, 2) / dim)
-    return tf.constant(np.concatenate([np.sin(angle), np.cos(angle)], axis=1), tf.float32)
+    divisor = 10000 ** (np.arange(0, dim, 2) / dim)
+    if isinstance(length, int):
+        angle = np.arange(length)[:, np.newaxis] / divisor
+        return tf.constant(np.concatenate([np.sin(angle), np.cos(angle)], axis=1), tf.float32)
+    angle_TE = tf.cast(tf.range(length), tf.float64)[:, tf.newaxis] / divisor
+    return tf.cast(tf.concat([tf.sin(angle_TE), tf.cos(angle_TE)], axis=1), tf.float32)
 
 
 def _split(x_BTD: tf.Tensor, num_heads: int) -> tf.Tensor:

@@ -158,6 +158,13 @@ def test_positions_are_sines_and_cosines():
         np.testing.assert_allclose(positions[t], [*np.sin(angles), *np.cos(angles)], atol=1e-5)
 
 
+def test_a_length_that_only_the_batch_knows_gives_the_same_positions_and_mask():
+    length = tf.placeholder_with_default(tf.constant(7), [])
+    for of in (layers.causal_mask, lambda length: layers.sinusoidal_positions(length, 6)):
+        known, unknown = (run(of(given))[0] for given in (7, length))
+        np.testing.assert_allclose(unknown, known, atol=1e-6)
+
+
 def test_contradicting_sizes_are_rejected():
     with pytest.raises(ValueError, match="attention 'a': num_heads=4 does not divide the 6 features"):
         layers.multi_head_attention(tf.constant(X), tf.constant(X), 4, "a")

@@ -25,7 +25,9 @@ def create(**options):
 
 
 def build(model, training, source=SOURCE, target=TARGET):
-    return model.build({"source": tf.constant(source), "target": tf.constant(target)}, training=training)
+    return model.build(
+        {"source": tf.convert_to_tensor(source), "target": tf.convert_to_tensor(target)}, training=training
+    )
 
 
 def run(fetches):
@@ -55,6 +57,16 @@ def test_output_has_a_translation_and_metrics_for_each_example(beam_size):
     num_symbols = np.sum(TARGET != 0, axis=1)
     assert evaluated_v.loss_weight == np.sum(num_symbols)
     assert evaluated_v.loss == pytest.approx(np.average(evaluated_v.metrics["log_loss"], weights=num_symbols), rel=1e-5)
+
+
+def test_padding_for_all_texts_of_a_batch_changes_nothing():
+    padded = [np.pad(ids, [[0, 0], [0, 3]]) for ids in (SOURCE, TARGET)]
+    losses = [build(create(), True, *padded).loss]
+    with tf.variable_scope("", reuse=True):
+        of_any_length = (tf.placeholder_with_default(tf.constant(ids), [3, None]) for ids in (SOURCE, TARGET))
+        losses.append(build(create(), True, *of_any_length).loss)
+    padded_v, cut_v = run(losses)
+    assert cut_v == pytest.approx(padded_v, rel=1e-6)
 
 
 def test_at_the_start_all_symbols_are_about_equally_likely():

@@ -55,7 +55,7 @@ class Wav(FileSource):
     * "num_ids" int64 [B]: characters of each transcript.
 
     T and L are the largest numbers of frames and characters in all lists; F = window / 2 + 1, with the window in
-    samples.
+    samples. A training batch has sounds of similar length, and is only as long as the longest of them.
 
     Lists have the columns `wav_filename,wav_filesize,transcript`. The constructor reads the lists and the header of
     every sound. Training reads the sounds when it needs them; the error about a broken sound names its line.
@@ -83,6 +83,7 @@ class Wav(FileSource):
         alphabet: str = option(_LETTERS, "characters of the transcripts, in the order of their numbers")
         window_secs: float = option(0.02, "length of a frame in seconds", above=0, most=1)
         hop_secs: float = option(0.01, "seconds from the start of a frame to the start of the next", above=0, most=1)
+        group_lengths: bool = option(True, "whether a training batch has sounds of similar length, with little padding")
 
         def __post_init__(self) -> None:
             if not self.train_files:
@@ -105,6 +106,8 @@ class Wav(FileSource):
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
         self._options = options
         self._longest = _Longest()
+        self._sizes: list[list[int]] = []  # samples of each sound, by file
+        self.groups_lengths = options.group_lengths
         self.num_classes = len(options.alphabet)
         self.transcript_vocabulary = RecordedWords("char", tuple(options.alphabet))
         train, test = (
@@ -117,7 +120,8 @@ class Wav(FileSource):
         file = text_file(path, num_header_lines=1)
         if file.is_packed:
             raise DataError(f"{path}: a list must not be compressed; unpack it")
-        self._longest = _scan(path, self._options, self._longest)
+        self._longest, sizes = _scan(path, self._options, self._longest)
+        self._sizes = [*self._sizes, sizes]
         return file
 
     def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
@@ -153,6 +157,15 @@ class Wav(FileSource):
             return fail(self._place(record["file"], record["at"]), ": ", name, " cannot be decoded as a sound")
 
         return map_named(records, self._read_line, name_it)
+
+    def _record_lengths(self, records: dict[str, tf.Tensor]) -> tf.Tensor:
+        firsts = list(itertools.accumulate(map(len, self._sizes), initial=0))
+        sizes = tf.constant(np.concatenate(self._sizes), tf.int64)
+        return tf.gather(sizes, tf.gather(tf.constant(firsts, tf.int64), records["file"]) + records["at"])
+
+    def _without_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        frames, ids = (tf.reduce_max(batch[name]) for name in ("num_frames", "num_ids"))
+        return batch | {"frames": batch["frames"][:, :frames], "ids": batch["ids"][:, :ids]}
 
     def _columns(self, record: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the name of the sound's file and the transcript, both string []."""
@@ -228,8 +241,8 @@ def write(
     return paths
 
 
-def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longest:
-    """Checks every line of a list and returns the largest lengths so far."""
+def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> tuple[_Longest, list[int]]:
+    """Checks every line of a list; returns the largest lengths so far, and the number of samples of each sound."""
     with path.open(encoding="utf-8", newline="") as file:
         try:
             # Not `splitlines`: it also cuts at characters such as U+2028, where TensorFlow's reader does not.
@@ -238,15 +251,20 @@ def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longe
             raise DataError(f"{path}: byte {error.start}: not UTF-8; convert the file") from error
     if header.strip() not in HEADERS:
         raise DataError(f"{path}: line 1 must be {','.join(COLUMNS)}, with commas or tabs; is it the right file?")
+    sizes = []
     for number, line in enumerate(lines, 2):
         try:
-            longest = _scan_line(line.removesuffix("\r"), path.resolve().parent, options, longest)
+            one = _scan_line(line.removesuffix("\r"), path.resolve().parent, options, longest.sample_rate)
         except DataError as error:
             raise DataError(f"{path}: line {number}: {error}") from error
-    return longest
+        sizes.append(one.num_samples)
+        num_samples, num_ids = max(longest.num_samples, one.num_samples), max(longest.num_ids, one.num_ids)
+        longest = _Longest(num_samples, num_ids, one.sample_rate)
+    return longest, sizes
 
 
-def _scan_line(line: str, folder: pathlib.Path, options: Wav.Options, longest: _Longest) -> _Longest:
+def _scan_line(line: str, folder: pathlib.Path, options: Wav.Options, wanted_rate: int | None) -> _Longest:
+    """Checks a line; returns its lengths."""
     columns = line.replace("\t", ",").split(",")
     if len(columns) != len(COLUMNS):
         wanted = f"{len(COLUMNS)} ({', '.join(COLUMNS)})"
@@ -257,10 +275,8 @@ def _scan_line(line: str, folder: pathlib.Path, options: Wav.Options, longest: _
         problem = f"has {''.join(strange)!r}, which alphabet does not have" if strange else "is empty"
         raise DataError(f"the transcript {problem}: {transcript[:80]!r}")
     num_samples, rate = _scan_sound(folder / name)
-    if rate != (longest.sample_rate or rate):
-        raise DataError(
-            f"{name} has {rate} samples per second, but the sounds before it {longest.sample_rate}; convert it"
-        )
+    if rate != (wanted_rate or rate):
+        raise DataError(f"{name} has {rate} samples per second, but the sounds before it {wanted_rate}; convert it")
     num_frames = framing(rate, options.window_secs, options.hop_secs).num_frames(num_samples)
     # The CTC loss puts a blank between two equal characters, which takes a frame more.
     needed = len(transcript) + sum(one == other for one, other in itertools.pairwise(transcript))
@@ -269,7 +285,7 @@ def _scan_line(line: str, folder: pathlib.Path, options: Wav.Options, longest: _
             f"{name} has {num_frames} frames, but its transcript of {len(transcript)} characters needs"
             f" {needed}; lower hop_secs={options.hop_secs}, or remove the line"
         )
-    return _Longest(max(longest.num_samples, num_samples), max(longest.num_ids, len(transcript)), rate)
+    return _Longest(num_samples, len(transcript), rate)
 
 
 def _scan_sound(path: pathlib.Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import images, shuffled_epochs
+from ps_trainer.data.pipeline import images, shuffled_epochs, similar_lengths
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
 from ps_trainer.errors import DataError
 
@@ -67,6 +67,7 @@ class DataSource(abc.ABC):
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
+        groups_lengths: Whether a training batch holds examples of similar length, and is no longer than the longest.
         takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another
             process (`pipeline.facts.Facts`); the dataset then keeps it as its attribute `facts`.
     """
@@ -82,6 +83,7 @@ class DataSource(abc.ABC):
     reads_sounds: bool = False
     num_header_lines: int = 0
     num_places: int | None = None
+    groups_lengths: bool = False
     takes_facts: bool = False
 
     @property
@@ -124,15 +126,22 @@ class DataSource(abc.ABC):
         num_examples = shard.num_examples(self.num_train_examples)
         # SeedSequence mixes both numbers; with a sum, (seed 1, shard 0) would have the order of (seed 0, shard 1).
         shard_seed = int(np.random.SeedSequence([seed, shard.index]).generate_state(1)[0])
-        records = shuffled_epochs.shuffled(
-            self._records("train", shard),
-            num_examples=num_examples,
-            num_shuffled=min(num_examples, self.max_shuffled or num_examples),
-            seed=shard_seed,
-            num_epochs=num_epochs,
-            start=start,
-        )
-        return self._batches(records, batch_size, drop_remainder=True)
+
+        def read_from(first: int | tf.Tensor) -> tf.data.Dataset:
+            return shuffled_epochs.shuffled(
+                self._records("train", shard),
+                num_examples=num_examples,
+                num_shuffled=min(num_examples, self.max_shuffled or num_examples),
+                seed=shard_seed,
+                num_epochs=num_epochs,
+                start=first,
+            )
+
+        if not self.groups_lengths:
+            return self._batches(read_from(start), batch_size, drop_remainder=True)
+        sizes = {"batch_size": batch_size, "num_examples": num_examples}
+        records = similar_lengths.grouped(read_from, self._record_lengths, **sizes, seed=shard_seed, start=start)
+        return self._batches(records, batch_size, drop_remainder=True).map(self._without_padding)
 
     def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
         """Batches of small shards that a worker gets one after the other, instead of one shard for the whole run.
@@ -163,13 +172,20 @@ class DataSource(abc.ABC):
             own = own.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
             # Batches of equal size, to within one example: `ShardPlan.batch_sizes` computes the same in Python.
             ends = size * tf.range(num_batches + 1) // num_batches
-            numbered = self._load(own).batch(plan.batch_size).rebatch(ends[1:] - ends[:-1]).enumerate()
+            sizes = ends[1:] - ends[:-1]
+            if self.groups_lengths:
+                own = similar_lengths.grouped_shard(own, self._record_lengths, sizes=sizes, seed=shard_seed)
+            numbered = self._load(own).batch(plan.batch_size).rebatch(sizes).enumerate()
             # `skip` with a tensor as its argument crashes TensorFlow 2.21 inside `flat_map`, so a filter skips.
             numbered = numbered.filter(lambda number, batch: number >= first)
             place = shard * plan.max_batches
             return numbered.map(lambda number, batch: (tf.stack([epoch % plan.rows, place + number]), batch))
 
-        positioned = leases.flat_map(read).map(lambda position, batch: (position, self._decode(batch)))
+        def decode(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            decoded = self._decode(batch)
+            return self._without_padding(decoded) if self.groups_lengths else decoded
+
+        positioned = leases.flat_map(read).map(lambda position, batch: (position, decode(batch)))
         return positioned.prefetch(PREFETCH_BATCHES)
 
     def check_shard(self, shard: Shard, batch_size: int) -> None:
@@ -265,6 +281,14 @@ class DataSource(abc.ABC):
     def _load(self, records: tf.data.Dataset) -> tf.data.Dataset:
         """Completes each shuffled record with what can only be read one by one, such as the image file it names."""
         return records
+
+    def _record_lengths(self, records: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the lengths of some records, int [n], if the dataset groups its examples by length."""
+        raise NotImplementedError
+
+    def _without_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Cuts off the places of a batch where every example has padding, if the dataset groups by length."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

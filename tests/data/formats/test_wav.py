@@ -12,6 +12,7 @@ from ps_trainer import component_tables
 from ps_trainer.data.formats.wav import Wav, write
 from ps_trainer.data.generators import generate
 from ps_trainer.data.generators.telephone_tones import COLUMNS, KEYS, ROWS, Tones
+from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_leased, read_shards
 from tests.data.sharding import NUM_WORKERS
@@ -97,6 +98,24 @@ def test_random_transcripts_of_any_alphabet_are_read_back(tmp_path, seed):
     write_set(tmp_path, transcripts, list(random.randint(2 * 6 * HOP, 300, 6)))
     source = create(tmp_path, alphabet=alphabet, test_every=2)
     assert transcripts_of(all_of_test(source)["ids"], alphabet) == transcripts[::2]
+
+
+def test_a_training_batch_has_sounds_of_similar_length(tmp_path):
+    lengths = [300, 80, 290, 90, 100, 280, 70, 310]
+    write_set(tmp_path, ["ab" * (length // 100 + 1) for length in lengths], lengths)
+    write_set(tmp_path, ["a"], [400], name="test")
+    source = create(tmp_path, test_files=("test.csv",), alphabet="ab")
+    shard = Shard(0, 1)
+    batches = read_batches(lambda: source.train(shard=shard, batch_size=4, seed=0, num_epochs=1))
+    frames = sorted((batch["frames"].shape[1], *sorted(batch["num_frames"])) for batch in batches)
+    assert frames == [(10, 7, 8, 9, 10), (31, 28, 29, 30, 31)]
+    assert sorted(batch["ids"].shape[1] for batch in batches) == [4, 8]
+    (whole,) = read_batches(lambda: source.in_order("train", batch_size=8))
+    for batch in batches:
+        width = batch["frames"].shape[1]
+        for one, count in zip(batch["frames"], batch["num_frames"], strict=True):
+            (at,) = np.flatnonzero(whole["num_frames"] == count)
+            np.testing.assert_allclose(one, whole["frames"][at, :width], atol=1e-5)
 
 
 def test_another_list_is_read_from_its_own_folder(tmp_path):
