@@ -35,7 +35,7 @@ class Count(NamedTuple):
     saved: tf.Tensor | None = None
 
 
-class _SavedVariable(NamedTuple):
+class SavedVariable(NamedTuple):
     """A ps variable, and the ranges of saved tensors that it holds."""
 
     variable: tf.Variable
@@ -53,6 +53,9 @@ class StoredState:
 
     Attributes:
         count_names: Names of the counts.
+        count_reads: For each count the tensor that a checkpoint holds, by name.
+        clock: Variable of global_step.
+        saved_variables: The pieces and their slots.
         variables: All saved variables on the ps tasks.
     """
 
@@ -63,27 +66,28 @@ class StoredState:
         counts: Sequence[Count] = (),
     ):
         self._counts = {count.variable.op.name: count for count in counts}
-        self._count_reads = {name: _saved(count) for name, count in self._counts.items()}
+        self.count_reads = {name: _saved(count) for name, count in self._counts.items()}
         self.count_names = frozenset(self._counts)
         self._clocks = store.clocks
+        self.clock = store.clocks[0]
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
-        self._held = [_SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
+        self.saved_variables = [SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
         for piece, slot in slots:
             # Several model variables may share a piece, so each gets a slot name of its own, as in plain TensorFlow.
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
-            self._held.append(_SavedVariable(slot, renamed, is_slot=True))
+            self.saved_variables.append(SavedVariable(slot, renamed, is_slot=True))
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
-        self.variables = [held.variable for held in self._held] + self._clocks
+        self.variables = [saved.variable for saved in self.saved_variables] + self._clocks
         self.variables += [count.variable for count in counts]
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
         # Counts first: every push that a count includes has then been applied on ps 0 before its parameters are read.
-        with tf.control_dependencies(list(self._count_reads.values())):
-            self._reads = [held.variable.read_value() for held in self._held]
-            self._step_read = store.clocks[0].read_value()
+        with tf.control_dependencies(list(self.count_reads.values())):
+            self._reads = [saved.variable.read_value() for saved in self.saved_variables]
+            self._step_read = self.clock.read_value()
         self._are_initialized = [variable.is_initialized() for variable in self.variables]
 
     @property
@@ -99,10 +103,10 @@ class StoredState:
     def initialize(self, session: tf.Session, initial_values: Mapping[str, np.ndarray]) -> None:
         """Sets parameters to `initial_values`, slots to the optimizer's initial values, clocks to 0."""
         session.run(self._slot_initializer)
-        for held in self._held:
+        for saved in self.saved_variables:
             # Slots have initial values of their optimizer, such as Adagrad's 0.1, and no initial value in the model.
-            if not held.is_slot:
-                _load(session, held, initial_values)
+            if not saved.is_slot:
+                _load(session, saved, initial_values)
         session.run([count.variable.initializer for count in self._counts.values()])
         self._set_clocks(session, 0)
 
@@ -117,8 +121,8 @@ class StoredState:
 
     def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> int:
         """Sets everything from values as `snapshot` returns them; returns their global_step."""
-        for held in self._held:
-            _load(session, held, values)
+        for saved in self.saved_variables:
+            _load(session, saved, values)
         self._load_counts(session, values)
         step = int(values["global_step"])
         self._set_clocks(session, step)
@@ -134,8 +138,8 @@ class StoredState:
         An exact snapshot of a ps task would need a section that every push enters, too. That costs 3 % more CPU time
         per step: `benchmarks.step_rate --rules=drop_stale`, whose pushes do so, in 8 and in 10 rounds beside `async`.
         """
-        values, step, counts = session.run([self._reads, self._step_read, self._count_reads])
-        pieces = [(held.extents, value) for held, value in zip(self._held, values, strict=True)]
+        values, step, counts = session.run([self._reads, self._step_read, self.count_reads])
+        pieces = [(saved.extents, value) for saved, value in zip(self.saved_variables, values, strict=True)]
         return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
 
     def _load_counts(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
@@ -160,7 +164,7 @@ def _saved(count: Count) -> tf.Tensor:
     return count.variable.read_value() if count.saved is None else count.saved
 
 
-def _load(session: tf.Session, held: _SavedVariable, values: Mapping[str, np.ndarray]) -> None:
-    value = extents_lib.to_piece(held.extents, held.variable.shape.as_list(), values)
+def _load(session: tf.Session, saved: SavedVariable, values: Mapping[str, np.ndarray]) -> None:
+    value = extents_lib.to_piece(saved.extents, saved.variable.shape.as_list(), values)
     # Feeding the initializer's input assigns the value without an assign op and a placeholder for each variable.
-    session.run(held.variable.initializer, {held.variable.initializer.inputs[1]: value})
+    session.run(saved.variable.initializer, {saved.variable.initializer.inputs[1]: value})

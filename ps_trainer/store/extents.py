@@ -1,13 +1,13 @@
 """Maps ranges of model variables to their places on the ps tasks: pure NumPy arithmetic.
 
 Every layout flattens a model variable in row-major order, cuts it into contiguous ranges, and puts each range into some
-variable on some ps task. An `Extent` is one such range. Initialising, restoring and saving all use `to_piece` and
-`from_pieces`, so a checkpoint never depends on the layout.
+variable on some ps task. An `Extent` is one such range. Initialising, restoring and saving all use `to_piece`, `put`
+and `from_pieces`, so a checkpoint never depends on the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -100,18 +100,48 @@ def from_pieces(
     Raises:
         ValueError: The extents do not cover every element of `specs` exactly once.
     """
-    # `empty` leaves the old content of the memory, so the check below must find every hole.
-    flat = {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
-    covered: dict[str, list[tuple[int, int]]] = {spec.name: [] for spec in specs}
+    flat = allocate(specs, [extents for extents, _ in pieces])
     for extents, value in pieces:
-        value = np.reshape(value, [-1])
+        put(flat, extents, value)
+    return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
+
+
+def allocate(specs: Sequence[VariableSpec], extents_of_pieces: Iterable[Sequence[Extent]]) -> dict[str, np.ndarray]:
+    """Returns a flat array for each of the model's variables, by name, which `put` fills.
+
+    Args:
+        specs: The model's variables.
+        extents_of_pieces: Extents of each ps variable.
+
+    Raises:
+        ValueError: The extents do not cover every element of `specs` exactly once.
+    """
+    covered: dict[str, list[tuple[int, int]]] = {spec.name: [] for spec in specs}
+    for extents in extents_of_pieces:
         for extent in extents:
-            flat[extent.name][extent.start : extent.stop] = value[extent.offset : extent.offset + extent.size]
             covered[extent.name].append((extent.start, extent.stop))
     wrong = [spec.name for spec in specs if not _is_covered_once(covered[spec.name], spec.size)]
     if wrong:
         raise ValueError(f"the pieces do not cover these variables exactly once: {', '.join(wrong)}")
-    return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
+    # `empty` leaves the old content of the memory, so the check above must find every hole.
+    return {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
+
+
+def put(flat: Mapping[str, np.ndarray], extents: Sequence[Extent], value: np.ndarray, first: int = 0) -> None:
+    """Copies a part of a ps variable into the model's variables.
+
+    Args:
+        flat: Flat values of the model's variables, by name.
+        extents: Extents of the ps variable.
+        value: Elements `first` and following of the ps variable.
+        first: Index of the first element.
+    """
+    value = np.reshape(value, [-1])
+    for extent in extents:
+        start, stop = max(extent.offset, first), min(extent.offset + extent.size, first + value.size)
+        if start < stop:
+            place = extent.start - extent.offset
+            flat[extent.name][place + start : place + stop] = value[start - first : stop - first]
 
 
 def _is_covered_once(ranges: Sequence[tuple[int, int]], size: int) -> bool:

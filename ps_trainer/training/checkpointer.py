@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,66 +11,151 @@ from absl import logging
 
 from ps_trainer.checkpoints import folder_listing, writer
 from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints.held_state import Moment
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
 from ps_trainer.training import warm_start
 from ps_trainer.training.graph import TrainGraph
+from ps_trainer.training.save_tally import SaveTally
+from ps_trainer.training.save_thread import SaveThread, Values
+
+_WRITE_SECS = 30.0
+_PART = 2**20  # elements
 
 
 class Checkpointer:
-    """Saves the state at intervals of seconds or of steps.
+    """Saves the state at intervals of seconds or of steps, beside the steps: one save at a time.
 
     Args:
         train: Graph of the chief.
         config: Settings of the run: folder, frequency and number of the checkpoints.
+        session: Session with which a save reads the held state, while the session of the steps is in use.
+        tally: Counts the saves.
         clock: Monotonic time in seconds.
     """
 
-    def __init__(self, train: TrainGraph, config: TrainConfig, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        train: TrainGraph,
+        config: TrainConfig,
+        session: tf.Session,
+        tally: SaveTally,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if train.held_state is None:
+            raise ValueError("only the graph of the chief holds a state for a save")
         self._state = train.state
+        self._held_state = train.held_state
         self._exchange = train.step.exchange
         self._publish_counts_op = train.publish_counts_op
         self._config = config
+        self._session = session
+        self._tally = tally
         self._clock = clock
+        self._running: SaveThread | None = None
+        self._running_step = 0
+        self._saved_values: Values | None = None
         self._saved_at = clock()
         self._saved_step: int | None = None
         self._tried_step = 0
         self._failed_saves = 0
+        tally.held_bytes = self._held_state.num_bytes
 
-    def save_if_due(self, session: tf.Session, global_step: int) -> dict[str, np.ndarray] | None:
-        """Saves when the last save is long enough ago; warns if that fails.
+    def begin_if_due(self, session: tf.Session, global_step: int) -> bool:
+        """Begins a save when the last one is long enough ago; returns whether it has begun one.
 
-        Returns:
-            The saved values; None if nothing was saved.
+        Args:
+            session: Session of the chief's steps.
+            global_step: Present value of global_step.
 
         Raises:
-            SaveError: `max_failed_saves` consecutive saves have failed.
-            NanLossError: A value is not finite.
+            SaveError, NanLossError: As `take_saved`, for the save before.
         """
         directory = self._config.checkpoint_dir
         secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
-        if directory is None:
-            return None
         # Compares multiples of `steps`: other workers' updates make `global_step` skip the multiple itself.
-        if (secs and self._clock() - self._saved_at >= secs) or (
-            steps and global_step // steps > self._tried_step // steps
-        ):
-            return self._try(session, global_step, directory)
-        return None
+        is_due_by_step = steps and global_step // steps > self._tried_step // steps
+        is_due_by_time = secs and self._running is None and self._clock() - self._saved_at >= secs
+        if directory is None or not (is_due_by_step or is_due_by_time):
+            return False
+        began_at = self._clock()
+        self.wait()
+        self._publish(session)
+        moment = self._held_state.hold(session)
+        self._tried_step = max(global_step, moment.step)
+        self._running_step = moment.step
+        self._running = SaveThread(
+            lambda after_slice: self._read(moment, after_slice),
+            self._check_and_write,
+        )
+        self._tally.hold_up(self._clock() - began_at)
+        return True
 
-    def save(self, session: tf.Session) -> dict[str, np.ndarray]:
+    def take_saved(self) -> Values | None:
+        """Returns the values of a save that has ended since the last call; None if there is none.
+
+        Raises:
+            SaveError: `max_failed_saves` consecutive saves have failed. An earlier failure is a warning.
+            NanLossError: A value is not finite.
+        """
+        if self._running is not None and self._running.is_done:
+            self._note_end(self._running)
+        values, self._saved_values = self._saved_values, None
+        return values
+
+    def wait(self) -> None:
+        """Waits for the end of the save that is in progress, if there is one.
+
+        Raises:
+            SaveError, NanLossError: As `take_saved`.
+        """
+        if self._running is not None:
+            self._running.wait()
+            self._note_end(self._running)
+
+    def abandon(self) -> None:
+        """Ends the save that is in progress, because the steps have failed; one that already writes is completed."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        # In this time each call ends, and a disk writes a checkpoint.
+        if not running.abandon(self._config.heartbeat_timeout_secs + _WRITE_SECS):
+            logging.warning("the save of step %d did not end in time; it is given up", self._running_step)
+        elif running.error is not None:
+            logging.warning("the save of step %d was given up: %s", self._running_step, running.error)
+
+    def save(self, session: tf.Session) -> Values:
         """Saves now, unless this step is saved already; returns the values.
 
         Raises:
             SaveError: The files could not be written.
             NanLossError: A value is not finite.
         """
-        # The ps tasks get what only the workers hold under a collective rule, so that the snapshot includes it.
+        self.wait()
+        began_at = self._clock()
+        self._publish(session)
+        values = self._state.snapshot(session)
+        self._check_and_write(values)
+        self._note_saved(values, self._clock() - began_at)
+        return values
+
+    def _publish(self, session: tf.Session) -> None:
+        """Gives the ps tasks what only the workers hold under a collective rule, so that the state includes it."""
         if self._exchange is not None:
             self._exchange.publish(session)
         if self._publish_counts_op is not None:
             session.run(self._publish_counts_op)
-        values = self._state.snapshot(session)
+
+    def _read(self, moment: Moment, after_slice: Callable[[], None]) -> Values:
+        try:
+            return self._held_state.read(self._session, moment, after_slice)
+        # RuntimeError: the session was closed at the end of the steps.
+        except (tf.errors.OpError, RuntimeError) as error:
+            # TensorFlow's message goes on with the stack trace of the op.
+            reason = (getattr(error, "message", None) or str(error)).partition("\n")[0]
+            raise SaveError(f"the state of step {moment.step} could not be read from the ps tasks: {reason}") from error
+
+    def _check_and_write(self, values: Values) -> None:
         # Before anything is written: a run that continues from such a checkpoint would never recover.
         if names := not_finite(values):
             raise NanLossError(
@@ -82,37 +166,45 @@ class Checkpointer:
         if self._config.checkpoint_dir is not None and step != self._saved_step:
             prefix = writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
             logging.info("saved %s", prefix)
+
+    def _note_saved(self, values: Values, secs: float) -> None:
+        step = int(values["global_step"])
+        if self._config.checkpoint_dir is not None and step != self._saved_step:
+            self._tally.add(sum(value.nbytes for value in values.values()), secs)
             self._saved_step = self._tried_step = step
         # From the end of the save, so that steps are made in between even if a save takes longer than the interval.
         self._saved_at = self._clock()
-        return values
 
-    def _try(self, session: tf.Session, global_step: int, directory: pathlib.Path) -> dict[str, np.ndarray] | None:
-        try:
-            values = self.save(session)
-        except SaveError as error:
-            self._failed_saves += 1
-            # The next try comes after a whole interval, not after the next step.
-            self._saved_at, self._tried_step = self._clock(), global_step
-            if self._failed_saves >= self._config.max_failed_saves:
-                raise SaveError(
-                    f"{self._failed_saves} consecutive saves have failed (--max_failed_saves): {error};"
-                    f" {_describe_newest(directory)}"
-                ) from error
-            logging.warning(
-                "%s. Training continues after failed save %d of --max_failed_saves=%d",
-                error,
-                self._failed_saves,
-                self._config.max_failed_saves,
-            )
-            return None
-        self._failed_saves = 0
-        return values
+    def _note_end(self, ended: SaveThread) -> None:
+        self._running = None
+        if ended.values is not None:
+            self._failed_saves = 0
+            self._note_saved(ended.values, ended.secs)
+            self._saved_values = ended.values
+            return
+        error = ended.error
+        if not isinstance(error, SaveError):
+            raise error or RuntimeError("the save ended without a result")
+        self._tally.failed += 1
+        self._failed_saves += 1
+        # The next try comes after a whole interval, not after the next step.
+        self._saved_at = self._clock()
+        if self._failed_saves >= self._config.max_failed_saves:
+            raise SaveError(
+                f"{self._failed_saves} consecutive saves have failed (--max_failed_saves): {error};"
+                f" {_describe_newest(self._config)}"
+            ) from error
+        logging.warning(
+            "%s. Training continues after failed save %d of --max_failed_saves=%d",
+            error,
+            self._failed_saves,
+            self._config.max_failed_saves,
+        )
 
 
-def not_finite(values: Mapping[str, np.ndarray]) -> list[str]:
+def not_finite(values: Values) -> list[str]:
     """Names of the values that contain NaN or infinity."""
-    return [name for name, value in values.items() if not np.all(np.isfinite(value))]
+    return [name for name, value in values.items() if not _is_finite(np.reshape(value, [-1]))]
 
 
 def check_checkpoints(config: TrainConfig) -> None:
@@ -134,9 +226,14 @@ def newest_step(config: TrainConfig) -> int:
     return steps[-1] if steps else 0
 
 
-def _describe_newest(directory: pathlib.Path) -> str:
+def _is_finite(flat: np.ndarray) -> bool:
+    # In parts, because the answer for each element takes a byte of memory.
+    return all(np.isfinite(flat[start : start + _PART]).all() for start in range(0, flat.size, _PART))
+
+
+def _describe_newest(config: TrainConfig) -> str:
     try:
-        prefixes = checkpoint_lib.list_prefixes(directory)
+        prefixes = checkpoint_lib.list_prefixes(config.checkpoint_dir) if config.checkpoint_dir is not None else []
     except CheckpointError as error:
         return str(error)
     return f"the newest checkpoint is {prefixes[-1]}" if prefixes else "there is no checkpoint yet"

@@ -45,6 +45,7 @@ from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.progress import StepObserver, WorkerProgress
 from ps_trainer.training.run_summary import RunFailure, RunSummary
+from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.worker import ActiveRun, Worker
 from ps_trainer.training.worker_state import WorkerState
@@ -102,6 +103,7 @@ class Chief(Worker):
         self._prospect = Prospect()
         self._set_up_run: _SetUpRun | None = None
         self._checkpointer: Checkpointer | None = None  # of the run that is set up
+        self._save_tally = SaveTally()
         self._target_watch: TargetWatch | None = None  # of a run with a target metric
         self._results: _Results | None = None
         self.final_values: dict[str, np.ndarray] = {}
@@ -183,7 +185,9 @@ class Chief(Worker):
         # After the record: a worker whose step then meets a freed variable finds the reason in the record.
         self._free_old_run()
         self._set_up_run = _SetUpRun(self._run.run_id, run.train)
-        self._checkpointer = Checkpointer(run.train, self._config)
+        self._checkpointer = Checkpointer(run.train, self._config, run.session, self._save_tally)
+        # The session with which it reads ends later.
+        stack.callback(self._checkpointer.abandon)
 
     def _partners(self, train: TrainGraph) -> tuple[tuple[int, ...], ...]:
         """Groups of worker indices that send tensors to each other."""
@@ -199,12 +203,14 @@ class Chief(Worker):
                 session.run(old.train.free_op)
 
     def _save_if_due(self, raw: tf.Session, own_state: WorkerState) -> None:
+        if self._checkpointer is None:
+            return
+        values = self._checkpointer.take_saved()
+        if values is not None and self._target_watch is not None:
+            self._target_watch.offer(values)
         step = self._progress.global_step
-        values = self._checkpointer.save_if_due(raw, step) if self._checkpointer is not None else None
-        if values is not None:
+        if self._checkpointer.begin_if_due(raw, step):
             own_state.save(raw, step)
-            if self._target_watch is not None:
-                self._target_watch.offer(values)
 
     def _is_target_reached(self, peers: PeerTracker) -> bool:
         if self._target_watch is None and self._observer is None:
@@ -228,8 +234,9 @@ class Chief(Worker):
         run.peers.wait_for_end(lambda: int(run.session.run(run.train.current_step)))
         # After the wait, when no worker pushes any more.
         counts = service.gradient_counts() if service is not None else None
-        checkpointer = self._checkpointer or Checkpointer(run.train, self._config)
-        self._results = _Results(checkpointer.save(run.session), counts, run.peers)
+        if self._checkpointer is None:
+            raise RuntimeError("the run was not set up")
+        self._results = _Results(dict(self._checkpointer.save(run.session)), counts, run.peers)
 
     def _close_run(self, train: TrainGraph, limits: Limits) -> None:
         """Evaluates, writes the summary, and frees the state of the run on the ps tasks."""
@@ -248,6 +255,7 @@ class Chief(Worker):
             workers=run_summary.of_workers(self._progress.summary(), peers.roster, counts),
             target=watch.outcome(step, metrics) if watch is not None else None,
             coverage=reader.coverage(values) if reader is not None else None,
+            saves=self._save_tally if self._config.checkpoint_dir is not None else None,
         )
         # Before the end is noted: the evaluator takes this file as the sign that a silent ps 0 has ended with the run.
         run_files.write_summary(self._config, self.summary)
@@ -257,13 +265,15 @@ class Chief(Worker):
 
     def _rescue(self, run: ActiveRun, error: BaseException) -> None:
         """Saves a checkpoint, unless the state is lost or not finite, and releases workers that wait in a step."""
+        if self._checkpointer is not None:
+            self._checkpointer.abandon()  # the state is saved once more below, if it is sound
         # If the chief gives up the wait for a lost task, the parameters are still sound. After a NaN, they are not.
         was_waited_for = isinstance(error, StartTimeoutError) and self._recovery.loss is not None
         if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
                 _check_losses(self._controls[0])
                 # Not `self._checkpointer`: the failure may have come before that was created.
-                Checkpointer(run.train, self._config).save(run.session)
+                Checkpointer(run.train, self._config, run.session, self._save_tally).save(run.session)
             except (tf.errors.OpError, PsTrainerError) as failure:
                 logging.warning("no checkpoint was saved: %s", failure)
         if run.train.step.service is not None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.checkpoints.held_state import HeldState
 from ps_trainer.checkpoints.stored_state import StoredState
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import Group, group_of
@@ -65,6 +66,7 @@ class TrainGraph(NamedTuple):
         step: Step as the update rule built it, with ops of its own (`updates/base.py` draws their order).
         store: Parameter store.
         state: Contents of a checkpoint.
+        held_state: Holds the state for a save beside the steps; None except on the chief.
         model_trace: Variables of the model, and their initial values.
         own_variables: Variables of this worker that are saved beside the checkpoints; None if there are none.
         straggler: Delay of this worker's steps, to be started before the first one; None if there is none.
@@ -86,6 +88,7 @@ class TrainGraph(NamedTuple):
     step: TrainStep
     store: ParameterStore
     state: StoredState
+    held_state: HeldState | None
     model_trace: ModelTrace
     own_variables: OwnVariables | None
     straggler: Straggler | None
@@ -185,6 +188,7 @@ class _Assembly:
         held = batches.counter.saved(step) if batches.reader is None else []
         own = self._create_own_variables([*step.worker_state, *push.state, *held], step)
         counts = [*batches.counts, own.push_counts.count] if own is not None else batches.counts
+        state = StoredState(store, applier.slots, counts)
         return TrainGraph(
             graph=tf.get_default_graph(),
             step=step,
@@ -198,7 +202,8 @@ class _Assembly:
                 timed=gradients if self.config.step_log else None,
                 own=own,
             ),
-            state=StoredState(store, applier.slots, counts),
+            state=state,
+            held_state=HeldState(state, self.config.heartbeat_timeout_secs) if self.trainer.is_chief else None,
             model_trace=components.trace_model(),
             own_variables=own,
             straggler=straggler,

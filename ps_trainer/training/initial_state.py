@@ -43,6 +43,8 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
     logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, train.store.num_ps))
     # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
     if prospect.is_alive and train.step.exchange is None and not train.state.lost(session):
+        if train.held_state is not None:
+            session.run(train.held_state.release_op)  # the chief before this one may have died in a save
         return _begin(train, session, "attached to the run on the ps tasks")
     # No checkpoint holds the rule's own state, so it starts from its initial values, with or without a checkpoint.
     session.run(train.init_state_op)

@@ -9,6 +9,7 @@ from typing import Any
 from ps_trainer.data.pipeline.shard_plan import Coverage
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.runtime.run_record import Status, WorkerEntry
+from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.target_watch import TargetOutcome
 from ps_trainer.updates.chief_service import GradientCounts
 
@@ -48,6 +49,7 @@ class RunSummary:
         workers: The workers, by index.
         target: Whether the run reached its target metric; None for a run without one.
         coverage: How often the examples were seen, by epoch; None unless the shards of the data are leased.
+        saves: The saves of the chief; None for a run without checkpoints.
     """
 
     global_step: int
@@ -55,6 +57,7 @@ class RunSummary:
     workers: Mapping[int, WorkerSummary]
     target: TargetOutcome | None = None
     coverage: Mapping[str, Coverage] | None = None
+    saves: SaveTally | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The content of summary.json."""
@@ -70,6 +73,8 @@ class RunSummary:
             content["target_metric"] = self.target.as_json()
         if self.coverage is not None:
             content["coverage"] = {epochs: coverage._asdict() for epochs, coverage in self.coverage.items()}
+        if self.saves is not None:
+            content["saves"] = self.saves.as_json()
         return content
 
 

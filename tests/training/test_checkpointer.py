@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import types
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.checkpoints.held_state import Moment
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError, SaveError
 from ps_trainer.training import checkpointer
+from ps_trainer.training.save_tally import SaveTally
 from tests.checkpoints.checkpoint_files import values_of, write
 from tests.testing.logs import log_lines
 
@@ -36,20 +40,40 @@ class Run:
         self.folder = logdir / "checkpoints"
         self.clock = Clock()
         self.values = values_of(0)
+        held_state = types.SimpleNamespace(
+            num_bytes=0,
+            hold=lambda session: Moment(int(self.values["global_step"]), [], self.values),
+            read=self._read,
+        )
         train = types.SimpleNamespace(
             state=types.SimpleNamespace(snapshot=lambda session: self.values),
+            held_state=held_state,
             step=types.SimpleNamespace(exchange=None),
             publish_counts_op=None,
         )
         config = TrainConfig(logdir=str(logdir), **fields)
         config.check()
-        self.checkpointer = checkpointer.Checkpointer(train, config, self.clock)
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self.tally = SaveTally()
+        self.checkpointer = checkpointer.Checkpointer(train, config, None, self.tally, self.clock)
 
-    def step(self, step, secs=0.0):
-        """Makes a step that takes `secs`."""
+    def _read(self, session, moment, after_slice):
+        assert self.may_read.wait(60)
+        after_slice()
+        return moment.counts
+
+    def begin(self, step, secs=0.0):
+        """Makes a step that takes `secs`, and does not wait for the end of a save."""
         self.clock.now += secs
         self.values = values_of(step)
-        self.checkpointer.save_if_due(None, step)
+        return self.checkpointer.begin_if_due(None, step)
+
+    def step(self, step, secs=0.0):
+        """Makes a step that takes `secs`; a save that is due ends before the next step."""
+        self.begin(step, secs)
+        self.checkpointer.wait()
+        return self.checkpointer.take_saved()
 
     def break_disk(self):
         """Puts a file in the folder's place, because root may write to any folder."""
@@ -86,7 +110,72 @@ def test_steps_between_saves_count_from_0_so_that_all_tasks_save_at_the_same(tmp
     assert run.steps == [4, 6, 9]
 
 
+class TestBesideTheSteps:
+    def test_steps_are_made_while_a_save_reads_and_another_save_is_not_begun(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=60.0)
+        run.may_read.clear()
+        assert run.begin(1, secs=60.0)
+        values = run.values
+        for step in range(2, 6):
+            assert not run.begin(step, secs=60.0)
+            assert run.checkpointer.take_saved() is None
+        run.may_read.set()
+        run.checkpointer.wait()
+        assert run.checkpointer.take_saved() is values
+        assert run.checkpointer.take_saved() is None
+        assert run.steps == [1]
+        assert not run.begin(6, secs=59.0)  # the interval begins at the end of the save
+        assert run.begin(7, secs=1.0)
+        run.checkpointer.wait()
+        assert run.steps == [1, 7]
+
+    def test_a_save_that_is_due_by_its_step_waits_for_the_one_before(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
+        run.may_read.clear()
+        assert run.begin(2)
+        assert not run.begin(3)
+        threading.Timer(0.05, run.may_read.set).start()
+        assert run.begin(4)
+        run.checkpointer.wait()
+        assert run.steps == [2, 4]
+
+    def test_an_abandoned_save_that_still_reads_writes_nothing(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
+        run.step(1)
+        run.may_read.clear()
+        run.begin(2)
+        threading.Timer(0.05, run.may_read.set).start()
+        run.checkpointer.abandon()
+        assert run.steps == [1]
+        assert run.checkpointer.take_saved() is None
+
+    def test_the_tally_has_time_size_and_memory(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
+        run.step(1)
+        run.checkpointer.save(None)  # the same step, which is saved already
+        run.values = values_of(3)
+        run.checkpointer.save(None)
+        found = run.tally.as_json()
+        assert (found["completed"], found["failed"]) == (2, 0)
+        assert found["bytes"] == sum(value.nbytes for value in values_of(3).values())
+        assert found["mean_secs"] is not None and found["chief_memory_bytes"] > found["bytes"]
+
+
 class TestFailedSaves:
+    def test_a_ps_task_that_does_not_answer_is_a_failed_save(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
+
+        def fail(*_):
+            raise tf.errors.DeadlineExceededError(None, None, "no answer")
+
+        run.checkpointer._held_state.read = fail
+        with log_lines() as lines:
+            run.step(1)
+        assert "state of step 1 could not be read from the ps tasks: no answer" in lines[0]
+        with pytest.raises(SaveError, match=r"2 consecutive saves .* there is no checkpoint yet"):
+            run.step(2)
+        assert run.tally.failed == 2
+
     def test_training_continues_with_a_warning_until_the_limit_and_then_ends(self, tmp_path):
         run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=3)
         run.step(1)

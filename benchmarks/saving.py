@@ -1,0 +1,273 @@
+"""Measures how much a save of 300 MB holds up training.
+
+    python -m benchmarks.saving --help
+
+README.md describes the results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from benchmarks import arguments
+from benchmarks.contenders import REPOSITORY
+from benchmarks.report import Report, ResultColumn, Row
+from ps_trainer.checkpoints import folder_listing
+from ps_trainer.checkpoints.folder_listing import prefix_of
+from ps_trainer.errors import RunError
+from ps_trainer.experiments.toolkit.clusters import read_steps
+from ps_trainer.launch.command import run_local
+from ps_trainer.models import layers
+
+NUM_WORKERS = 2
+WARMUP_SHARE = 0.3
+"""Part of the steps before the first measured save in which steps do not count: caches and connections warm up."""
+_WIDTH = 2048
+
+
+class LargeDense:
+    """18 dense layers 2048x2048: 75 million parameters, 302 MB."""
+
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
+        """Builds the graph of one batch.
+
+        Args:
+            batch: "features" float32 [B, 2048]; "label" int64 [B], 0 <= label < 2048.
+            training: Not used; both graphs are the same.
+        """
+        del training
+        x = batch["features"]
+        for index in range(18):
+            x = layers.dense(x, _WIDTH, f"layer{index}", activation=tf.nn.relu if index < 17 else None)
+        return layers.classifier_output(x, batch["label"])
+
+
+class LargeTable:
+    """An embedding table 1,180,000x64: 302 MB, of which a batch looks up 8 rows per example."""
+
+    def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
+        """Builds the graph of one batch, as `LargeDense.build` does."""
+        del training
+        num_rows = 1_180_000
+        # Other rows in each step, as real data have.
+        ids = tf.random.uniform([tf.shape(batch["label"])[0], 8], maxval=num_rows, dtype=tf.int64)
+        rows = layers.embedding("table", num_rows, 64, ids)
+        return layers.classifier_output(layers.dense(tf.reduce_mean(rows, axis=1), 64, "out"), batch["label"] % 64)
+
+
+class Workload(NamedTuple):
+    """A model whose checkpoint has 300 MB.
+
+    Attributes:
+        flags: Flags of `local`.
+        steps: Number of global steps between two saves, by update rule.
+    """
+
+    flags: tuple[str, ...]
+    steps: Mapping[str, int]
+
+
+_INPUT = ("--dataset=benchmarks.workloads:RandomInput", f"--dataset_option=width={_WIDTH}", "--learning_rate=0.001")
+WORKLOADS = {
+    "dense": Workload(("--model=benchmarks.saving:LargeDense", *_INPUT, "--batch_size=4"), {"sync": 12, "async": 24}),
+    "table": Workload(
+        ("--model=benchmarks.saving:LargeTable", *_INPUT, "--batch_size=64"), {"sync": 800, "async": 1600}
+    ),
+}
+UPDATES = ("sync", "async")
+
+
+class Window(NamedTuple):
+    """A time in seconds since the epoch: of a save, or as long as one."""
+
+    start: float
+    end: float
+
+    @property
+    def secs(self) -> float:
+        """Its length."""
+        return self.end - self.start
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavingRow(Row):
+    """One run with several saves.
+
+    Attributes:
+        workload: Key of `WORKLOADS`.
+        update: Update rule.
+        repetition: Number of the run, from 1.
+        num_saves: Number of measured saves.
+        save_secs: Median seconds from the step at which a save is due to the checkpoint's final name.
+        step_ms: Median step of all workers outside of saves, in milliseconds.
+        longest_step: Longest step of a worker that meets a save ÷ `step_ms`.
+        longest_step_control: The same for windows of the same length between the saves.
+        lowest_rate: Lowest steps/s of a worker during a save ÷ its steps/s outside of saves.
+        lowest_rate_control: The same for windows of the same length between the saves.
+        chief_mib: Largest memory of the chief so far, from summary.json; None if it has none.
+        held_up_ms: Longest time for which a save held up the chief, from summary.json; None if it has none.
+    """
+
+    COLUMNS = (
+        ResultColumn("workload", "workload"),
+        ResultColumn("update", "update"),
+        ResultColumn("run", "repetition"),
+        ResultColumn("saves", "num_saves"),
+        ResultColumn("s a save", "save_secs", ".2f"),
+        ResultColumn("median step, ms", "step_ms", ".1f"),
+        ResultColumn("longest step ÷ median", "longest_step", ".2f"),
+        ResultColumn("without a save", "longest_step_control", ".2f"),
+        ResultColumn("lowest rate, %", lambda row: 100 * row.lowest_rate, ".0f"),
+        ResultColumn("without a save, %", lambda row: 100 * row.lowest_rate_control, ".0f"),
+        ResultColumn("chief held up, ms", "held_up_ms", ".0f"),
+        ResultColumn("chief's memory, MiB", "chief_mib", ".0f"),
+    )
+
+    workload: str
+    update: str
+    repetition: int
+    num_saves: int
+    save_secs: float
+    step_ms: float
+    longest_step: float
+    longest_step_control: float
+    lowest_rate: float
+    lowest_rate_control: float
+    chief_mib: float | None
+    held_up_ms: float | None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs everything and prints the table; returns 0, or 1 when a run failed."""
+    parser = arguments.create_parser("benchmarks.saving", __doc__)
+    parser.add_argument("--workloads", type=arguments.choices(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--updates", type=arguments.choices(UPDATES), default=list(UPDATES))
+    parser.add_argument("--saves", type=arguments.at_least(1), default=4, help="measured saves in a run")
+    parser.add_argument("--repetitions", type=arguments.at_least(1), default=3, help="runs of each kind, in turn")
+    arguments.add_deadline(parser, 400.0)
+    arguments.add_out_dir(parser)
+    flags = parser.parse_args(argv)
+    out_dir = arguments.new_folder(parser, flags.out_dir, "runs/saving")
+    report = Report("benchmarks.saving", argv, out_dir)
+    has_failed = False
+    for repetition in range(1, flags.repetitions + 1):
+        for workload in flags.workloads:
+            for update in flags.updates:
+                logdir = out_dir / f"{workload}-{update}-{repetition}"
+                try:
+                    report.add(_measure(workload, update, repetition, flags.saves, logdir, flags.deadline_secs))
+                except RunError as error:
+                    print(f"{logdir.name} failed: {error}", flush=True)
+                    has_failed = True
+                shutil.rmtree(logdir / "checkpoints", ignore_errors=True)  # gigabytes
+    return report.finish(has_failed=has_failed)
+
+
+def _measure(
+    workload: str, update: str, repetition: int, num_saves: int, logdir: pathlib.Path, deadline_secs: float
+) -> SavingRow:
+    """Trains once and measures its saves.
+
+    Raises:
+        RunError: The run failed.
+    """
+    between = WORKLOADS[workload].steps[update]
+    # After the last measured save, half an interval of steps without a save ends the run.
+    last = num_saves * between + between // 2
+    run_local(
+        [
+            "--num_ps=1", f"--num_workers={NUM_WORKERS}", f"--update={update}", *WORKLOADS[workload].flags,
+            f"--max_steps={last}", "--save_checkpoint_secs=0", f"--save_checkpoint_steps={between}",
+            f"--keep_checkpoints={num_saves + 2}", "--step_log", "--eval_examples=4",
+        ],
+        logdir,
+        deadline_secs,
+        cwd=REPOSITORY,
+    )  # fmt: skip
+    ends = [[(step["wall_time"], step["global_step"]) for step in steps] for steps in read_by_worker(logdir)]
+    saves = _saves(logdir / "checkpoints", ends[0], between, last)
+    begin = next(time for time, step in ends[0] if step >= WARMUP_SHARE * between)
+    # From the end of a save to the same length before the next one.
+    controls = [Window(w.start - 1.2 * w.secs, w.start - 0.2 * w.secs) for w in saves]
+    times = [np.array([time for time, _ in worker if time >= begin]) for worker in ends]
+    calm = np.concatenate([_steps_outside(one, saves) for one in times])
+    rates = [1 / _steps_outside(one, saves).mean() for one in times]
+    step_secs = float(np.median(calm))
+    found = json.loads((logdir / "summary.json").read_text()).get("saves", {})
+
+    def lowest(windows: Sequence[Window]) -> float:
+        return min(
+            _num_steps(one, window) / window.secs / rate
+            for one, rate in zip(times, rates, strict=True)
+            for window in windows
+        )
+
+    def longest(windows: Sequence[Window]) -> float:
+        return max(_longest_step(one, window) for one in times for window in windows) / step_secs
+
+    return SavingRow(
+        workload=workload,
+        update=update,
+        repetition=repetition,
+        num_saves=len(saves),
+        save_secs=statistics.median(window.secs for window in saves),
+        step_ms=1000 * step_secs,
+        longest_step=longest(saves),
+        longest_step_control=longest(controls),
+        lowest_rate=lowest(saves),
+        lowest_rate_control=lowest(controls),
+        chief_mib=found["chief_memory_bytes"] / 2**20 if found else None,
+        held_up_ms=1000 * found["longest_held_up_secs"] if found else None,
+    )
+
+
+def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
+    """Reads the step log of each worker, the chief first."""
+    steps = read_steps(logdir)
+    return [[step for step in steps if step["worker"] == worker] for worker in range(NUM_WORKERS)]
+
+
+def _saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], between: int, last: int) -> list[Window]:
+    """Finds the time of each save: from the chief's step at which it is due until its index has its final name."""
+    indices = {step: pathlib.Path(f"{prefix_of(folder, step)}.index") for step in folder_listing.look(folder).steps}
+    windows = []
+    for step, index in indices.items():
+        if 0 < step < last and step >= between:
+            due = step // between * between
+            start = next(time for time, reached in ends if reached >= due)
+            # A rename changes the time of the last change of status, and not that of the content.
+            windows.append(Window(start, index.stat().st_ctime))
+    return windows
+
+
+def _steps_outside(times: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
+    """Returns the lengths of the steps that meet no window."""
+    starts, ends = times[:-1], times[1:]
+    calm = np.all([(ends < window.start) | (starts > window.end) for window in windows], axis=0)
+    return (ends - starts)[calm]
+
+
+def _longest_step(times: np.ndarray, window: Window) -> float:
+    starts, ends = times[:-1], times[1:]
+    return float(np.max((ends - starts)[(ends > window.start) & (starts < window.end)]))
+
+
+def _num_steps(times: np.ndarray, window: Window) -> float:
+    """Returns the number of steps in a window; a step that lies in it in part counts in part."""
+    starts, ends = times[:-1], times[1:]
+    inside = np.clip(np.minimum(ends, window.end) - np.maximum(starts, window.start), 0, None)
+    return float(np.sum(inside / (ends - starts)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

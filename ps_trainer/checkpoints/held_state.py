@@ -1,0 +1,152 @@
+"""`HeldState`: the state of one moment, kept on the ps tasks until a save has read it, while training continues.
+
+The chief holds the state between two of its steps, in one short call:
+
+* Small variables travel to the chief in that call.
+* For each large variable, the ps task keeps the present value in a second variable. The two share their memory until
+  the next update, which copies it (dense variables); or the ps task copies it at once (embedding tables).
+
+The chief then reads the second variables in slices, beside its steps, and releases them. So a save needs the memory of
+the large variables once more on the ps tasks, and once on the chief.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.checkpoints.stored_state import SavedVariable, StoredState
+from ps_trainer.store import extents as extents_lib
+
+_SMALL_BYTES = 4 * 2**20
+"""The smallest variables, up to this sum, are read at once: it takes less time than to hold them."""
+_SLICE_BYTES = 4 * 2**20
+"""A larger slice would hold up the steps whose messages it delays."""
+
+
+class Moment(NamedTuple):
+    """The state of one moment.
+
+    Attributes:
+        step: Its global_step.
+        small: Values of the small variables, in the order of `HeldState`.
+        counts: Values of the counts, by name.
+    """
+
+    step: int
+    small: list[np.ndarray]
+    counts: dict[str, np.ndarray]
+
+
+class _Large(NamedTuple):
+    """A large variable: its second variable, and a slice of that one."""
+
+    saved: SavedVariable
+    copy: tf.Variable
+    start: tf.Tensor
+    part: tf.Tensor
+    size: int
+    slice_size: int
+
+
+class HeldState:
+    """Holds and reads the state; built in the chief's graph.
+
+    Args:
+        state: The saved state.
+        call_secs: Deadline in seconds of each call that reads a slice.
+
+    Attributes:
+        num_bytes: Size of the large variables in bytes.
+        release_op: Op that frees the second variables; also when nothing is held.
+    """
+
+    def __init__(self, state: StoredState, call_secs: float):
+        self._state = state
+        self._call_options = tf.RunOptions(timeout_in_ms=int(1000 * call_secs))
+        self._small, large = _divide(state.saved_variables)
+        self.num_bytes = sum(_num_bytes(saved) for saved in large)
+        # As in `StoredState.snapshot`: counts first.
+        with tf.control_dependencies(list(state.count_reads.values())):
+            self._small_reads = [saved.variable.read_value() for saved in self._small]
+            self._step_read = state.clock.read_value()
+            self._large = [_hold(saved) for saved in large]
+            self._hold_ops = [one.copy.assign(one.saved.variable.read_value(), read_value=False) for one in self._large]
+        self.release_op = tf.group(*(one.copy.assign(_nothing(one.copy), read_value=False) for one in self._large))
+
+    def hold(self, session: tf.Session) -> Moment:
+        """Holds the present state, in place of one that is held already."""
+        step, small, counts, _ = session.run(
+            [self._step_read, self._small_reads, self._state.count_reads, self._hold_ops]
+        )
+        return Moment(int(step), small, counts)
+
+    def read(self, session: tf.Session, moment: Moment, after_slice: Callable[[], None]) -> dict[str, np.ndarray]:
+        """Reads the values of the held moment, by name as `StoredState.snapshot` does, and releases it.
+
+        Args:
+            session: Session on the graph.
+            moment: Result of `hold`.
+            after_slice: Called after each slice; what it raises ends the reading.
+
+        Raises:
+            tf.errors.OpError: A ps task is lost, or has not answered in time.
+        """
+        specs = self._state.specs
+        flat = extents_lib.allocate(specs, [saved.extents for saved in self._state.saved_variables])
+        try:
+            for saved, value in zip(self._small, moment.small, strict=True):
+                extents_lib.put(flat, saved.extents, value)
+            for one in self._large:
+                for start in range(0, one.size, one.slice_size):
+                    value = session.run(one.part, {one.start: [start]}, options=self._call_options)
+                    extents_lib.put(flat, one.saved.extents, value, start)
+                    after_slice()
+        finally:
+            session.run(self.release_op, options=self._call_options)
+        values = {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
+        return values | moment.counts | {"global_step": np.int64(moment.step)}
+
+
+def _divide(saved_variables: list[SavedVariable]) -> tuple[list[SavedVariable], list[SavedVariable]]:
+    """Returns the small variables and the large ones."""
+    small: list[SavedVariable] = []
+    large: list[SavedVariable] = []
+    total = 0
+    for saved in sorted(saved_variables, key=_num_bytes):
+        total += _num_bytes(saved)
+        (small if total <= _SMALL_BYTES else large).append(saved)
+    return small, large
+
+
+def _num_bytes(saved: SavedVariable) -> int:
+    return int(saved.variable.shape.num_elements() * saved.variable.dtype.size)
+
+
+def _hold(saved: SavedVariable) -> _Large:
+    variable = saved.variable
+    size, slice_size = int(variable.shape.num_elements()), _SLICE_BYTES // variable.dtype.size
+    # No control dependency of the caller: a slice is read long after the counts.
+    with tf.control_dependencies(None), tf.device(variable.device):
+        copy = tf.Variable(
+            # Empty and of any shape, so that it needs no memory between two saves.
+            tf.zeros([0], variable.dtype.base_dtype),
+            name=f"held/{variable.op.name}",
+            shape=tf.TensorShape(None),
+            # Global, so that it is freed with the run.
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+            trainable=False,
+            use_resource=True,
+        )
+        start = tf.placeholder(tf.int32 if size < 2**31 else tf.int64, [1])
+        stop = tf.minimum(start + slice_size, size)
+        part = tf.slice(tf.reshape(copy.read_value(), [-1]), start, stop - start)
+    return _Large(saved, copy, start, part, size, slice_size)
+
+
+def _nothing(copy: tf.Variable) -> tf.Tensor:
+    with tf.device(copy.device):
+        return tf.zeros([0], copy.dtype.base_dtype)
