@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.plots import Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
@@ -56,6 +56,7 @@ class Throws(Part):
         Claim(
             key="mean",
             sentence="The mean of a die with k sides is (k + 1)/2",
+            kind=ClaimKind.LITERATURE,
             quantity="|mean − (k + 1)/2| / k",
             limit=Limit(high=0.1),
             measure=lambda sizes: [Measure(f"k={k}", abs(mean - (k + 1) / 2) / k) for k, mean in sizes.items()],
@@ -63,6 +64,7 @@ class Throws(Part):
         Claim(
             key="gravity",
             sentence="Dice fall",
+            kind=ClaimKind.THEORY,
             quantity="acceleration in m/s²",
             limit=Limit(low=9, high=10),
             measure=lambda sizes: (),
@@ -113,6 +115,7 @@ class Throws(Part):
             title="Means & runs",
             shows="Each bar is a mean <of one>.",
             expected="they scatter little.",
+            claims=("mean",),
             draw=draw,
             level=lambda sizes: Dice.level,
         ),

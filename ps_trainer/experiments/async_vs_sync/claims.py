@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import virtual_training
+from ps_trainer.experiments.toolkit.statistics import ratio_interval
 
 from .cases import TRAINED_ALPHAS, UNEVEN, Mode, RealTraining, TrainedArm, lead, predicted_ratio, ratio_of, tuned
 
@@ -33,11 +32,8 @@ def _leads(arms: Sequence[TrainedArm], mode: str) -> list[Measure]:
 
 
 def _times(arms: Sequence[TrainedArm], alpha: float) -> list[Measure]:
-    def mean_secs(arm: TrainedArm) -> float:
-        return float(np.mean(arm.secs_at(alpha)))
-
     return [
-        Measure(f"n={one.n}", mean_secs(one) / mean_secs(tuned(arms, Mode.SYNC_SAME, one.n)))
+        Measure(f"n={one.n}", *ratio_interval(one.secs_at(alpha), tuned(arms, Mode.SYNC_SAME, one.n).secs_at(alpha)))
         for one in _asynchronous(arms)
         if one.alpha == alpha
     ]
@@ -54,6 +50,7 @@ OF_THROUGHPUT = (
     Claim(
         key="throughput",
         sentence="Asynchronous workers compute E[max]/E[X] times the gradients that synchronous ones do",
+        kind=ClaimKind.THEORY,
         quantity="measured over predicted ratio",
         limit=Limit(low=0.85, high=1.15),
         expected=Limit(low=0.97, high=1.03),
@@ -67,6 +64,7 @@ OF_TRAINING = (
     Claim(
         key="examples",
         sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
+        kind=ClaimKind.EXTENSION,
         quantity="its examples above those of synchronous SGD, in standard errors",
         limit=Limit(low=-2.0),
         measure=lambda arms: _leads(arms, Mode.SYNC_SAME),
@@ -74,6 +72,7 @@ OF_TRAINING = (
     Claim(
         key="examples_global",
         sentence="With the same batch per update asynchronous SGD needs no fewer examples, each at its best rate",
+        kind=ClaimKind.LITERATURE,
         quantity="its examples above those of synchronous SGD, in standard errors",
         limit=Limit(low=-2.0),
         measure=lambda arms: _leads(arms, Mode.SYNC_GLOBAL),
@@ -81,15 +80,19 @@ OF_TRAINING = (
     Claim(
         key="time_even",
         sentence="With nearly even steps synchronous SGD is at the target as soon as asynchronous SGD",
+        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous time",
         limit=Limit(low=1.0),
+        amended="2026-11-24: geometric means over the seeds, with an interval",
         measure=lambda arms: _times(arms, TRAINED_ALPHAS[0]),
     ),
     Claim(
         key="time_uneven",
         sentence="With exponential steps asynchronous SGD is at the target sooner",
+        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous time",
         limit=Limit(high=1.0),
+        amended="2026-11-24: geometric means over the seeds, with an interval",
         measure=lambda arms: _times(arms, TRAINED_ALPHAS[-1]),
     ),
 )
@@ -97,7 +100,8 @@ OF_TRAINING = (
 OF_REAL_THROUGHPUT = (
     Claim(
         key="real_throughput",
-        sentence="So they do on real clusters: E[max]/E[X] times the gradients",
+        sentence="Asynchronous workers of real clusters compute E[max]/E[X] times the gradients, too",
+        kind=ClaimKind.THEORY,
         quantity="measured over predicted ratio",
         limit=Limit(low=0.85, high=1.15),
         measure=lambda rates: [
@@ -109,13 +113,15 @@ OF_REAL_THROUGHPUT = (
     Claim(
         key="real_rates",
         sentence="Real clusters of both kinds compute as many gradients as the simulator says of the same delays",
+        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated gradients per second",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda rates: [Measure(pair.case, pair.ratio) for pairs in rates.values() for pair in pairs.values()],
     ),
     Claim(
         key="real_control",
-        sentence="With one worker the two are the same",
+        sentence="With one worker asynchronous and synchronous rates are the same",
+        kind=ClaimKind.THEORY,
         quantity="asynchronous over synchronous gradients per second",
         limit=Limit(low=0.95, high=1.05),
         measure=lambda rates: [
@@ -130,6 +136,7 @@ OF_REAL_TRAINING = (
     Claim(
         key="real_examples",
         sentence="A real training needs as many examples as the one in virtual time",
+        kind=ClaimKind.SIMULATOR,
         quantity="measured over virtual examples to the target, one seed of each arm",
         limit=Limit(low=0.6, high=1.6),
         expected=Limit(low=0.75, high=1.33),
@@ -138,6 +145,7 @@ OF_REAL_TRAINING = (
     Claim(
         key="real_time",
         sentence="With exponential steps asynchronous SGD is at the target sooner on a real cluster, too",
+        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous time",
         limit=Limit(high=1.0),
         measure=_real_times,

@@ -240,6 +240,7 @@ class AsyncVsSync(Experiment):
         " one machine that sleep between pull and push. The sources train networks of millions of parameters on up to"
         " thousands of machines."
     )
+    untested = "Chen et al.'s final accuracy with up to 64 workers, and with backup workers"
     published = claims.PUBLISHED
     parts = (VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
     num_seeds = 10

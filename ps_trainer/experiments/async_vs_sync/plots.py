@@ -78,6 +78,7 @@ OF_THROUGHPUT = (
         shows="Circles: measured ratio of gradients per second, against the number of workers; lines: the model 1 − α"
         " + α H_n.",
         expected="circles on their lines, which are nearly flat for even steps and grow as log n for exponential ones.",
+        claims=("throughput",),
         draw=_draw_ratios,
     ),
 )
@@ -90,6 +91,7 @@ OF_TRAINING = (
         " against virtual time. A run stops when its accuracy, not its loss, reaches the target. A colour stands for a"
         " kind of updates, a line style for α.",
         expected="staleness and large batches cost examples; waiting for the slowest worker costs time.",
+        claims=("examples", "examples_global", "time_even", "time_uneven"),
         draw=_draw_losses,
         size=(8.0, 3.8),
     ),
@@ -102,6 +104,7 @@ OF_REAL_THROUGHPUT = (
         shows="Circles: ratio of gradients per second of real clusters; crosses: simulations with the same delays;"
         " lines: the model 1 − α + α H_n.",
         expected="circles on the crosses and on the lines, within the noise of few steps.",
+        claims=("real_throughput",),
         draw=_draw_real,
         data=lambda rates: {key: pairs for key, pairs in rates.items() if len(pairs) > 1},
         level=real.LEVEL,

@@ -239,6 +239,7 @@ class BackupWorkers(Experiment):
         f" real clusters are up to 12 processes on one machine that sleep, {records.MEAN_MS:g} ms on average, between"
         " pull and push."
     )
+    untested = "Chen et al.'s time to a final accuracy, and the slower updates of many backup workers by their traffic"
     published = claims.PUBLISHED
     parts = (BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1

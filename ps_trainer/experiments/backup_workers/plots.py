@@ -123,6 +123,7 @@ def _arrivals_plot(size: str, shape: str) -> Plot:
         " drawn through the 5th to 95th percentiles, minimum and maximum.",
         expected="the curves of the last gradients stand further apart than those of the first ones: an update waits"
         " longest for its last few gradients.",
+        claims=("arrivals",),
         draw=_draw_arrivals,
         data=lambda timings: timings.alone.where(size=size, shape=shape),
     )
@@ -137,6 +138,7 @@ OF_TIMINGS = (
         " cancelled (A3).",
         expected="the time falls most with the first backup worker and less with each further one; circles on the"
         " crosses of their rule, and above the dashed line but for the slow worker.",
+        claims=("falls", "prediction"),
         draw=_draw_steps,
         data=_of_8,
         size=(8.0, 5.2),
@@ -148,6 +150,7 @@ OF_TIMINGS = (
         " Black line: no gain.",
         expected="with heavy tails a highest point above 1 at some backup workers; with shifted exponential steps no"
         " point above 1.",
+        claims=("pays", "interior", "light"),
         draw=_draw_speedups,
         data=_of_8,
         size=(8.0, 5.2),
@@ -157,6 +160,7 @@ OF_TIMINGS = (
         title="Normalised speed-up at the papers' numbers of workers",
         shows="The same at the papers' numbers of workers, token queue only; star and dotted line: what was published.",
         expected="with the fitted steps a flat line around its highest point, near the published one.",
+        claims=("size", "gain_of_50", "four_of_100"),
         draw=_draw_large,
         data=lambda timings: timings.where(sizes=_PAPER_SIZES, rule=Rule.TOKENS),
         size=(8.0, 3.8),
@@ -172,6 +176,7 @@ OF_REAL_CLUSTERS = (
         shows="Circles: mean time per update of real clusters; crosses: simulations with the same delays.",
         expected="circles on the crosses, or a few percent above, for all step times and all numbers of backup"
         " workers.",
+        claims=("real_time", "real_pays"),
         draw=_draw_real,
         data=lambda cases: [case for case in cases if case.shape != Shape.SHIFTED],
         level=LEVEL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 
 from .cases import TimedBound, TrainedBound, bound_name, by_cluster
@@ -51,6 +51,7 @@ OF_TIMING = (
     Claim(
         key="wait",
         sentence="Workers wait as long as the model of clocks (A17) says",
+        kind=ClaimKind.THEORY,
         quantity="|measured − predicted share of the workers' time that they wait|",
         limit=Limit(high=0.08),
         expected=Limit(high=0.03),
@@ -59,6 +60,7 @@ OF_TIMING = (
     Claim(
         key="falls",
         sentence="The larger the bound, the less they wait",
+        kind=ClaimKind.LITERATURE,
         quantity="share of time waited minus that under the next smaller bound, no slow worker",
         limit=Limit(high=0.01),
         measure=lambda cases: [
@@ -70,6 +72,7 @@ OF_TIMING = (
     Claim(
         key="few",
         sentence=f"A bound of {FEW} clocks takes most of the waiting away where delays are transient",
+        kind=ClaimKind.LITERATURE,
         quantity=f"share of time waited under s = {FEW} over that under s = 0",
         limit=Limit(high=0.5),
         measure=lambda cases: [
@@ -81,6 +84,7 @@ OF_TIMING = (
     Claim(
         key="barrier",
         sentence="A bound of 0 is a barrier: a clock takes as long as the slowest worker's step",
+        kind=ClaimKind.THEORY,
         quantity="clock rate under s = 0 times the mean of the slowest step",
         limit=Limit(low=0.95, high=1.05),
         measure=lambda cases: [
@@ -90,6 +94,7 @@ OF_TIMING = (
     Claim(
         key="free",
         sentence="Without a bound workers make steps as fast as they can",
+        kind=ClaimKind.THEORY,
         quantity="clock rate over that of workers that wait for nobody",
         limit=Limit(low=0.95, high=1.05),
         measure=lambda cases: [Measure(case.name, case.rate / case.free_rate) for case in cases if case.bound is None],
@@ -97,6 +102,7 @@ OF_TIMING = (
     Claim(
         key="permanent",
         sentence="With one worker that stays slow, all make steps at its rate, whatever the finite bound",
+        kind=ClaimKind.THEORY,
         quantity="clock rate over the slow worker's own",
         limit=Limit(low=0.93, high=1.07),
         measure=lambda cases: [
@@ -106,6 +112,7 @@ OF_TIMING = (
     Claim(
         key="bound",
         sentence="Who begins a step has completed at most s more than the slowest worker, s + 1 while it waits",
+        kind=ClaimKind.THEORY,
         quantity="largest lead minus its bound, at the begin and at the end of a step",
         limit=Limit(high=0),
         measure=lambda cases: [
@@ -121,6 +128,7 @@ OF_TIMING = (
     Claim(
         key="staleness",
         sentence="Workers that pull afresh in each step are (n − 1)/2 updates behind if s = 0, n − 1 without one",
+        kind=ClaimKind.THEORY,
         quantity="|mean staleness − that| / n, no slow worker",
         limit=Limit(high=0.05),
         measure=lambda cases: [
@@ -135,15 +143,19 @@ OF_TRAINING = (
     Claim(
         key="work",
         sentence="The larger the bound, the more updates the objective takes",
+        kind=ClaimKind.EXTENSION,
         quantity="updates needed without a bound over those under s = 0",
         limit=Limit(low=1.0),
+        amended="2026-11-21: compared at one learning rate and at the best ones",
         measure=_more_updates,
     ),
     Claim(
         key="interior",
         sentence="With transient delays the objective is reached soonest under a finite bound above 0",
+        kind=ClaimKind.EXTENSION,
         quantity="time to the objective without a bound over the shortest under one above 0, best learning rates",
         limit=Limit(low=1.0),
+        amended="2026-11-21: the limit became 1",
         measure=_best_bound,
     ),
 )
@@ -152,13 +164,15 @@ OF_REAL_CLUSTERS = (
     Claim(
         key="real_rate",
         sentence="Workers of real clusters make as many steps as the simulator says of the same delays",
+        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated clock rate",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda cases: [Measure(case.name, case.pair("rate").ratio) for case in cases if case.timed()],
     ),
     Claim(
         key="real_wait",
-        sentence="They wait as long",
+        sentence="Workers of real clusters wait as long as the simulator says",
+        kind=ClaimKind.SIMULATOR,
         quantity="|measured − simulated share of the workers' time that they wait|",
         limit=Limit(high=0.08),
         measure=lambda cases: [
@@ -171,6 +185,7 @@ OF_REAL_CLUSTERS = (
     Claim(
         key="real_bound",
         sentence="No worker of a real cluster begins a step more than s completed steps ahead of the slowest",
+        kind=ClaimKind.THEORY,
         quantity="largest lead minus s",
         limit=Limit(high=0),
         measure=lambda cases: [

@@ -212,6 +212,7 @@ class BoundedStaleness(Experiment):
         f" best of {len(records.RATES)} learning rates. The real clusters are {records.NUM_REAL_WORKERS} processes on"
         " one machine that sleep between pull and push. The sources trained far larger models on up to 1,000 machines."
     )
+    untested = "Ho et al.'s reads from a cache on the worker, which may be s clocks old"
     published = claims.PUBLISHED
     parts = (BoundedTiming(), BoundedTraining(), RealBoundedClusters())
     num_quick_seeds = 1

@@ -88,6 +88,7 @@ OF_TIMING = (
         shows="Each bar is a worker's time, split into computing and waiting; marks: the model (A17).",
         expected="the waiting part is largest at s = 0 and shrinks with each further clock of lead, most with the"
         " first ones; with one slow worker no finite bound helps.",
+        claims=("wait", "falls", "few"),
         draw=_draw_shares,
         size=(8.0, 5.2),
     ),
@@ -98,6 +99,7 @@ OF_TIMING = (
         " without a bound and without a slow worker.",
         expected="circles on their lines, which rise most with the first clocks of lead; with one slow worker a flat"
         " line at its rate, 0.25.",
+        claims=("barrier", "free", "permanent"),
         draw=_draw_rates,
     ),
 )
@@ -109,6 +111,7 @@ OF_TRAINING = (
         shows="Median of the updates, and of the time in mean steps, until the test loss is reached, each bound at its"
         " best learning rate.",
         expected="more updates with a larger bound, and the least time with a finite bound above 0.",
+        claims=("work", "interior"),
         draw=_draw_objective,
         size=(8.0, 3.6),
     ),
@@ -123,6 +126,7 @@ OF_REAL_CLUSTERS = (
         " same delays.",
         expected="waiting is largest at s = 0 and shrinks with each clock of lead, as in the simulation; communicating"
         " does not depend on the bound.",
+        claims=("real_wait",),
         draw=_draw_real,
         data=lambda cases: [case for case in cases if case.timed()],
         level=real.LEVEL,

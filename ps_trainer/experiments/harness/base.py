@@ -221,6 +221,7 @@ class Experiment:
         captions: Words below each plot, by its key up to the first `-`.
         published: Numbers of the sources that the report prints.
         scale_down: How the set-up differs from the source's, in sentences.
+        untested: What the sources claim and no claim tests, in words for the verdict.
         num_seeds: Repetitions of a full run.
         num_quick_seeds: Repetitions of a quick run.
     """
@@ -232,13 +233,19 @@ class Experiment:
     captions: Mapping[str, Caption]
     published: Sequence[Published] = ()
     scale_down: str = ""
+    untested: str = ""
     num_seeds: int = 5
     num_quick_seeds: int = 2
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.claims = tuple(claim for part in cls.parts for claim in part.claims)
-        cls.captions = {plot.key.partition("-")[0]: plot.caption for part in cls.parts for plot in part.plots}
+        sentences = {claim.key: claim.sentence for claim in cls.claims}
+        cls.captions = {
+            plot.caption_key: Caption(plot.shows, plot.expected, tuple(sentences[key] for key in plot.claims))
+            for part in cls.parts
+            for plot in part.plots
+        }
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[Any]]:
         """The runs of all parts, in order."""

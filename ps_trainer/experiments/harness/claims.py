@@ -1,7 +1,7 @@
 """Claims: a sentence, its measure, and the threshold beyond which the claim is refuted.
 
-A claim is written down, threshold and measure included, in the experiment's `claims.py` before anything is run.
-This module judges the measured values by the threshold alone.
+A claim is written down, threshold and measure included, in the experiment's `claims.py` before anything is run. A
+later change is named in its `amended`. This module judges the measured values by the threshold alone.
 """
 
 from __future__ import annotations
@@ -12,14 +12,26 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
+
 
 class Finding(enum.Enum):
     """Judgement of a claim by its measured values."""
 
     OK = "ok"
     PARTLY = "partly"
+    UNDECIDED = "undecided"  # the threshold lies within the interval of a measured value
     REFUTED = "refuted"
     NOT_TESTABLE = "not testable"
+
+
+class ClaimKind(enum.Enum):
+    """Origin of a claim. The verdict on an experiment comes from the claims of the literature alone."""
+
+    LITERATURE = "literature"  # a source says so of its own systems
+    THEORY = "theory"  # a formula, or a count that must come out
+    SIMULATOR = "simulator"  # the simulator against a real cluster, or against what it was fitted to
+    EXTENSION = "extension"  # beyond what the sources say
 
 
 class Word(enum.Enum):
@@ -27,6 +39,7 @@ class Word(enum.Enum):
 
     SHAPE_REPRODUCED = "shape reproduced"
     PARTLY = "partly"
+    UNDECIDED = "undecided"
     NOT_REPRODUCED = "not reproduced"
     NOT_TESTABLE = "not testable here"
 
@@ -41,6 +54,15 @@ class Limit:
     def margin(self, value: float) -> float:
         """Distance of a value from the nearest end, negative outside of the range; -inf for NaN."""
         return -math.inf if math.isnan(value) else min(value - self.low, self.high - value)
+
+    def excludes(self, measure: Measure) -> bool:
+        """Whether a measured value is outside, together with its whole interval."""
+        low, high = measure.bounds
+        return math.isnan(measure.value) or high < self.low or low > self.high
+
+    def includes(self, measure: Measure) -> bool:
+        """Whether a measured value is inside, together with its whole interval."""
+        return min(map(self.margin, measure.bounds)) >= 0
 
     @property
     def beyond(self) -> str:
@@ -60,6 +82,16 @@ class Measure(NamedTuple):
 
     case: str  # name of the case: "n=8, exp"
     value: float  # value in the claim's unit; NaN counts as outside every limit
+    interval: Interval | None = None  # its 90 % confidence interval, if the runs give one
+
+    @property
+    def bounds(self) -> Interval:
+        """The interval, or the value alone."""
+        return self.interval or Interval(self.value, self.value)
+
+    def __str__(self) -> str:
+        within = f" [{self.interval.low:.4g}, {self.interval.high:.4g}]" if self.interval else ""
+        return f"{self.value:.4g}{within} ({self.case})"
 
 
 class Checked(NamedTuple):
@@ -78,45 +110,65 @@ class Claim:
     Attributes:
         key: Unique name in the experiment.
         sentence: Statement.
+        kind: Origin of the statement.
         quantity: Measured quantity in words, with its unit.
         limit: Range of the values; one value outside refutes the claim.
         expected: Narrower range; values between the two make the claim hold partly. None = `limit`.
+        by_median: Whether the median over the cases is judged, with its bootstrap interval, instead of each case. The
+            cases outside are counted and the worst is named.
+        amended: Date of a change of the claim after its first run, and the reason. Empty = none.
         measure: Function that gives the measured values, one per case, of the part's cases.
         why_none: Function that explains, from the part's cases, why there are no values. None = the part's function.
     """
 
     key: str
     sentence: str
+    kind: ClaimKind
     quantity: str
     limit: Limit
     expected: Limit | None = None
+    by_median: bool = False
+    amended: str = ""
     measure: Callable[[Any], Iterable[Measure]] = dataclasses.field(repr=False)
     why_none: Callable[[Any], str] | None = dataclasses.field(repr=False, default=None)
 
     @property
     def refuted_if(self) -> str:
-        """The threshold in words."""
-        return f"{self.quantity} is {self.limit.beyond}"
+        """The threshold in words, with its amendment."""
+        of = f"the median of {self.quantity}" if self.by_median else self.quantity
+        return f"{of} is {self.limit.beyond}" + (f" (amended {self.amended})" if self.amended else "")
 
     def check(self, measured: Sequence[Measure], why_not: str = "") -> Checked:
         """Judges the measured values; without any, the claim is not testable, for the reason `why_not`."""
         if not measured:
             return Checked(self, Finding.NOT_TESTABLE, why_not or "nothing was measured")
-        worst = min(measured, key=lambda measure: self.limit.margin(measure.value))
-        if self.limit.margin(worst.value) < 0:
-            outside = sum(self.limit.margin(measure.value) < 0 for measure in measured)
-            return Checked(self, Finding.REFUTED, self._sentence(measured, worst, outside, self.limit), measured)
-        expected = self.expected or self.limit
-        worst = min(measured, key=lambda measure: expected.margin(measure.value))
-        outside = sum(expected.margin(measure.value) < 0 for measure in measured)
-        finding = Finding.PARTLY if outside else Finding.OK
-        return Checked(self, finding, self._sentence(measured, worst, outside, expected), measured)
+        judged = [_median(measured)] if self.by_median and len(measured) > 1 else measured
+        finding, limit = self._judge(judged)
+        return Checked(self, finding, _sentence(judged, measured, limit), measured)
 
-    def _sentence(self, measured: Sequence[Measure], worst: Measure, outside: int, limit: Limit) -> str:
-        if len(measured) == 1:
-            return f"{worst.value:.4g} ({worst.case}); {limit}"
-        what = f"{outside} of {len(measured)} outside, " if outside else f"all {len(measured)} inside, "
-        return f"{what}the worst {worst.value:.4g} ({worst.case}); {limit}"
+    def _judge(self, judged: Sequence[Measure]) -> tuple[Finding, Limit]:
+        """The finding, and the range that it is about."""
+        if any(map(self.limit.excludes, judged)):
+            return Finding.REFUTED, self.limit
+        if not all(map(self.limit.includes, judged)):
+            return Finding.UNDECIDED, self.limit
+        expected = self.expected or self.limit
+        is_expected = all(expected.margin(measure.value) >= 0 for measure in judged)
+        return Finding.OK if is_expected else Finding.PARTLY, expected
+
+
+def _median(measured: Sequence[Measure]) -> Measure:
+    median, interval = median_interval([measure.value for measure in measured])
+    return Measure(f"median of {len(measured)}", median, interval)
+
+
+def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Limit) -> str:
+    worst = min(measured, key=lambda measure: limit.margin(measure.value))
+    outside = sum(limit.margin(measure.value) < 0 for measure in measured)
+    what = f"{outside} of {len(measured)} outside, " if outside else f"all {len(measured)} inside, "
+    if judged is not measured:
+        return f"{judged[0]}; {limit}; of the cases {what}the worst {worst}"
+    return f"{worst}; {limit}" if len(measured) == 1 else f"{what}the worst {worst}; {limit}"
 
 
 class Verdict(NamedTuple):
@@ -129,11 +181,21 @@ class Verdict(NamedTuple):
         return f"{self.word.value}: {self.why}" if self.why else self.word.value
 
 
-def verdict_on(checked: Sequence[Checked]) -> Verdict:
-    """The verdict on an experiment from its claims; claims that could not be tested count neither way."""
-    findings = {check.finding for check in checked} - {Finding.NOT_TESTABLE}
+def verdict_on(checked: Sequence[Checked], untested: str = "") -> Verdict:
+    """The verdict on an experiment.
+
+    Args:
+        checked: Its claims. Only those of the literature count, and of them only those that could be tested.
+        untested: What the sources claim and no claim tests, in words. With it, nothing is better than partly.
+    """
+    own = [check for check in checked if check.claim.kind is ClaimKind.LITERATURE]
+    findings = {check.finding for check in own} - {Finding.NOT_TESTABLE}
     if not findings:
-        return Verdict(Word.NOT_TESTABLE, "; ".join(dict.fromkeys(check.text for check in checked)))
+        reasons = dict.fromkeys(check.text for check in own)
+        return Verdict(Word.NOT_TESTABLE, "; ".join(reasons) or "no claim of the literature was tested")
+    why = f"not tested: {untested}" if untested else ""
     if findings == {Finding.OK}:
-        return Verdict(Word.SHAPE_REPRODUCED)
-    return Verdict(Word.NOT_REPRODUCED if findings == {Finding.REFUTED} else Word.PARTLY)
+        return Verdict(Word.PARTLY if untested else Word.SHAPE_REPRODUCED, why)
+    if findings == {Finding.REFUTED}:
+        return Verdict(Word.NOT_REPRODUCED, why)
+    return Verdict(Word.UNDECIDED if findings <= {Finding.OK, Finding.UNDECIDED} else Word.PARTLY, why)

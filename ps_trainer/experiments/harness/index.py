@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness import page
+from ps_trainer.experiments.harness.claims import ClaimKind
 from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE
 from ps_trainer.experiments.harness.provenance import origin_sentence
-from ps_trainer.experiments.harness.report import FAILED, ClaimLine, Conclusion
+from ps_trainer.experiments.harness.report import FAILED, ClaimLine, Conclusion, tally
 from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration
 
-_COLUMNS = texts("experiment", "source", "claim", "measured", "outcome", "verdict", "run time", "CPU-contended")
+_COLUMNS = texts("experiment", "source", "verdict", *(kind.value for kind in ClaimKind), "run time", "CPU-contended")
+_CLAIM_COLUMNS = texts("experiment", "claim", "kind", "measured", "outcome")
 
 
 def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
@@ -34,7 +36,12 @@ def write(out_dir: pathlib.Path, conclusions: Sequence[Conclusion], origin: Mapp
 
 def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_name: str) -> list[page.Block]:
     """The page's blocks, with links to the reports of that name."""
-    rows = [row for conclusion in conclusions for row in _rows(conclusion, report_name)]
+    rows = [_row(conclusion, report_name) for conclusion in conclusions]
+    claims = [
+        [conclusion.name, claim.sentence, claim.kind, claim.measured, claim.outcome]
+        for conclusion in conclusions
+        for claim in conclusion.claims
+    ]
     secs = sum(conclusion.run_secs for conclusion in conclusions)
     number = f"{len(conclusions)} experiment{'s' if len(conclusions) != 1 else ''}"
     quick = " Quick forms: few repetitions, short runs." if any(one.quick for one in conclusions) else ""
@@ -42,22 +49,20 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
         page.Heading("Experiments", 1),
         page.Paragraph(
             f"{number}, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick} A claim's threshold"
-            " is written in the experiment's file before it is run. CPU-contended runs kept more than"
+            " is written in the experiment's file before it is run; amendments have a date and a reason. The verdict"
+            " comes from the claims of the literature. CPU-contended runs kept more than"
             f" {100 * CONTENDED_SHARE:.0f} % of the cores busy."
         ),
         Table("", _COLUMNS, rows, ""),
+        Table("Claims", _CLAIM_COLUMNS, claims, ""),
         page.Paragraph(origin_sentence(origin)),
     ]
 
 
-def _rows(conclusion: Conclusion, report_name: str) -> list[list[str]]:
-    """A row per claim; the first row also has the cells of the experiment."""
+def _row(conclusion: Conclusion, report_name: str) -> list[str]:
     has_report = not conclusion.verdict.startswith(FAILED)
     link = f"[{conclusion.name}]({conclusion.name}/{report_name})" if has_report else conclusion.name
     num_contended = len(conclusion.contended)
     contended = f"{num_contended} of {conclusion.num_runs} runs" if num_contended else "none"
-    claims = conclusion.claims or [ClaimLine(sentence="", measured="", outcome="")]
-    own = [conclusion.verdict, duration(conclusion.run_secs), contended]
-    rows = [["", "", one.sentence, one.measured, one.outcome, "", "", ""] for one in claims]
-    rows[0] = [link, conclusion.source, *rows[0][2:5], *own]
-    return rows
+    counts = [tally(conclusion.claims, kind) for kind in ClaimKind]
+    return [link, conclusion.source, conclusion.verdict, *counts, duration(conclusion.run_secs), contended]

@@ -6,6 +6,7 @@ that commit made the results, and drops it when they are made again. `publish` w
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import re
@@ -13,12 +14,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.plots import Caption
+from ps_trainer.experiments.harness.plots import Caption, Seen
 
 FILE = pathlib.Path("experiments", "results", "marks.json")
 
 _LABEL = "> **Made before a change"
 _OLD_MARK = re.compile(rf"^{re.escape(_LABEL)}.*\n\n?", re.MULTILINE)
+_CELL = re.compile(r" \| ")
 _SECTION = re.compile(r'^(?=<a id=")', re.MULTILINE)
 _PLOT = re.compile(r"(\]\(\w+/(\w+)-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
 
@@ -64,10 +66,31 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
 
 
 def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> str:
-    """The page with the captions of each experiment, by key up to its first `-`, below its plots."""
+    """The page with the captions of each experiment, by key up to its first `-`, below its plots.
 
-    def caption_of(match: re.Match[str]) -> str:
-        head, experiment, key = match.groups()
-        return f"{head}{captions[experiment][key.partition('-')[0]]}"
+    What was seen comes from the table of claims above the plots.
+    """
 
-    return _PLOT.sub(caption_of, page)
+    def section_with_captions(section: str) -> str:
+        seen = _seen(section)
+
+        def caption_of(match: re.Match[str]) -> str:
+            head, experiment, key = match.groups()
+            return f"{head}{captions[experiment][key.partition('-')[0]].text(seen)}"
+
+        return _PLOT.sub(caption_of, section)
+
+    return "".join(map(section_with_captions, _SECTION.split(page)))
+
+
+def _seen(section: str) -> dict[str, Seen]:
+    """What was seen of each claim, by its sentence, from the section's table of claims; empty without one."""
+    lines = iter(section.splitlines())
+    header = next((line for line in lines if line.startswith("| claim |")), "")
+    rows = [_cells(line) for line in itertools.takewhile(lambda line: line.startswith("|"), lines)]
+    named = [dict(zip(_cells(header), row, strict=True)) for row in rows]
+    return {row["claim"]: Seen(row["measured"], row["outcome"]) for row in named}
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.replace("\\|", "|") for cell in _CELL.split(line.removeprefix("| ").removesuffix(" |"))]

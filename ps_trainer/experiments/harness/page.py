@@ -77,9 +77,9 @@ def _markdown(block: Block) -> str:
             return "\n".join(f"* {item}" for item in items)
         case Table():
             return _markdown_table(block)
-        case PlotFiles(drawing, png):
+        case PlotFiles(drawing, caption, png):
             plot = drawing.plot
-            return f"![{plot.title}]({png.name})\n\n*{plot.title}* ({drawing.level}). {plot.caption}"
+            return f"![{plot.title}]({png.name})\n\n*{plot.title}* ({drawing.level}). {caption}"
 
 
 def _markdown_table(table: Table) -> str:
@@ -122,7 +122,7 @@ def _html_table(table: Table) -> str:
 def _html_plot(files: PlotFiles) -> str:
     # As an image, so that names inside of one SVG do not clash with names in another.
     data = base64.b64encode(files.svg.read_bytes()).decode("ascii")
-    drawing, caption = files.drawing, str(files.drawing.plot.caption)
+    drawing, caption = files.drawing, files.caption
     return (
         f'<figure><img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}">'
         f"<figcaption><b>{_inline(drawing.plot.title)}</b> ({_inline(drawing.level)}). {_inline(caption)}</figcaption>"

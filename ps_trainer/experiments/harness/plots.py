@@ -1,6 +1,7 @@
 """Plots: one style, the words below each, PNG and SVG files. Only drawing needs the extra `plots`.
 
-A caption is a constant that is written before anything is run, so it does not state any result as observed.
+What a caption calls expected is a constant that is written before anything is run. What it calls seen comes from the
+checked claims.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ps_trainer.comparison.style import STYLE
@@ -21,18 +22,34 @@ if TYPE_CHECKING:
 else:
     Axes = Figure = Any  # lists of experiments work where matplotlib is not installed
 
+NO_CLAIM = "no claim is about this plot."
+
 _STYLE = {**STYLE, "font.size": 9.0, "legend.fontsize": 8.0, "lines.markersize": 4.0}
 _PNG_DPI = 110
 
 
+class Seen(NamedTuple):
+    """What was seen of a claim, as the table of claims shows it."""
+
+    measured: str
+    outcome: str
+
+
 class Caption(NamedTuple):
-    """The words below a plot: what it shows, and which result was expected."""
+    """The words below a plot: what it shows, which result was expected, and what the claims about it found."""
 
     shows: str
     expected: str
+    about: Sequence[str] = ()  # sentences of the claims
 
-    def __str__(self) -> str:
-        return f"{self.shows} Expected: {self.expected}"
+    def text(self, seen: Mapping[str, Seen]) -> str:
+        """The caption.
+
+        Args:
+            seen: What was seen of each claim, by its sentence.
+        """
+        found = [f"“{one}”: {seen[one].outcome} ({seen[one].measured})." for one in self.about if one in seen]
+        return f"{self.shows} Expected: {self.expected} Seen: {' '.join(found) or NO_CLAIM}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +60,8 @@ class Plot:
         key: Name of its files. Plots whose keys differ only after the first `-` have the same caption.
         title: Title.
         shows: Axes, lines and markers, in sentences; the words below the plot, whatever its data are.
-        expected: Result that the sources or the models predict. The table of claims says what was measured.
+        expected: Result that the sources or the models predict.
+        claims: Keys of the claims that say what was seen.
         draw: Function that draws the data into an empty figure.
         data: Function that selects the data from the cases. A plot without data is left out.
         level: How real its numbers are, or a function of the data; printed in the corner.
@@ -54,14 +72,16 @@ class Plot:
     title: str
     shows: str
     expected: str
+    claims: Sequence[str] = ()
     draw: Callable[[Figure, Any], None]
     data: Callable[[Any], Any] = lambda cases: cases
     level: str | Callable[[Any], str] = Level.VIRTUAL
     size: tuple[float, float] = (6.4, 4.0)
 
     @property
-    def caption(self) -> Caption:
-        return Caption(self.shows, self.expected)
+    def caption_key(self) -> str:
+        """The key up to the first `-`: plots that share it share a caption."""
+        return self.key.partition("-")[0]
 
 
 class Drawing(NamedTuple):
@@ -80,9 +100,10 @@ class Drawing(NamedTuple):
 
 
 class PlotFiles(NamedTuple):
-    """A drawing and its files."""
+    """A drawing, its caption and its files."""
 
     drawing: Drawing
+    caption: str
     png: pathlib.Path
     svg: pathlib.Path
 
@@ -96,13 +117,13 @@ def check_available() -> None:
         )
 
 
-def save(drawing: Drawing, folder: pathlib.Path) -> PlotFiles:
-    """Saves a drawing as `<folder>/<key>.png` and `.svg`."""
+def save(drawing: Drawing, caption: str, folder: pathlib.Path) -> PlotFiles:
+    """Saves a drawing as `<folder>/<key>.png` and `.svg`, and keeps its caption."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    files = PlotFiles(drawing, folder / f"{drawing.plot.key}.png", folder / f"{drawing.plot.key}.svg")
+    files = PlotFiles(drawing, caption, folder / f"{drawing.plot.key}.png", folder / f"{drawing.plot.key}.svg")
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=drawing.plot.size)
         FigureCanvasAgg(figure)

@@ -14,12 +14,13 @@ import csv
 import dataclasses
 import json
 import pathlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness import page, plots
 from ps_trainer.experiments.harness.base import Analysis, Experiment, Results, RunResult
-from ps_trainer.experiments.harness.claims import Checked, verdict_on
+from ps_trainer.experiments.harness.claims import Checked, ClaimKind, verdict_on
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.runner import Executed, Job, contended_sentence, others_sentence
 from ps_trainer.experiments.harness.store import write_atomically
@@ -28,7 +29,7 @@ from ps_trainer.launch.view import duration
 
 FAILED = "run failed"
 
-_CLAIM_COLUMNS = texts("claim", "measured", "refuted if", "outcome")
+_CLAIM_COLUMNS = texts("claim", "kind", "measured", "refuted if", "outcome")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class ClaimLine:
     sentence: str
     measured: str
     outcome: str
+    kind: str = ""  # empty in files of older versions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,12 @@ class Conclusion:
     run_secs: float  # sum of their durations
     contended: Sequence[str]  # keys of the CPU-contended runs
     failures: Sequence[str]  # keys of failed runs, and what else failed
+
+
+def tally(claims: Sequence[ClaimLine], kind: ClaimKind) -> str:
+    """Counts the outcomes of the claims of a kind: "3 ok, 1 refuted"; empty without any."""
+    outcomes = Counter(claim.outcome for claim in claims if claim.kind == kind.value)
+    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
 
 
 def title_of(experiment: Experiment) -> str:
@@ -79,7 +87,11 @@ def write(job: Job, executed: Executed, origin: Mapping[str, Any]) -> tuple[Conc
         analysis = job.experiment.analyse(results)
         checked = list(analysis.checked)
         conclusion = conclude(job, executed, checked)
-        files = [plots.save(drawing, job.folder) for drawing in job.experiment.plots(results)]
+        seen = {one.claim.sentence: plots.Seen(one.text, one.finding.value) for one in checked}
+        files = [
+            plots.save(drawing, job.experiment.captions[drawing.plot.caption_key].text(seen), job.folder)
+            for drawing in job.experiment.plots(results)
+        ]
         blocks = build(job, results, analysis, checked, conclusion, files, origin)
         write_atomically(job.folder / "report.md", page.to_markdown(blocks))
         write_atomically(job.folder / "report.html", page.to_html(blocks))
@@ -100,9 +112,15 @@ def conclude(job: Job, executed: Executed, checked: Sequence[Checked], failure: 
         title=title_of(job.experiment),
         source=job.experiment.source,
         quick=job.quick,
-        verdict=f"{FAILED}: {', '.join(failures)}" if failures else str(verdict_on(checked)),
+        verdict=f"{FAILED}: {', '.join(failures)}" if failures else str(verdict_on(checked, job.experiment.untested)),
         claims=[
-            ClaimLine(sentence=one.claim.sentence, measured=one.text, outcome=one.finding.value) for one in checked
+            ClaimLine(
+                sentence=one.claim.sentence,
+                measured=one.text,
+                outcome=one.finding.value,
+                kind=one.claim.kind.value,
+            )
+            for one in checked
         ],
         num_runs=len(executed.results),
         run_secs=sum(result.wall_secs for result in executed.results),
@@ -123,10 +141,17 @@ def build(
     """The page's blocks."""
     experiment = job.experiment
     quick = ", quick form" if job.quick else ""
-    claims = [[one.claim.sentence, one.text, one.claim.refuted_if, one.finding.value] for one in checked]
+    claims = [
+        [one.claim.sentence, one.claim.kind.value, one.text, one.claim.refuted_if, one.finding.value] for one in checked
+    ]
     blocks: list[page.Block] = [
         page.Heading(conclusion.title, 1),
         page.Paragraph(f"`{experiment.name}`{quick}. Verdict: {conclusion.verdict}."),
+        page.Paragraph(
+            "Claims: "
+            + "; ".join(f"{kind.value}: {count}" for kind in ClaimKind if (count := tally(conclusion.claims, kind)))
+            + ". The verdict comes from those of the literature."
+        ),
         page.Paragraph(f"Source: {experiment.source}."),
         *([page.Paragraph(experiment.scale_down)] if experiment.scale_down else []),
         page.Heading("Claims"),

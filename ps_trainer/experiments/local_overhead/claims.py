@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.local_control import LARGEST_DIFFERENCE
 
@@ -23,6 +23,7 @@ CLAIMS = (
     Claim(
         key="equal",
         sentence="One worker with ps tasks has the loss of one process at every step",
+        kind=ClaimKind.THEORY,
         quantity="largest |difference| of a step's loss",
         limit=Limit(high=LARGEST_DIFFERENCE),
         measure=lambda overheads: [
@@ -32,8 +33,10 @@ CLAIMS = (
     Claim(
         key="slower",
         sentence="A step with a ps task on the same machine is slower than one without",
+        kind=ClaimKind.LITERATURE,
         quantity="median step with a ps task over median step without",
         limit=Limit(low=1.0),
+        amended="2026-11-21: runs count unless other programs ran beside them",
         measure=lambda overheads: [
             Measure(size.model, size.cluster.median / size.local.median) for size in overheads.timed
         ],
@@ -42,9 +45,11 @@ CLAIMS = (
     Claim(
         key="linear",
         sentence="The overhead is a + b·M for models of M bytes",
+        kind=ClaimKind.THEORY,
         quantity="overhead over a + b·M as fitted",
         limit=Limit(low=0.6, high=1.5),
         expected=Limit(low=0.75, high=1.25),
+        amended="2026-11-21: the fit weighs errors relative to the line",
         measure=lambda overheads: [
             Measure(size.model, size.overhead_ms / line.at(size.megabytes))
             for line in [overheads.line]

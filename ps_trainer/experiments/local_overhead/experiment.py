@@ -86,6 +86,7 @@ class LocalOverhead(Experiment):
         " 2.6 kB to 17 MB on digits, batch 16, one thread per op. The source's table compares libraries on one GPU;"
         " neither its models nor its GPU are here, and its numbers stand below for reference only."
     )
+    untested = "Abadi et al.'s table, which compares libraries on a GPU"
     published = claims.PUBLISHED
     parts = (OneWorker(),)
     num_quick_seeds = 1

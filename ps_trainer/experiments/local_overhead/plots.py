@@ -33,6 +33,7 @@ PLOTS = (
         " more than one without; crosses, the step without; black line, the fitted a + b·M.",
         expected="a constant for small models and growth in proportion to the size for large ones, so that the circles"
         " follow the black line.",
+        claims=("slower", "linear"),
         draw=_draw,
         data=lambda overheads: overheads.timed,
         level=Level.PROCESSES,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ps_trainer.experiments.harness.base import Level
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.sized_settings import MEGABYTE, PAPER_STEP_SECS, Curve
 
@@ -66,6 +66,7 @@ CLAIMS = (
     Claim(
         key="applied",
         sentence="Nothing is computed beforehand: each loss is the one that all updates before it make",
+        kind=ClaimKind.THEORY,
         quantity="largest |relative error| of a dense or scalar step's loss",
         limit=Limit(high=1e-3),
         measure=lambda steps: [Measure(c.name, c.loss_error) for c in steps.cases if c.loss_error is not None],
@@ -73,6 +74,7 @@ CLAIMS = (
     Claim(
         key="table_size",
         sentence="A sparse step does not depend on the size of the table",
+        kind=ClaimKind.LITERATURE,
         quantity="|median step of a table over that of one a sixteenth as large − 1|",
         limit=Limit(high=0.1),
         measure=lambda steps: _table_sizes(steps.timed),
@@ -81,6 +83,7 @@ CLAIMS = (
     Claim(
         key="rows_only",
         sentence="A sparse step moves the rows of its batch and no more: its gradient stays sparse",
+        kind=ClaimKind.LITERATURE,
         quantity="bytes of a worker's step over those of its rows and ids, both ways",
         limit=Limit(high=2.0),
         measure=lambda steps: [
@@ -92,6 +95,7 @@ CLAIMS = (
     Claim(
         key="sparse_dense",
         sentence="A sparse step takes far less time than a dense one with as many parameters",
+        kind=ClaimKind.LITERATURE,
         quantity="median sparse step over median dense step",
         limit=Limit(high=0.2),
         measure=lambda steps: _sparse_over_dense(steps.timed),
@@ -100,6 +104,7 @@ CLAIMS = (
     Claim(
         key="scalar",
         sentence="The scalar step grows more slowly than the number of workers",
+        kind=ClaimKind.LITERATURE,
         quantity="growth of the median step from 1 to n workers, over n",
         limit=Limit(high=0.9),
         measure=lambda steps: _growth([case for case in steps.timed if case.curve is Curve.SCALAR]),
@@ -108,6 +113,7 @@ CLAIMS = (
     Claim(
         key="dense_bytes",
         sentence="A dense step moves all parameters once each way",
+        kind=ClaimKind.THEORY,
         quantity="bytes of a worker's step, headers included, over twice the model",
         limit=Limit(low=0.95, high=1.1),
         measure=lambda steps: [
@@ -119,6 +125,7 @@ CLAIMS = (
     Claim(
         key="bandwidth",
         sentence="A dense step takes 2 · max(M/B, nM/(pB)), a pull and then a push, with B as plain TCP gets it",
+        kind=ClaimKind.THEORY,
         quantity="median step over the predicted one",
         limit=Limit(low=0.85, high=1.15),
         measure=lambda steps: [
@@ -130,6 +137,7 @@ CLAIMS = (
     Claim(
         key="linear",
         sentence="The dense step grows with the parameters, and no more slowly than they do",
+        kind=ClaimKind.LITERATURE,
         quantity="growth of the median step over that of the parameters",
         limit=Limit(low=0.9),
         measure=lambda steps: _linear(steps.on_links),
@@ -137,6 +145,7 @@ CLAIMS = (
     Claim(
         key="phases",
         sentence="The source's dense steps lie between a pull and a push at once and one after the other, at 10 Gbit/s",
+        kind=ClaimKind.SIMULATOR,
         quantity="the source's median step over the simulated one, whose pull and push do not overlap",
         limit=Limit(low=0.5, high=1.0),
         measure=lambda steps: [

@@ -72,6 +72,7 @@ PLOTS = (
         expected="scalar and sparse lines fall by less than ten times over 100 workers; dense lines are flat up to 16"
         " workers, as many as ps tasks, and fall as 1/n beyond; the source's stars lie above the dense lines by up to"
         " two, where pull and push overlap in part.",
+        claims=("phases",),
         draw=_draw_source,
         data=lambda steps: [case for case in steps.cases if case.level is Level.VIRTUAL],
     ),
@@ -80,6 +81,7 @@ PLOTS = (
         title=f"{_TITLE}, one ps task",
         shows="Measured batches per second against the number of workers, one ps task.",
         expected="sparse points near the scalar ones whatever the table's size, dense ones lower the larger the model.",
+        claims=("table_size", "sparse_dense", "scalar"),
         draw=_draw_measured,
         data=lambda steps: _with_one_ps(steps, Level.PROCESSES),
         level=Level.PROCESSES,
@@ -91,6 +93,7 @@ PLOTS = (
         " speed.",
         expected="sparse points near the scalar ones whatever the table's size; dense ones lower the larger the model,"
         " and falling as 1/n where the link decides.",
+        claims=("sparse_dense", "linear"),
         draw=_draw_measured,
         data=lambda steps: _with_one_ps(steps, Level.SHAPED),
         level=Level.SHAPED,
@@ -102,6 +105,7 @@ PLOTS = (
         " first worker to the last added.",
         expected="points near the diagonal; those of several workers may lie below it, as who has its parameters first"
         " pushes while others still pull.",
+        claims=("bandwidth",),
         draw=_draw_bandwidth,
         data=lambda steps: steps if steps.on_links and steps.bytes_per_sec else (),
         level=Level.SHAPED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import theory
 
@@ -43,6 +43,7 @@ CLAIMS = (
     Claim(
         key="bytes",
         sentence="The busiest host of n workers and p ps tasks receives O(nM/p), that of a ring 2(n − 1)M/n",
+        kind=ClaimKind.LITERATURE,
         quantity="measured over predicted bytes that it receives in a round",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda cases: [
@@ -54,6 +55,7 @@ CLAIMS = (
     Claim(
         key="ps_round",
         sentence="A synchronous round takes 2nM/(pB) until p ≥ n, then 2M/B whatever n",
+        kind=ClaimKind.LITERATURE,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         measure=lambda cases: _over_predicted(cases, Arm.PS),
@@ -61,6 +63,7 @@ CLAIMS = (
     Claim(
         key="colocated",
         sentence="A ps task on each worker's host, and a ring all-reduce, take 2(n − 1)M/(nB)",
+        kind=ClaimKind.LITERATURE,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         measure=lambda cases: _over_predicted(cases, Arm.COLOCATED, Arm.RING),
@@ -68,6 +71,7 @@ CLAIMS = (
     Claim(
         key="equals_ring",
         sentence="A ps task on each worker's host costs what a ring costs",
+        kind=ClaimKind.THEORY,
         quantity="time of a round with them over that of the ring",
         limit=Limit(low=0.8, high=1.25),
         measure=lambda cases: [
@@ -78,6 +82,7 @@ CLAIMS = (
     Claim(
         key="extra_hosts",
         sentence="With p = n hosts beside the workers' a round takes M/B, which is up to twice as fast as the ring",
+        kind=ClaimKind.EXTENSION,
         quantity="measured time of a round over M/B",
         limit=_WITHIN,
         measure=lambda cases: [
@@ -90,6 +95,7 @@ CLAIMS = (
     Claim(
         key="both_directions",
         sentence="Asynchronous workers use both directions of a ps task's link at once, sync ones one at a time",
+        kind=ClaimKind.THEORY,
         quantity="measured over the simulator's time in which each worker makes a step",
         limit=_WITHIN,
         measure=lambda cases: _over_predicted(cases, Arm.ASYNC),
@@ -97,13 +103,15 @@ CLAIMS = (
     Claim(
         key="unsharded",
         sentence=f"A variable with {LARGEST_SHARE:.0%} of the bytes on one ps task defeats p > 1: max_j bytes_j",
+        kind=ClaimKind.THEORY,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         measure=lambda cases: _over_predicted(cases, Arm.UNSHARDED),
     ),
     Claim(
         key="partitioned",
-        sentence="Cut into parts, it does not",
+        sentence="Cut into parts, such a variable does not defeat p > 1",
+        kind=ClaimKind.THEORY,
         quantity="measured time of a round over 2M/B",
         limit=_WITHIN,
         measure=lambda cases: _over_predicted(cases, Arm.PARTITIONED),

@@ -95,6 +95,7 @@ PLOTS = (
         expected="points on their lines: with one ps task the time grows by 2 per worker, with two half as fast, with"
         " as many ps tasks as workers it stays at 2; the ring and ps tasks on the workers' own hosts lie together"
         " below 2; asynchronous workers lie below the lines of synchronous ones.",
+        claims=("ps_round", "colocated", "both_directions"),
         draw=_draw_rounds,
         data=lambda cases: timed(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC),
         level=Level.SHAPED,
@@ -116,6 +117,7 @@ PLOTS = (
         shows="Time of a round in units of M/B, the model's bytes over a link's speed; black: predicted from the"
         " largest share of a ps task.",
         expected="whole on one ps task the variable makes a round several times as long as in parts.",
+        claims=("unsharded", "partitioned"),
         draw=_draw_skewed,
         data=lambda cases: timed(cases, Arm.UNSHARDED, Arm.PARTITIONED),
         level=Level.SHAPED,
@@ -126,6 +128,7 @@ PLOTS = (
         shows="Bytes that the busiest host receives in a round, in multiples of the model's bytes M; black: predicted,"
         " nM/p at a ps task and 2(n − 1)M/n in a ring.",
         expected="each bar ends at its black line.",
+        claims=("bytes",),
         draw=_draw_bytes,
         level=Level.SHAPED,
         size=(6.4, 4.4),

@@ -123,6 +123,7 @@ class ScalingCurve(Experiment):
         " paper's 200 with 17 ps tasks and Inception-v3. There, bandwidth (1 GB/s) and compute time (32 images at 28"
         " per second) are derived from published figures, and the distribution of compute times is our assumption."
     )
+    untested = "throughput at the sources' scale"
     published = claims.PUBLISHED
     parts = (OurScale(), PapersScale())
 

@@ -94,6 +94,7 @@ OF_OURS = (
         expected="circles on their lines, which grow with the number of workers, bend at the knee and end at the"
         " ceiling; more ps tasks move all of that up and to the right; asynchronous lines end twice as high as"
         " synchronous ones.",
+        claims=("concave", "knee", "simulator"),
         draw=_draw_throughput,
         data=lambda scale: scale.curves,
         level=lambda curves: ", ".join(sorted({curve.first.level.value for curve in curves})),
@@ -106,6 +107,7 @@ OF_OURS = (
         " 99th percentile.",
         expected="at the median a synchronous step is little longer than an asynchronous one, and far above the median"
         " much longer.",
+        claims=("fit_sync", "fit_async"),
         draw=_draw_steps,
         data=lambda scale: pairs_of(scale.real),
         level=Level.SHAPED,
@@ -131,6 +133,7 @@ OF_PAPERS = (
         " 99th percentile. Rare: one step in 1,000 is five times as long.",
         expected="at the median a synchronous step is little longer than an asynchronous one; far above the median it"
         " is much longer where long delays are rare.",
+        claims=("median", "tail_rare", "tail_even"),
         draw=_draw_steps,
         data=lambda scale: scale.pairs,
         size=(8.4, 4.6),

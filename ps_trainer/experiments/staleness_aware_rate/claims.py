@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 
 from .cases import FAILED_ERROR, NEAR_RATE, NUM_REAL_LEARNERS, SMALL_RATE, Rate, RateTrainings, RealArm, Updates, excess
@@ -67,33 +67,39 @@ OF_VIRTUAL_TIME = (
     _fails(
         key="fails",
         sentence="With α₀ at the limit of synchronous updates λ-softsync fails",
+        kind=ClaimKind.EXTENSION,
         measure=lambda one: _excess(one, NEAR_RATE, Rate.FULL, top_only=True) if _is_near(one) else [],
         why_none=_not_near,
     ),
     _ends_alike(
         key="aware",
-        sentence="With α₀ at that limit and α₀/τ every n-softsync ends where synchronous updates end",
+        sentence="With α₀ at the limit of synchronous updates, and α₀/τ, every n-softsync ends where they end",
+        kind=ClaimKind.EXTENSION,
         measure=lambda one: _excess(one, NEAR_RATE, Rate.BY_STALENESS) if _is_near(one) else [],
         why_none=_not_near,
     ),
     _fails(
         key="fails_small",
         sentence="With an α₀ that staleness 1 can stand λ-softsync fails, too",
+        kind=ClaimKind.LITERATURE,
         measure=lambda trainings: _excess(trainings, SMALL_RATE, Rate.FULL, top_only=True),
     ),
     _ends_alike(
         key="aware_small",
-        sentence="With such an α₀ and α₀/τ every n-softsync ends where synchronous updates end",
+        sentence="With an α₀ that staleness 1 can stand, and α₀/τ, every n-softsync ends where synchronous updates end",
+        kind=ClaimKind.LITERATURE,
         measure=lambda trainings: _excess(trainings, SMALL_RATE, Rate.BY_STALENESS),
     ),
     _ends_alike(
         key="global",
-        sentence="With such an α₀ and nearly even steps α₀/n for all gradients does what α₀/τ does",
+        sentence="With an α₀ that staleness 1 can stand and nearly even steps α₀/n does what α₀/τ does",
+        kind=ClaimKind.LITERATURE,
         measure=_by_splits_over_by_staleness,
     ),
     _ends_alike(
         key="batch",
         sentence="λ learners with batch μ end where one learner with batch λμ does",
+        kind=ClaimKind.LITERATURE,
         measure=_single_over_sync,
     ),
 )
@@ -102,6 +108,7 @@ OF_REAL_CLUSTERS = (
     Claim(
         key="real_staleness",
         sentence="A real cluster's mean staleness is that of virtual time",
+        kind=ClaimKind.SIMULATOR,
         quantity="|measured − virtual mean staleness| / n",
         limit=Limit(high=0.05),
         measure=lambda arms: [
@@ -113,6 +120,7 @@ OF_REAL_CLUSTERS = (
     Claim(
         key="real_arms",
         sentence="On a real cluster the arms fail that fail in virtual time, and no others",
+        kind=ClaimKind.SIMULATOR,
         quantity="whether one of the two fails and the other does not, 0 or 1",
         limit=Limit(high=0),
         measure=lambda arms: [
@@ -123,7 +131,8 @@ OF_REAL_CLUSTERS = (
     ),
     Claim(
         key="real_errors",
-        sentence="The others end where they end in virtual time",
+        sentence="On a real cluster the other arms end where they end in virtual time",
+        kind=ClaimKind.SIMULATOR,
         quantity="difference in test error, one seed of each arm",
         limit=Limit(high=0.05),
         measure=lambda arms: [

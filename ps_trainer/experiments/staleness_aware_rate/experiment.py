@@ -232,6 +232,7 @@ class StalenessAwareRate(Experiment):
         f" = {cases.NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as"
         " the rule `staleness_aware` does."
     )
+    untested = "learning rates tuned for each arm, and widely spread staleness"
     published = claims.PUBLISHED
     parts = (VirtualArms(), RealArms())
     num_seeds = 10

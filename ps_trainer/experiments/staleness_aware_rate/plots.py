@@ -71,6 +71,7 @@ PLOTS = (
         " synchronous updates.",
         expected="with α₀ the curves of large n stay high or leave the picture; with α₀/τ all lie together with the"
         " black one.",
+        claims=("fails_small", "aware_small"),
         draw=_draw_losses,
         data=_with_small_rate,
         size=(8.0, 3.8),
@@ -81,6 +82,7 @@ PLOTS = (
         shows="Test error against n; black line: synchronous updates, with a grey band of two standard errors of the"
         " test set to each side.",
         expected="with α₀ the error of guessing; with α₀/n and α₀/τ errors within the grey band.",
+        claims=("fails_small", "aware_small", "global"),
         draw=_draw_errors,
         data=_with_small_rate,
     ),

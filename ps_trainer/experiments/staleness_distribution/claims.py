@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
@@ -42,6 +42,7 @@ CLAIMS = (
     Claim(
         key="mean",
         sentence="The mean staleness of n asynchronous workers is n − 1, whatever the delays and the mix of speeds",
+        kind=ClaimKind.LITERATURE,
         quantity="|mean − (n − 1)| / n",
         limit=Limit(high=0.05),
         measure=lambda cases: [
@@ -51,6 +52,7 @@ CLAIMS = (
     Claim(
         key="spike",
         sentence="With nearly even steps almost every gradient has the staleness n − 1",
+        kind=ClaimKind.LITERATURE,
         quantity="standard deviation of the staleness / n",
         limit=Limit(high=0.1),
         measure=lambda cases: [Measure(c.name, c.summary.sd / c.n) for c in _alike(cases, Shape.EVEN)],
@@ -58,6 +60,7 @@ CLAIMS = (
     Claim(
         key="geometric",
         sentence="With exponential steps the staleness is geometric",
+        kind=ClaimKind.THEORY,
         quantity="Kolmogorov–Smirnov distance to the geometric distribution of mean n − 1",
         limit=Limit(high=0.05),
         measure=lambda cases: [Measure(c.name, c.ks_to_geometric()) for c in _alike(cases, Shape.EXPONENTIAL)],
@@ -65,6 +68,7 @@ CLAIMS = (
     Claim(
         key="per_worker",
         sentence="A worker's mean staleness is the others' rate over its own: slow ones carry the stale gradients",
+        kind=ClaimKind.THEORY,
         quantity="a worker's measured over predicted mean staleness",
         limit=Limit(low=0.9, high=1.1),
         measure=_over_others_rate,
@@ -72,6 +76,7 @@ CLAIMS = (
     Claim(
         key="softsync",
         sentence="With c gradients to an update the mean staleness is (n − 1)/c updates",
+        kind=ClaimKind.LITERATURE,
         quantity="measured over predicted mean staleness",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda cases: [Measure(c.name, c.summary.mean / c.predicted_mean) for c in cases if c.per_update > 1],
@@ -79,6 +84,7 @@ CLAIMS = (
     Claim(
         key="tail",
         sentence="Fewer than 1 in 10,000 gradients are staler than 2n/c updates when steps are nearly even",
+        kind=ClaimKind.LITERATURE,
         quantity="share of gradients staler than 2n/c",
         limit=Limit(high=1e-4),
         measure=lambda cases: [
@@ -90,6 +96,7 @@ CLAIMS = (
     Claim(
         key="heavy_tail",
         sentence="With exponential steps (1 − 1/n)^(2n+1) of the gradients are staler than 2n: up to one in eight",
+        kind=ClaimKind.THEORY,
         quantity="|measured − predicted share| of gradients staler than 2n",
         limit=Limit(high=0.03),
         measure=lambda cases: [

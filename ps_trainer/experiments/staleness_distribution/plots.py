@@ -101,6 +101,7 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
             " of workers; dotted: n − 1; black line: the geometric distribution (A7).",
             expected="one bar at n − 1 for nearly even steps, a hill around n − 1 for lognormal ones; for exponential"
             " ones bars that fall from 0 on and follow the black line.",
+            claims=("spike", "geometric"),
             draw=_draw_histograms,
             data=of(_alike),
             level=level,
@@ -113,6 +114,7 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
             " models, n − 1 (A6) and √(n(n − 1)) (A7).",
             expected="means of all kinds of step times on the line n − 1; standard deviations near 0 for even steps,"
             " on the line for exponential ones, between them for lognormal ones.",
+            claims=("mean", "spike"),
             draw=_draw_moments,
             data=of(_alike),
             level=level,
@@ -124,6 +126,7 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
             shows="Mean staleness of each worker's gradients, the last worker four times slower; black lines: the"
             " others' rate over its own (A8).",
             expected="bars that end at their black lines, at 2.25 for three workers and at 12 for the slow one.",
+            claims=("per_worker",),
             draw=_draw_by_worker,
             data=of(lambda case: case.per_update == 1 and case.is_slow),
             level=level,
@@ -134,6 +137,7 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
             shows="Circles: mean staleness in updates against the gradients per update, 8 workers; black line: (n −"
             " 1)/c (A6).",
             expected="circles on the line: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8.",
+            claims=("softsync",),
             draw=_draw_grouped,
             data=of(lambda case: case.n == 8 and case.shape == Shape.MODERATE and not case.is_slow),
             level=level,

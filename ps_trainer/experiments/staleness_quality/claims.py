@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.claims import Claim, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 
@@ -97,6 +97,7 @@ OF_QUADRATIC = (
     Claim(
         key="exact",
         sentence="On a quadratic with constant staleness the largest stable rate is 2 sin(π / (2 (2τ + 1)))",
+        kind=ClaimKind.THEORY,
         quantity="measured over exact rate",
         limit=Limit(low=0.98, high=1.02),
         measure=lambda rates: [
@@ -107,6 +108,7 @@ OF_QUADRATIC = (
     Claim(
         key="boundary",
         sentence="On a quadratic the largest stable rate falls about as 1 / (1 + τ), τ constant or uniform on 0…2τ",
+        kind=ClaimKind.THEORY,
         quantity="largest over smallest product of rate and 1 + τ, of all τ",
         limit=Limit(high=4),
         expected=Limit(high=2),
@@ -114,7 +116,8 @@ OF_QUADRATIC = (
     ),
     Claim(
         key="boundary_geometric",
-        sentence="The same with geometric staleness",
+        sentence="With geometric staleness, too, that rate falls about as 1 / (1 + τ)",
+        kind=ClaimKind.EXTENSION,
         quantity="largest over smallest product of rate and 1 + τ, of all τ",
         limit=Limit(high=4),
         expected=Limit(high=2),
@@ -126,6 +129,7 @@ OF_TRAINING = (
     Claim(
         key="slower",
         sentence="At one learning rate more staleness takes more updates to the same accuracy",
+        kind=ClaimKind.LITERATURE,
         quantity="share of pairs of two staleness values of which the greater takes more updates",
         limit=Limit(low=0.75),
         expected=Limit(low=0.9),
@@ -134,6 +138,7 @@ OF_TRAINING = (
     Claim(
         key="depth",
         sentence="Deeper models suffer more",
+        kind=ClaimKind.LITERATURE,
         quantity="slowdown with 4 hidden layers over that of softmax regression",
         limit=Limit(low=1.0),
         expected=Limit(low=1.2),
@@ -142,6 +147,7 @@ OF_TRAINING = (
     Claim(
         key="ramp",
         sentence="Staleness that grows from 0 lets runs train that otherwise fail",
+        kind=ClaimKind.LITERATURE,
         quantity="median training accuracy at the end, with ramp, where it is too low without",
         limit=Limit(low=virtual_training.TARGET_ACCURACY),
         measure=_ramp_measures,
@@ -150,6 +156,7 @@ OF_TRAINING = (
     Claim(
         key="adagrad",
         sentence="Adagrad tolerates more staleness than momentum and Adam, each at its best learning rate",
+        kind=ClaimKind.LITERATURE,
         quantity="the other's slowdown over Adagrad's",
         limit=Limit(low=1.0),
         measure=_adagrad_measures,

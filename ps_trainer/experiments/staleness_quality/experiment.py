@@ -134,6 +134,7 @@ class StalenessQuality(Experiment):
         f" {virtual_training.TARGET_ACCURACY:.0%}; after {_NUM_UPDATES} updates a run has failed. The papers' networks"
         " were convolutional and their measure the test error, whose differences are below the noise of 360 digits."
     )
+    untested = "Dai et al.'s statement about RMSProp"
     published = claims.PUBLISHED
     parts = (Quadratic(), StaleTrainings())
     num_seeds = 10

@@ -92,6 +92,7 @@ OF_QUADRATIC = (
         " the exact rate for constant staleness; dotted: 1.8/√(1 + τ).",
         expected="constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ),"
         " and so the geometric one.",
+        claims=("exact", "boundary", "boundary_geometric"),
         draw=_draw_boundary,
     ),
 )
@@ -102,6 +103,7 @@ OF_TRAINING = (
         title="Updates to the target, one hidden layer, constant staleness",
         shows="Each cell is the median of the updates to the target; a dash: most runs do not reach the target.",
         expected="a corner of dashes at large rates and large staleness.",
+        claims=("slower",),
         draw=_draw_grid,
         data=lambda cases: select(cases, kind=Kind.CONSTANT),
     ),
@@ -111,6 +113,7 @@ OF_TRAINING = (
         shows="Median of the updates to the target, bars from the 10th to the 90th percentile. Triangles at the cap:"
         " most runs gave up there, so their updates are that many or more.",
         expected="the updates rise with the staleness; the same mean costs most when it is constant.",
+        claims=("slower",),
         draw=_draw_kinds,
         data=lambda cases: select(cases, lr=FIXED_RATE),
     ),
@@ -120,6 +123,7 @@ OF_TRAINING = (
         shows="Median of the updates over those of the same model without staleness. Triangles: most runs gave up"
         " there, so the true value is that much or more.",
         expected="the more hidden layers, the earlier and the steeper the line rises.",
+        claims=("depth",),
         draw=_draw_depths,
         data=by_depth,
     ),

@@ -1,13 +1,15 @@
-"""Captions are constants, so they must not state a result as seen."""
+"""Captions: the constant part does not state a result as seen, and what was seen comes from the claims."""
 
 from __future__ import annotations
 
+import pathlib
 import re
 
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.experiments.harness.plots import Caption
+from ps_trainer.experiments.harness import marks
+from ps_trainer.experiments.harness.plots import Caption, Seen
 
 # Words that tell a result: movements of lines, places of points, and amounts.
 RESULT = re.compile(
@@ -36,5 +38,22 @@ def test_a_stated_result_is_noticed(shows):
     assert RESULT.search(shows)
 
 
-def test_an_expectation_is_called_so():
-    assert str(Caption("Axes.", "a line.")) == "Axes. Expected: a line."
+def test_what_was_seen_is_what_the_claims_found():
+    caption = Caption("Axes.", "a line.", ("It rises", "It bends", "Nobody measured it"))
+    seen = {"It rises": Seen("0.9 (n=2); at least 1", "refuted"), "It bends": Seen("all 3 inside", "ok")}
+    assert caption.text(seen) == (
+        "Axes. Expected: a line. Seen: “It rises”: refuted (0.9 (n=2); at least 1). “It bends”: ok (all 3 inside)."
+    )
+    assert Caption("Axes.", "a line.").text(seen).endswith("Seen: no claim is about this plot.")
+
+
+@pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
+def test_every_caption_on_the_published_page_says_what_its_table_of_claims_says(name):
+    page = (marks.FILE.parent.parent / "RESULTS.md").as_posix()
+    text = pathlib.Path(component_tables.__file__).parent.joinpath(page).read_text(encoding="utf-8")
+    section = text.partition(f'<a id="{name}"></a>')[2].partition("<a id=")[0]
+    for caption in component_tables.EXPERIMENTS.load(name).captions.values():
+        for sentence in caption.about:
+            (row,) = [line for line in section.splitlines() if line.startswith(f"| {sentence} |")]
+            _, measured, *_, outcome = re.split(r" \| ", row.removesuffix(" |"))
+            assert f"“{sentence}”: {outcome} ({measured})." in section

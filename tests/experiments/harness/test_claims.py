@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Checked, Claim, Finding, Limit, Measure, Word, verdict_on
+from ps_trainer.experiments.harness.claims import Checked, Claim, ClaimKind, Finding, Limit, Measure, Word, verdict_on
+from ps_trainer.experiments.toolkit.statistics import Interval
 
-CLAIM = Claim(key="k", sentence="It is near 1", quantity="ratio", limit=Limit(low=0.8, high=1.2), measure=list)
-STRICT = Claim(key="k", sentence="s", quantity="m", limit=Limit(high=0.2), expected=Limit(high=0.1), measure=list)
+OF_A_PAPER = functools.partial(Claim, key="k", kind=ClaimKind.LITERATURE, measure=list)
+CLAIM = OF_A_PAPER(sentence="It is near 1", quantity="ratio", limit=Limit(low=0.8, high=1.2))
+STRICT = OF_A_PAPER(sentence="s", quantity="m", limit=Limit(high=0.2), expected=Limit(high=0.1))
 
 
 def checked(*findings):
@@ -53,7 +56,7 @@ def test_without_values_a_claim_is_not_testable_and_gives_the_reason():
 )
 def test_the_threshold_in_words(limit, text, beyond):
     assert str(limit) == text
-    claim = Claim(key="k", sentence="s", quantity="the mean", limit=limit, measure=list)
+    claim = OF_A_PAPER(sentence="s", quantity="the mean", limit=limit)
     assert claim.refuted_if == f"the mean is {beyond}"
 
 
@@ -66,6 +69,9 @@ def test_the_threshold_in_words(limit, text, beyond):
         ([Finding.OK, Finding.REFUTED], Word.PARTLY),
         ([Finding.PARTLY], Word.PARTLY),
         ([Finding.REFUTED, Finding.NOT_TESTABLE], Word.NOT_REPRODUCED),
+        ([Finding.OK, Finding.UNDECIDED], Word.UNDECIDED),
+        ([Finding.UNDECIDED], Word.UNDECIDED),
+        ([Finding.OK, Finding.UNDECIDED, Finding.REFUTED], Word.PARTLY),
     ],
 )
 def test_verdict_on_an_experiment(findings, word):
@@ -75,3 +81,50 @@ def test_verdict_on_an_experiment(findings, word):
 def test_an_experiment_without_testable_claims_gives_the_reason():
     assert str(verdict_on(checked(Finding.NOT_TESTABLE))) == "not testable here: because 0"
     assert str(verdict_on(checked(Finding.OK))) == "shape reproduced"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "finding"),
+    [
+        (0.85, 1.15, Finding.OK),
+        (0.7, 1.0, Finding.UNDECIDED),
+        (1.1, 1.3, Finding.UNDECIDED),
+        (0.5, 0.79, Finding.REFUTED),
+        (1.21, 1.3, Finding.REFUTED),
+    ],
+)
+def test_a_threshold_within_the_interval_leaves_a_claim_undecided(low, high, finding):
+    got = CLAIM.check([Measure("n=2", 1.0), Measure("n=4", (low + high) / 2, Interval(low, high))])
+    assert got.finding is finding
+    if finding is not Finding.OK:
+        assert f"[{low:g}, {high:g}] (n=4)" in got.text
+
+
+def test_the_median_of_the_cases_decides_and_the_cases_outside_are_counted():
+    claim = OF_A_PAPER(sentence="s", quantity="ratio", limit=CLAIM.limit, by_median=True)
+    cases = [Measure(f"n={n}", value) for n, value in enumerate([1.0] * 9 + [1.5])]
+    assert CLAIM.check(cases).finding is Finding.REFUTED
+    got = claim.check(cases)
+    assert got.finding is Finding.OK
+    assert got.text == "1 [1, 1] (median of 10); from 0.8 to 1.2; of the cases 1 of 10 outside, the worst 1.5 (n=9)"
+    assert claim.refuted_if == "the median of ratio is outside 0.8 to 1.2"
+    assert claim.check([Measure("a", 0.7), Measure("b", 0.9)]).finding is Finding.UNDECIDED
+    assert claim.check([Measure("a", 0.7), Measure("b", 0.75)]).finding is Finding.REFUTED
+    assert claim.check([Measure("a", math.nan), Measure("b", 1.0)]).finding is Finding.REFUTED
+
+
+def test_only_claims_of_the_literature_decide_the_verdict():
+    others = [OF_A_PAPER(sentence="s", quantity="m", limit=Limit(high=1), kind=kind) for kind in ClaimKind]
+    refuted = [claim.check([Measure("a", 2.0)]) for claim in others if claim.kind is not ClaimKind.LITERATURE]
+    assert verdict_on([*refuted, *checked(Finding.OK)]).word is Word.SHAPE_REPRODUCED
+    assert str(verdict_on(refuted)) == "not testable here: no claim of the literature was tested"
+
+
+def test_what_no_claim_tests_is_named_and_makes_a_verdict_partly_at_best():
+    assert str(verdict_on(checked(Finding.OK), "the final accuracy")) == "partly: not tested: the final accuracy"
+    assert verdict_on(checked(Finding.REFUTED), "the final accuracy").word is Word.NOT_REPRODUCED
+
+
+def test_an_amendment_stands_beside_the_threshold():
+    claim = OF_A_PAPER(sentence="s", quantity="m", limit=Limit(high=1), amended="2026-11-21: means, not medians")
+    assert claim.refuted_if == "m is above 1 (amended 2026-11-21: means, not medians)"

@@ -17,8 +17,8 @@ CONCLUSION = Conclusion(
     quick=False,
     verdict="partly",
     claims=[
-        ClaimLine(sentence="Dice are fair", measured="all 2 inside", outcome="ok"),
-        ClaimLine(sentence="Dice are red", measured="1 of 2 outside", outcome="refuted"),
+        ClaimLine(sentence="Dice are fair", measured="all 2 inside", outcome="ok", kind="literature"),
+        ClaimLine(sentence="Dice are red", measured="1 of 2 outside", outcome="refuted", kind="extension"),
     ],
     num_runs=7,
     run_secs=125.0,
@@ -41,13 +41,14 @@ def test_conclusions_are_read_in_the_order_of_their_names(tmp_path):
     assert index.read(tmp_path, ["coins", "cards", "dice"]) == [FAILED, CONCLUSION]
 
 
-def test_the_index_has_a_row_per_claim(tmp_path):
+def test_the_index_has_a_row_per_experiment_and_one_per_claim(tmp_path):
     index.write(tmp_path, [CONCLUSION], ORIGIN)
     lines = (tmp_path / "index.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("| ")][2:]
-    assert rows == [
-        "| [dice](dice/report.md) | Pacioli 1494 | Dice are fair | all 2 inside | ok | partly | 2:05 | 1 of 7 runs |",
-        "|  |  | Dice are red | 1 of 2 outside | refuted |  |  |  |",
+    rows = [line for line in lines if line.startswith("| ") and "---" not in line]
+    assert rows[1] == "| [dice](dice/report.md) | Pacioli 1494 | partly | 1 ok |  |  | 1 refuted | 2:05 | 1 of 7 runs |"
+    assert rows[3:] == [
+        "| dice | Dice are fair | literature | all 2 inside | ok |",
+        "| dice | Dice are red | extension | 1 of 2 outside | refuted |",
     ]
     assert "1 experiment, 7 runs, 2:05." in "\n".join(lines)
     assert '<a href="dice/report.html">dice</a>' in (tmp_path / "index.html").read_text()
@@ -56,5 +57,5 @@ def test_the_index_has_a_row_per_claim(tmp_path):
 def test_an_experiment_without_a_report_is_not_linked(tmp_path):
     index.write(tmp_path, [FAILED], ORIGIN)
     text = (tmp_path / "index.md").read_text()
-    assert "| coins | Pacioli 1494 |  |  |  | run failed: heads | 2:05 | none |" in text
+    assert "| coins | Pacioli 1494 | run failed: heads |  |  |  |  | 2:05 | none |" in text
     assert "Quick forms" in text

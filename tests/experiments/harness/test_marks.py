@@ -55,10 +55,14 @@ def test_a_mark_belongs_to_the_section_that_its_commit_made():
 
 
 def test_a_page_receives_the_present_captions():
-    captions = {"apples": {"height": Caption("Height against time.", "a parabola.")}}
+    captions = {"apples": {"height": Caption("Height against time.", "a parabola.", ("They fall",))}}
     page = marks.with_captions(PAGE, captions)
-    assert "*Height* (L0 virtual time). Height against time. Expected: a parabola.\n" in page
+    assert "*Height* (L0 virtual time). Height against time. Expected: a parabola. Seen: no claim is" in page
     assert "They fall." not in page
+    table = "| claim | measured | refuted if | outcome |\n| --- | --- | --- | --- |\n"
+    rows = "| They fall | \\|v\\| = 9.8 | v is below 9 | ok |\n\n| They fall | 1 | no claim | refuted |\n"
+    page = marks.with_captions(PAGE.replace("![Height]", f"{table}{rows}\n![Height]"), captions)
+    assert "Expected: a parabola. Seen: “They fall”: ok (|v| = 9.8).\n" in page
 
 
 def git(*args):

@@ -73,7 +73,7 @@ def test_texts_keep_links_and_code_and_no_other_markup():
 def files(tmp_path):
     draw = lambda figure, ys: figure.add_subplot().plot(ys)  # noqa: E731
     plot = plots.Plot(key="p", title="T", shows='A "line".', expected="it falls.", draw=draw, level="L0")
-    return plots.save(plots.Drawing(plot, [2, 1]), tmp_path)
+    return plots.save(plots.Drawing(plot, [2, 1]), 'A "line". Expected: it falls.', tmp_path)
 
 
 def test_plots_are_inside_of_html_and_beside_markdown(files):

@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, RunResult
 from ps_trainer.experiments.harness.cases import Case, cases_by, mean, median, setting
-from ps_trainer.experiments.harness.claims import Claim, Finding, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Finding, Limit, Measure
 
 
 class Colour(Case):
@@ -21,7 +21,9 @@ class Colour(Case):
 
 def claim(key, **fields):
     measure = lambda colours: [Measure(one.name, one.typical) for one in colours]  # noqa: E731
-    return Claim(key=key, sentence="s", quantity="median", limit=Limit(high=5), measure=measure, **fields)
+    return Claim(
+        key=key, sentence="s", kind=ClaimKind.THEORY, quantity="median", limit=Limit(high=5), measure=measure, **fields
+    )
 
 
 class Few(Part):

@@ -20,20 +20,20 @@ PLOT = Plot(key="line", title="A line", shows="A line.", expected="it rises.", d
 
 
 def test_a_plot_is_saved_as_png_and_svg_with_title_and_level(tmp_path):
-    files = plots.save(Drawing(PLOT, [1, 4]), tmp_path)
+    files = plots.save(Drawing(PLOT, [1, 4]), "Words.", tmp_path)
     png, svg = files.png.read_bytes(), files.svg.read_text()
     assert png.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", png[16:24])
     assert (width, height) == (4.0 * 110, 3.0 * 110)
     assert "A line" in svg
     assert "L0 virtual time" in svg
-    assert (files.png.name, files.svg.name) == ("line.png", "line.svg")
+    assert (files.png.name, files.svg.name, files.caption) == ("line.png", "line.svg", "Words.")
 
 
 def test_the_same_plot_gives_the_same_file(tmp_path):
     def svg(folder):
         folder.mkdir()
-        return plots.save(Drawing(PLOT, [1, 4]), folder).svg.read_text()
+        return plots.save(Drawing(PLOT, [1, 4]), "Words.", folder).svg.read_text()
 
     assert svg(tmp_path / "a") == svg(tmp_path / "b")
 

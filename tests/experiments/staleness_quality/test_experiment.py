@@ -136,7 +136,7 @@ def test_a_model_that_fails_is_infinitely_slow_and_two_that_fail_are_not_compare
     def measured():
         cases = trainings_of(Results(r for r in results_of(runs, figures) if r.run.settings.model != "quadratic"))
         both = [case for fields in at_fixed.values() for case in select(cases, **fields)]
-        return dict(depth_measures(both))
+        return {measure.case: measure.value for measure in depth_measures(both)}
 
     lost_depths = (4,)
     assert measured()["τ=32"] == math.inf

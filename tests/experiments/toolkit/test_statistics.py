@@ -21,6 +21,33 @@ def test_standard_error_of_the_mean():
     assert math.isnan(statistics.standard_error([1]))
 
 
+def test_the_interval_of_a_ratio_is_that_of_welchs_t_test_on_the_logarithms():
+    # Logarithms 1, 2, 3 against 0, 0, 0, 0: difference 2, standard error 1/√3, 2 degrees of freedom.
+    ratio, interval = statistics.ratio_interval(np.exp([1.0, 2.0, 3.0]), [1.0] * 4)
+    assert ratio == pytest.approx(math.exp(2))
+    half = 2.920 / math.sqrt(3)
+    assert interval == pytest.approx((math.exp(2 - half), math.exp(2 + half)))
+    assert statistics.ratio_interval([2.0, 2.0], [1.0, 1.0]) == (2.0, (2.0, 2.0))
+    assert statistics.ratio_interval([2.0], [1.0, 1.0]) == (2.0, None)
+    assert statistics.ratio_interval([math.inf, 2.0], [1.0, 1.0]) == (math.inf, None)
+
+
+def test_the_interval_of_a_ratio_covers_it_nine_times_in_ten():
+    random = np.random.default_rng(1)
+    samples = [(random.lognormal(0.3, 0.2, 5), random.lognormal(0.0, 0.4, 8)) for _ in range(2000)]
+    intervals = [statistics.ratio_interval(one, other)[1] for one, other in samples]
+    assert 0.88 < np.mean([low <= math.exp(0.3) <= high for low, high in intervals]) < 0.93
+
+
+def test_the_interval_of_a_median_covers_it_and_is_the_same_each_time():
+    random = np.random.default_rng(2)
+    samples = [random.exponential(size=25) for _ in range(200)]
+    intervals = [statistics.median_interval(sample)[1] for sample in samples]
+    assert 0.84 < np.mean([low <= math.log(2) <= high for low, high in intervals]) < 0.97
+    assert statistics.median_interval([3.0, 1.0, 2.0]) == statistics.median_interval([3.0, 1.0, 2.0])
+    assert statistics.median_interval([4.0]) == (4.0, (4.0, 4.0))
+
+
 def test_accuracy_on_360_digits_is_known_to_a_percent():
     assert statistics.accuracy_standard_error(0.97, 360) == pytest.approx(0.009, abs=1e-4)
 
