@@ -127,10 +127,11 @@ OF_OUR_SCALE = (
     ),
     Claim(
         key="fit_async",
-        sentence="An asynchronous step takes a compute time and then 2nM/(pB)",
+        sentence="An asynchronous step takes the time of a closed network: a delay, and links that are shared (A19)",
         kind=ClaimKind.THEORY,
         quantity="measured over predicted time of a step",
         limit=Limit(low=0.85, high=1.15),
+        amended="2026-11-24: 2nM/(pB) before, which holds where all workers transfer at once",
         measure=lambda scale: _over_predicted(scale.real, ASYNC),
     ),
     Claim(

@@ -101,10 +101,11 @@ class ClusterSetting(NamedTuple):
         return self.simulated(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
 
     def predicted_secs(self) -> float:
-        """Compute, where synchronous workers wait for the slowest, and then all transfers at once, without overlap."""
-        compute_secs = self.mean_secs * (expected_max(self) if self.update == SYNC else 1.0)
+        """Synchronous: the slowest compute time, then all transfers at once. Asynchronous: a closed network."""
+        if self.update == ASYNC:
+            return theory.async_round_secs(self.mean_secs, self.num_bytes, self.n, self.p, self.bytes_per_sec)
         transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)
-        return theory.step_secs(compute_secs, transfer_secs)
+        return theory.step_secs(self.mean_secs * expected_max(self), transfer_secs)
 
     def ceiling(self) -> float:
         """Most steps per second of all workers together that the ps tasks' links carry.

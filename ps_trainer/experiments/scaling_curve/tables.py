@@ -13,10 +13,10 @@ from .records import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES
 NOTES = (
     "A step pulls, computes and pushes, one after the other. Synchronous workers use one direction of a link at a"
     " time, so their ceiling is pB/(2M) steps per second. Asynchronous workers get out of step: one worker's pull"
-    " passes at the same time as another's push. Their ceiling is therefore pB/M. The predicted step time is a sum"
-    " with the term 2nM/(pB). Beyond the knee, this term is up to twice too long for asynchronous workers: there, the"
-    " sum is refuted by up to 1 − 1/2. The simulator is not refuted, because its pulls and pushes have a link each.",
-    "The closed form and the simulator share a link evenly. A real link serves its queue in order. When several"
+    " passes at the same time as another's push. Their ceiling is therefore pB/M. The predicted time of a"
+    " synchronous step is a sum with the term 2nM/(pB), that of an asynchronous one a closed network (A19), in which"
+    " pulls and pushes have a link each.",
+    "The closed forms and the simulator share a link evenly. A real link serves its queue in order. When several"
     " workers pull at once, the first has its parameters long before the last and computes in the meantime. This"
     " shortens a synchronous step where transfers fit into the queue (half a second of data): with 8 workers and 1"
     " MB.",

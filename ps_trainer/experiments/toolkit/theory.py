@@ -1,4 +1,4 @@
-"""Closed forms of parameter-server training. Plots draw them as lines and call them A1 to A18.
+"""Closed forms of parameter-server training. Plots draw them as lines and call them A1 to A19.
 
 Times are in seconds, sizes in bytes, rates in bytes per second of one network interface and direction. n is the number
 of workers, p the number of ps tasks, X the time of one worker's step, M the bytes of all parameters, B a link's rate.
@@ -101,6 +101,23 @@ def step_secs(compute_secs: float, transfer_secs: float, overlap: float = 0.0) -
     With an overlap of 0 they follow each other, as in TensorFlow 1's pull and push. An overlap of 1 hides the shorter.
     """
     return compute_secs + transfer_secs - overlap * min(compute_secs, transfer_secs)
+
+
+def async_round_secs(compute_secs: float, model_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
+    """Time in which each of n asynchronous workers makes a step, of compute, a pull and a push (A19).
+
+    The workers are the customers of a closed queueing network. Computing is a delay. Pulls share the links of one
+    direction, pushes those of the other: k transfers at once go at min(k, p)·B/M. Such a network has a product form,
+    whatever the distribution of the compute times (Baskett, Chandy, Muntz and Palacios 1975). Its throughput is
+    G(n − 1)/G(n), with G by convolution over the three stations (Buzen 1973).
+    """
+    transfer_secs = model_bytes / bytes_per_sec
+    delay, link = np.ones(n + 1), np.ones(n + 1)
+    for k in range(1, n + 1):
+        delay[k] = delay[k - 1] * compute_secs / k
+        link[k] = link[k - 1] * transfer_secs / min(k, p)
+    constants = np.convolve(np.convolve(delay, link)[: n + 1], link)[: n + 1]
+    return float(n * constants[n] / constants[n - 1])
 
 
 def slowest_ps_secs(bytes_per_ps: Sequence[float], n: int, bytes_per_sec: float) -> float:

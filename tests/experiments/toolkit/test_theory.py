@@ -111,6 +111,17 @@ def test_transfer_is_added_or_hidden():
     assert theory.step_secs(0.2, 0.5, overlap=0.5) == pytest.approx(0.6)
 
 
+def test_asynchronous_workers_are_customers_of_a_closed_network():
+    # One worker waits for nobody. Without computing, two workers at two stations with one transfer at a time each have
+    # three states of equal probability, in two of which a given station works.
+    alone = theory.async_round_secs(0.2, 4 * MB, 1, 1, LINK)
+    assert alone == pytest.approx(0.2 + 2 * 4 / 25)
+    assert theory.async_round_secs(0.0, 4 * MB, 2, 1, LINK) == pytest.approx(2 * 3 / 2 * 4 / 25)
+    # As many ps tasks as workers: nobody shares a link. Many workers: one direction of one link is the limit.
+    assert theory.async_round_secs(0.2, 4 * MB, 4, 4, LINK) == pytest.approx(alone)
+    assert theory.async_round_secs(0.2, 4 * MB, 64, 1, LINK) == pytest.approx(64 * 4 / 25, rel=0.02)
+
+
 def test_the_fullest_ps_decides():
     # VGG-16: 102.8 of 138 M parameters are in one variable; the rest is spread evenly.
     biggest, rest = 102.8, 138 - 102.8
