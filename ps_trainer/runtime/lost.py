@@ -25,6 +25,18 @@ _TARGET = re.compile(r"remote target /job:(\w+)/replica:\d+/task:(\d+)")
 _LOG_LINE = re.compile(r"\s*([IWEF]\d{4} \d\d:|Recent warning and error logs:)")
 _SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
 
+# TensorFlow says before this line where the graph was built, and after it what is wrong, in a line of its own.
+_NODE = re.compile(r"^Node: .*\n", re.MULTILINE)
+_NO_REASON = re.compile(r"\s*(Graph execution error:|From /job:.*|.* root error\(s\) found\.|)\s*")
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line where it is TensorFlow's."""
+    if not isinstance(error, tf.errors.OpError):
+        return str(error)
+    lines = _NODE.split(error.message or "")[-1].splitlines()
+    return next((line.strip() for line in lines if not _NO_REASON.fullmatch(line)), type(error).__name__)
+
 
 def lost_task(error: tf.errors.OpError) -> LostError:
     """Translates one of `LOST_ERRORS` into an error that names the lost tasks.

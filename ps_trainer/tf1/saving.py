@@ -29,6 +29,8 @@ def use_one_file(scaffold: tf.train.Scaffold) -> None:
         with tf.device(None):
             saved = layout.saveables() if layout is not None else None
             scaffold._saver = tf.train.Saver(saved, sharded=False, allow_empty=True)
+        # Where TensorFlow adds its default saver, too: a `CheckpointSaverHook` without a saver takes it from there.
+        tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)
 
 
 def save(saver: tf.train.Saver, session: tf.Session, save_path: str, step: int, *, write_meta_graph: bool) -> int:

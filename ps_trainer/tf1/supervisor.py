@@ -96,6 +96,10 @@ class Supervisor(tf.train.Supervisor):
         else:  # the script may still save or evaluate with its session
             job.leave_on_close()
 
+    # Their names in the first scripts, as in TensorFlow.
+    PrepareSession = prepare_or_wait_for_session
+    Stop = stop
+
     def _save(self, session: tf.Session) -> None:
         if self._is_chief and self._saver is not None and self._save_path and self._save_model_secs:
             self._saver.save(session, self._save_path, global_step=self._global_step)

@@ -13,7 +13,7 @@ from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, ClusterConfigError, Interrupted, OptionError, PeerFailedError, PsTrainerError
-from ps_trainer.runtime import preflight, supervise, task_info
+from ps_trainer.runtime import lost, preflight, supervise, task_info
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
@@ -24,6 +24,7 @@ from ps_trainer.tf1 import settings, signals
 _SOURCE = "ClusterSpec"
 _LOCAL_MASTERS = ("", "local", None)
 _tasks: dict[str, Server] = {}
+_local_targets: set[str] = set()  # of `create_local_server`: they belong to no job
 
 
 class Server(tf.train.Server):
@@ -88,6 +89,18 @@ class Server(tf.train.Server):
         if self.cluster.job_name != "ps":
             atexit.register(self._report_failure)
 
+    @staticmethod
+    def create_local_server(config: tf.ConfigProto | None = None, start: bool = True) -> tf.train.Server:
+        """Returns TensorFlow's server of one process, whose sessions are TensorFlow's own.
+
+        Args:
+            config: Configuration of the server.
+            start: Whether to start the server at once.
+        """
+        server = tf.train.Server.create_local_server(config, start)
+        _local_targets.add(server.target)
+        return server
+
     def begin(self) -> None:
         """Notes that this worker takes part in a job, which reports how it ends."""
         atexit.unregister(self._report_failure)
@@ -101,7 +114,7 @@ class Server(tf.train.Server):
             status=Status.FAILED,
             joining=0,
             facts=task_info.of(self.cluster),
-            reason=str(error),
+            reason=lost.reason(error),
             error=type(error).__name__,
         )
         message = StatusMessage(run_id="", worker=self.cluster.worker_index, entry=entry)
@@ -142,7 +155,7 @@ def task_at(master: str) -> Server | None:
         OptionError: `master` is the target of another server, such as TensorFlow's own.
     """
     task = _tasks.get(master)
-    if task is None and master not in _LOCAL_MASTERS:
+    if task is None and master not in _LOCAL_MASTERS and master not in _local_targets:
         raise OptionError(
             f"master={master} is the target of no train.Server in this process; write train.Server in place of"
             " tf.train.Server. For a session without ps_trainer write tf.train in place of train here"

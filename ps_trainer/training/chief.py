@@ -31,7 +31,7 @@ from ps_trainer.errors import (
     StalledError,
     StartTimeoutError,
 )
-from ps_trainer.runtime import preflight, run_setup
+from ps_trainer.runtime import lost, preflight, run_setup
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
@@ -134,7 +134,7 @@ class Chief(Worker):
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
                 run_files.write_summary(self._config, RunFailure(status=status, reason=str(error)))
-                self._note_end(f"worker 0 {status}: {error}")
+                self._note_end(f"worker 0 {status}: {lost.reason(error)}")
             raise
 
     def _train(self, train: TrainGraph, stop: StopRequest) -> None:

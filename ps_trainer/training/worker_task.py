@@ -12,7 +12,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, StartTimeoutError
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import preflight, run_setup, task_info
+from ps_trainer.runtime import lost, preflight, run_setup, task_info
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.heartbeat import Heartbeat
 from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
@@ -54,7 +54,7 @@ class WorkerTask(abc.ABC):
             self._work_through_losses(stop)
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
-            self._say(status, reason=str(error), error=type(error).__name__)
+            self._say(status, reason=lost.reason(error), error=type(error).__name__)
             is_effect = isinstance(error, PeerFailedError | LostError)
             self._writer.state(f"failed: {error}", peer_failure=is_effect, error=type(error).__name__)
             raise

@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import PeerLostError, PsLostError
-from ps_trainer.runtime.lost import lost_task, reason_to_stop
+from ps_trainer.runtime.lost import lost_task, reason, reason_to_stop
 
 
 class TestLostTask:
@@ -67,6 +67,19 @@ def test_a_loss_in_a_thread_beside_the_steps_lets_the_job_continue(kind, says):
 @pytest.mark.parametrize("error", [tf.errors.InvalidArgumentError(None, None, "shape"), ValueError("a defect")])
 def test_an_error_that_means_no_loss_is_the_reason_itself(error):
     assert reason_to_stop(error) is error
+
+
+def test_the_reason_of_an_error_in_the_graph_is_one_line():
+    where = "Detected at node 'rate' defined at (most recent call last):\n    File \"script.py\", line 48, in <module>"
+    said = (
+        "You must feed a value for placeholder tensor 'rate' with dtype float\n\t [[{{node rate}}]]\n\nOriginal stack"
+    )
+    message = f"Graph execution error:\n\n{where}\nNode: 'rate'\nFrom /job:worker/replica:0/task:0:\n{said}"
+    error = tf.errors.InvalidArgumentError(None, None, message)
+    assert reason(error) == "You must feed a value for placeholder tensor 'rate' with dtype float"
+    assert reason(tf.errors.InvalidArgumentError(None, None, "2 root error(s) found.\n  (0) shapes")) == "(0) shapes"
+    assert reason(tf.errors.InternalError(None, None, "")) == "InternalError"
+    assert reason(ValueError("two\nlines")) == "two\nlines"
 
 
 def test_tensorflows_repeated_log_lines_are_left_out():

@@ -264,11 +264,23 @@ def test_a_worker_that_comes_when_the_run_is_over_has_nothing_to_do(tmp_path):
     assert chief is not None
 
 
-def test_a_script_without_a_server_uses_tensorflows_own_session():
+@pytest.mark.parametrize("create", [lambda: "", lambda: train.Server.create_local_server().target], ids=["", "local"])
+def test_a_script_without_a_cluster_uses_tensorflows_own_session(create):
     with tf.Graph().as_default():
         add = train.get_or_create_global_step().assign_add(1)
-        with train.MonitoredTrainingSession() as session:
+        with train.MonitoredTrainingSession(create()) as session:
             assert session.run(add) == 1
+
+
+def test_a_saver_hook_of_the_script_takes_the_default_saver(tmp_path):
+    def script(task: Task):
+        _, _, train_op = counter(task)
+        hooks = [train.CheckpointSaverHook(str(tmp_path), save_steps=1000)]
+        with train.MonitoredTrainingSession(task.server.target, task.is_chief, chief_only_hooks=hooks) as session:
+            session.run(train_op)
+
+    run(script, num_workers=1)
+    assert train.load_checkpoint(str(tmp_path)).get_tensor("global_step") == 1
 
 
 def test_jobs_one_after_the_other_in_one_process_leave_no_threads_of_a_job():

@@ -18,6 +18,7 @@ METHODS = [
     ("Supervisor", "managed_session"),
     ("Supervisor", "stop"),
     ("Server", "join"),
+    ("Server", "create_local_server"),
 ]
 
 
@@ -53,6 +54,11 @@ def test_method(name, method):
 def test_every_public_member_is_there(name):
     missing = {m for m in dir(getattr(tf.train, name)) if not m.startswith("_")} - set(dir(getattr(train, name)))
     assert not missing
+
+
+def test_the_first_names_of_a_supervisors_methods_are_those_of_ours():
+    assert train.Supervisor.PrepareSession is train.Supervisor.prepare_or_wait_for_session
+    assert train.Supervisor.Stop is train.Supervisor.stop
 
 
 def test_every_other_name_is_tensorflows():
