@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import tensorflow.compat.v1 as tf
 
@@ -32,6 +33,10 @@ class Cnn:
 
     def __init__(self, options: Options):
         self.options = options
+
+    def chance_loss(self) -> float:
+        """Returns the loss of a guess that knows nothing."""
+        return math.log(self.options.num_classes)
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.

@@ -57,12 +57,17 @@ class Gpt:
         optimizer="lazy_adam",
         optimizer_option=("beta2=0.98",),
         learning_rate=0.003,
-        schedule_option=("warmup_steps=100",),
+        schedule="inverse_sqrt",
+        schedule_option=("warmup_steps=200",),
         batch_size=16,
     )
 
     def __init__(self, options: Options):
         self.options = options
+
+    def chance_loss(self) -> float:
+        """Returns the loss of a guess that knows nothing."""
+        return math.log(self.options.vocab_size)
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.

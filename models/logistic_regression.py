@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import tensorflow.compat.v1 as tf
 
@@ -34,6 +35,10 @@ class LogisticRegression:
 
     def __init__(self, options: Options):
         self.options = options
+
+    def chance_loss(self) -> float:
+        """Returns the loss of a guess that knows nothing."""
+        return math.log(2)
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import tensorflow.compat.v1 as tf
 
@@ -57,6 +58,10 @@ class LstmLm:
 
     def __init__(self, options: Options):
         self.options = options
+
+    def chance_loss(self) -> float | None:
+        """Returns the loss of a guess that knows nothing; None for a sampled loss, which is another one."""
+        return math.log(self.options.vocab_size) if self.options.loss == "full_softmax" else None
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.

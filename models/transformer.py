@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 
 import tensorflow.compat.v1 as tf
 
@@ -57,11 +58,19 @@ class Transformer:
                 raise ValueError(f"beam_size={self.beam_size} exceeds target_vocab_size={self.target_vocab_size}")
 
     defaults = layers.TrainingSettings(
-        optimizer="adam", optimizer_option=("beta2=0.98",), learning_rate=0.002, schedule_option=("warmup_steps=100",)
+        optimizer="adam",
+        optimizer_option=("beta2=0.98",),
+        learning_rate=0.003,
+        schedule="inverse_sqrt",
+        schedule_option=("warmup_steps=100",),
     )
 
     def __init__(self, options: Options):
         self.options = options
+
+    def chance_loss(self) -> float:
+        """Returns the loss of a guess that knows nothing."""
+        return math.log(self.options.target_vocab_size)
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.

@@ -110,6 +110,9 @@ class Chief(Worker):
         self.summary: RunSummary | None = None
         if components.note:
             self._writer.state(f"note: {components.note}")
+        if advice := getattr(components.dataset, "advice", ""):
+            logging.warning("%s", advice)
+            self._writer.state(f"warning: {advice}")  # `local` repeats it at its end
 
     def _enter_run(self, stop: StopRequest) -> None:
         """Begins a run, or takes up the run that goes on, and trains in it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -13,9 +13,14 @@ import numpy as np
 from ps_trainer.errors import NanLossError
 from ps_trainer.metrics.figures import StepReport, WorkerFigures
 from ps_trainer.metrics.traffic import BytesPerStep, StepTraffic, Traffic
+from ps_trainer.training.chance_level import ChanceLevel
 
 _GROWN = 100.0
 """A mean loss of this many times the first loss counts as grown."""
+_AT_CHANCE = 0.99
+"""A mean loss of this many times the loss of a guess counts as chance."""
+_RECENT_STEPS = 100
+"""Steps whose mean loss is compared with a guess; single batches differ too much."""
 
 
 class StepObserver(Protocol):
@@ -50,6 +55,7 @@ class WorkerProgress:
         last_step_at: Time of the last step, or of the start.
         examples_of: Function from a number of steps to the number of examples in the first steps of that number.
         observer: Object that is called after each step; None = no object.
+        chance: Loss of a guess, and when this worker's should be below it; None = unknown.
     """
 
     def __init__(self, batch_size: int, clock: Callable[[], float] = time.monotonic):
@@ -60,6 +66,7 @@ class WorkerProgress:
         self._pushes = self._dropped = 0
         self._since_report: list[tuple[float, np.ndarray]] = []
         self._first_loss: float | None = None
+        self._recent_losses: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._has_warned = False
         self._reported_at = self._started_at = self.last_step_at = clock()
         self._own_steps_ended_at: float | None = None
@@ -70,6 +77,7 @@ class WorkerProgress:
         self.global_step = 0
         self.is_in_step = False
         self.observer: StepObserver | None = None
+        self.chance: ChanceLevel | None = None
 
     def watch(self, sample: Callable[[], Traffic | None], sent_bytes: Callable[[], int]) -> None:
         """Adds the bytes on the network to the reports; to be called before the first step.
@@ -161,6 +169,7 @@ class WorkerProgress:
         if not steps or secs <= 0:
             return None
         losses = [loss for loss, _ in self._since_report]
+        self._recent_losses.extend(losses)
         dropped_before = self._dropped
         recent = self._fold_staleness()
         self._reported_at = self._clock()
@@ -179,14 +188,29 @@ class WorkerProgress:
         return report
 
     def warning_of(self, report: StepReport) -> str:
-        """Returns a warning if a report's loss is far above this worker's first loss; empty if not, or if warned."""
+        """Returns a warning if the loss is far above this worker's first loss, or after an epoch still that of a guess.
+
+        Empty if the loss is neither, or after a warning.
+        """
         first = self._first_loss
-        if self._has_warned or first is None or first <= 0 or report.loss <= _GROWN * first:
+        if self._has_warned or first is None:
+            return ""
+        if first > 0 and report.loss > _GROWN * first:
+            self._has_warned = True
+            return (
+                f"the loss has grown from {first:.4g} to {report.loss:.4g}; lower --learning_rate, or scale the inputs:"
+                " values far above 1 make steps too long"
+            )
+        if self.chance is None or self.local_steps < max(_RECENT_STEPS, self.chance.local_steps):
+            return ""
+        mean = sum(self._recent_losses) / len(self._recent_losses)
+        if mean < _AT_CHANCE * self.chance.loss:
             return ""
         self._has_warned = True
         return (
-            f"the loss has grown from {first:.4g} to {report.loss:.4g}; lower --learning_rate, or scale the inputs:"
-            " values far above 1 make steps too long"
+            f"after an epoch the loss is {mean:.4g}, and a guess without the inputs has {self.chance.loss:.4g}: nothing"
+            " was learned; try --learning_rate ten times smaller or larger, or --optimizer=adam --learning_rate=0.001,"
+            " scale the inputs, and look whether the labels belong to them"
         )
 
     def summary(self) -> WorkerFigures:

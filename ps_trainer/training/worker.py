@@ -26,13 +26,14 @@ from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_info
 from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training import background_services, graph, stage_workers, worker_faults
+from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.components import Components
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.loop import LoopCalls, StepLoop, explained
@@ -251,6 +252,9 @@ class Worker(WorkerTask):
         self._progress.close()
         self._progress = self._create_progress(self._config.batch_size)
         self._progress.observer = self._observer
+        shard = Shard(self._group.trainers.worker_index, self._group.trainers.num_workers)
+        components = self._components
+        self._progress.chance = chance_level.find(components.model, components.dataset, shard, self._config.batch_size)
         if train.shard_reader is not None:
             self._progress.count_examples(train.shard_reader.num_examples)
         if (straggler := train.straggler) is not None:

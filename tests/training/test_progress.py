@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from ps_trainer.errors import NanLossError
 from ps_trainer.metrics.traffic import Traffic
+from ps_trainer.training.chance_level import ChanceLevel
 from ps_trainer.training.progress import WorkerProgress, mean_of
 
 BATCH_SIZE = 16
@@ -78,6 +80,28 @@ def test_a_first_loss_of_zero_gives_no_warning(clock):
     progress = WorkerProgress(BATCH_SIZE, clock)
     for step, loss in ((1, 0.0), (2, 5.0)):
         add(progress, clock, 0.5, step, [0], loss)
+    assert progress.warning_of(progress.report()) == ""
+
+
+@pytest.mark.parametrize(
+    ("loss", "num_steps", "is_warned"), [(math.log(10), 150, True), (2.0, 150, False), (math.log(10), 140, False)]
+)
+def test_a_loss_that_stays_at_chance_for_an_epoch_is_warned_of_once(clock, loss, num_steps, is_warned):
+    progress = WorkerProgress(BATCH_SIZE, clock)
+    progress.chance = ChanceLevel(loss=math.log(10), local_steps=150)
+    for step in range(num_steps):
+        add(progress, clock, 0.1, step, [0], loss)
+    warning = progress.warning_of(progress.report())
+    assert ("after an epoch the loss is 2.303, and a guess without the inputs has 2.303" in warning) == is_warned
+    add(progress, clock, 0.1, num_steps, [0], loss)
+    assert progress.warning_of(progress.report()) == ""
+
+
+def test_an_early_loss_at_chance_does_not_count(clock):
+    progress = WorkerProgress(BATCH_SIZE, clock)
+    progress.chance = ChanceLevel(loss=math.log(10), local_steps=150)
+    for step in range(300):
+        add(progress, clock, 0.1, step, [0], math.log(10) if step < 200 else 0.5)
     assert progress.warning_of(progress.report()) == ""
 
 

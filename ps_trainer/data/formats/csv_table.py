@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import table_rows
+from ps_trainer.data.pipeline import spread, table_rows
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
@@ -72,6 +72,10 @@ class Csv(FileSource):
         self.num_classes = len(self.class_names)
         self._features = TableFeatures(self.columns, options)
         self._set_sizes(train[0].path)
+        if not options.normalize:
+            deviations = {name: self.columns.scales[name] for name in self._features.numbers}
+            fix = "leave out --dataset_option=normalize=false, and they are scaled"
+            self.advice = spread.advice(deviations, fix)
 
     def _learned(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
         """Returns the names of the columns, and what the training rows say about them."""

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from absl import logging
 
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles, unpacked
@@ -81,12 +80,10 @@ class LibSvm(LineSource):
             self._scales = self.facts.find(
                 "scales", paths, settings, lambda: self._find_scales(paths, found["num_features"])
             )
-        if not options.normalize and found["largest"] > _LARGE and not self.facts.is_recorded:
-            logging.warning(
-                "%s: a value is as large as %.4g; large values make training diverge or crawl:"
-                " --dataset_option=normalize=true divides each by the largest one of its feature",
-                train[0].path,
-                found["largest"],
+        if not options.normalize and found["largest"] > _LARGE:
+            self.advice = (
+                f"{train[0].path}: a value is as large as {found['largest']:.4g}; large values make training diverge or"
+                " crawl: --dataset_option=normalize=true divides each by the largest one of its feature"
             )
 
     def _look(self, paths: Sequence[pathlib.Path], num_train: int) -> dict[str, Any]:

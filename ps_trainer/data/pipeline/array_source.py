@@ -56,6 +56,9 @@ class ArraySource(DataSource):
         self._image_scale = image_scale
         self.num_classes = num_classes
         image = train.get("image", np.zeros([]))
+        label = train.get("label", np.zeros([]))
+        if label.ndim == 1 and label.dtype.kind in "iu" and label.min() >= 0:
+            self.label_shares = tuple(np.bincount(label) / len(label))
         # A table of numbers in the form of an image has one row.
         if image.ndim == 4 and image.dtype == np.uint8:
             self.image_shape = (*image.shape[1:3], image.shape[3])

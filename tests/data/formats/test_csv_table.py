@@ -113,6 +113,16 @@ def test_numbers_stay_as_they_are_without_normalisation(tmp_path):
     np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], [1.5, 70])
 
 
+@pytest.mark.parametrize("factor", [100.0, 1.0, 0.0001])
+def test_numbers_far_from_1_are_advised_against_unless_they_are_scaled(tmp_path, factor):
+    values = (1, -1, 2, 1, -2)  # the first one is for testing
+    write(tmp_path / "train.csv", [[str(factor * value), "ab"[value % 2]] for value in values], ["x", "kind"])
+    advice = create(tmp_path, "normalize=false", "test_every=5").advice
+    deviation = factor * ((1 + 4 + 1 + 4) / 4) ** 0.5
+    assert (f"values of x are spread far from 1 (standard deviation {deviation:.4g})" in advice) == (factor != 1)
+    assert not create(tmp_path, "test_every=5").advice
+
+
 @pytest.mark.parametrize(
     ("form", "options"),
     [
