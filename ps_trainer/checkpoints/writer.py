@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.checkpoints import durable_files, folder_listing
+from ps_trainer.checkpoints import durable_files, folder_listing, start_mark
 from ps_trainer.checkpoints.folder_listing import DATA_SUFFIX, STATE, TEMPORARY, look, prefix_of
 from ps_trainer.checkpoints.reader import Checkpoint, latest
 from ps_trainer.errors import CheckpointError, SaveError
@@ -91,6 +91,7 @@ def write_by(
             _remove_temporary(directory)
         reason = _reason(error, directory, needed_bytes)
         raise SaveError(f"checkpoint {prefix} could not be written: {reason}") from error
+    start_mark.remove(directory)
     # After the state file, so that it never names a checkpoint that is removed.
     _remove_older(directory, kept[0])
     return str(prefix)

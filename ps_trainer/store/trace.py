@@ -35,6 +35,7 @@ _MAKERS = {
     ),
 }
 _BY_VARIABLE = ("tf.Variable", "create them by tf.get_variable, so that the parameter store can place them")
+_PYTHON_OPS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 # Collections that `models.layers.stages` fills or reads.
 _STAGES = "model_stages"
 _CURRENT_STAGE = "current_model_stage"
@@ -48,6 +49,8 @@ class ModelTrace:
         specs: The global variables, in creation order.
         has_tables: Whether one of them is an embedding table.
         stages: Indices of the stages that the model names, and stage 0.
+        is_repeatable: Whether the seed gives the initial values again: no Python function is in the graph, which could
+            give others.
         graph: The scratch graph, without devices.
     """
 
@@ -55,6 +58,7 @@ class ModelTrace:
         self.specs = tuple(specs)
         self.has_tables = any(spec.is_table for spec in specs)
         self.stages = frozenset({0, *graph.get_collection(_STAGES)})
+        self.is_repeatable = not any(op.type in _PYTHON_OPS for op in graph.get_operations())
         self.graph = graph
         self._variables = variables
 

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
-from ps_trainer.checkpoints import writer
+from ps_trainer.checkpoints import start_mark, writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime.run_record import INITIALISED, RunStart
@@ -34,11 +34,12 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
 
     1. If the state is alive there, because only the chief was restarted, attaches to it.
     2. Else restores the newest checkpoint that can be loaded.
-    3. Else sets the model's initial values, or those of `init_from`, and saves them.
+    3. Else sets the model's initial values, or those of `init_from`. It saves them if the seed alone would not give
+       them again.
 
     Raises:
         CheckpointError: The run cannot continue from the checkpoints, or state was lost and there is no checkpoint.
-        SaveError: The initial values could not be saved.
+        SaveError: The folder of the checkpoints is not writable.
     """
     logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, train.store.num_ps))
     # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
@@ -52,7 +53,8 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
     if checkpoint is not None:
         train.state.restore(session, checkpoint)
         return _begin(train, session, f"restored {checkpoint.prefix}")
-    if prospect.was_there:
+    directory = config.checkpoint_dir
+    if prospect.was_there and not (directory is not None and start_mark.is_left(directory)):
         raise CheckpointError(
             "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
             " ps tasks, and give a --logdir so that the next loss can be recovered from"
@@ -61,8 +63,11 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
     if config.init_from is not None:
         initial_values |= warm_start.values(config.init_from, train.model_trace.specs)
     train.state.initialize(session, initial_values)
-    if config.checkpoint_dir is not None:  # from now on a loss of a ps task can always be recovered from
-        writer.write(config.checkpoint_dir, 0, train.state.snapshot(session), config.keep_checkpoints)
+    # From now on a loss of a ps task can always be recovered from.
+    if directory is not None and (config.init_from is not None or not train.model_trace.is_repeatable):
+        writer.write(directory, 0, train.state.snapshot(session), config.keep_checkpoints)
+    elif directory is not None:
+        start_mark.leave(directory, config.seed)
     return _begin(train, session, INITIALISED)
 
 

@@ -35,7 +35,7 @@ def test_a_killed_ps_is_waited_for_beyond_the_stall_timeout_and_restored_when_re
     flags = (UNLIMITED, "--update=sync")
     ps_0, ps_1, chief, worker = run.start_all(*flags)
     run.wait_for_step(20)
-    saved = run.checkpoint_step()
+    saved = run.wait_for_checkpoint()
     ps_1.send(signal.SIGKILL)
     assert ps_1.wait(END_SECS) == -signal.SIGKILL
     for task in (chief, worker):

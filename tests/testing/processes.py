@@ -284,6 +284,11 @@ class ClusterRun:
         """The contents of summary.json."""
         return json.loads((self.logdir / "summary.json").read_text(encoding="utf-8"))
 
+    def wait_for_checkpoint(self) -> int:
+        """Waits for the run's first checkpoint; returns the global_step of the latest."""
+        wait_until((self.logdir / "checkpoints" / "checkpoint").exists, START_SECS, "no checkpoint was saved")
+        return self.checkpoint_step()
+
     def checkpoint_step(self) -> int:
         """The global_step of the latest checkpoint; it reads every tensor with a plain TensorFlow reader."""
         reader = tf.train.load_checkpoint(str(self.logdir / "checkpoints"))
