@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+_ALIGNMENT = 64
+"""TensorFlow copies an array that begins elsewhere when it is fed, which costs a save its own size once more."""
+
 
 class VariableSpec(NamedTuple):
     """A variable as the model declares it.
@@ -123,8 +126,7 @@ def allocate(specs: Sequence[VariableSpec], extents_of_pieces: Iterable[Sequence
     wrong = [spec.name for spec in specs if not _is_covered_once(covered[spec.name], spec.size)]
     if wrong:
         raise ValueError(f"the pieces do not cover these variables exactly once: {', '.join(wrong)}")
-    # `empty` leaves the old content of the memory, so the check above must find every hole.
-    return {spec.name: np.empty([spec.size], spec.dtype) for spec in specs}
+    return {spec.name: _empty(spec) for spec in specs}
 
 
 def put(flat: Mapping[str, np.ndarray], extents: Sequence[Extent], value: np.ndarray, first: int = 0) -> None:
@@ -142,6 +144,13 @@ def put(flat: Mapping[str, np.ndarray], extents: Sequence[Extent], value: np.nda
         if start < stop:
             place = extent.start - extent.offset
             flat[extent.name][place + start : place + stop] = value[start - first : stop - first]
+
+
+def _empty(spec: VariableSpec) -> np.ndarray:
+    """Returns a flat array with any content, so the caller must fill every element."""
+    memory = np.empty([spec.num_bytes + _ALIGNMENT], np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + spec.num_bytes].view(spec.dtype)
 
 
 def _is_covered_once(ranges: Sequence[tuple[int, int]], size: int) -> bool:

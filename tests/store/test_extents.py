@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.store.extents import Extent, VariableSpec, cut, from_pieces, to_piece
+from ps_trainer.store.extents import Extent, VariableSpec, allocate, cut, from_pieces, to_piece
 
 NUM_CASES = 60
 
@@ -108,3 +108,13 @@ def test_sizes_count_elements_and_bytes():
     assert (spec_of("a", (3, 4), "float64").size, spec_of("a", (3, 4), "float64").num_bytes) == (12, 12 * 8)
     assert (spec_of("s", ()).size, spec_of("s", ()).num_bytes) == (1, 4)
     assert spec_of("e", (0, 9)).num_bytes == 0
+
+
+def test_the_values_of_a_save_are_aligned_so_that_tensorflow_does_not_copy_them():
+    specs = [
+        VariableSpec(name, (size,), np.dtype(np.float32), True, False) for name, size in (("a", 5), ("b", 300_001))
+    ]
+    flat = allocate(specs, [(Extent(spec.name, 0, spec.size, 0),) for spec in specs])
+    assert [(value.shape, value.dtype, value.ctypes.data % 64) for value in flat.values()] == [
+        ((spec.size,), spec.dtype, 0) for spec in specs
+    ]
