@@ -19,7 +19,7 @@ from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from ps_trainer.experiments.harness import index, plots, report
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.claims import Checked, Finding
+from ps_trainer.experiments.harness.claims import Checked, ClaimKind, Finding
 from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.report import Conclusion
@@ -27,7 +27,13 @@ from ps_trainer.experiments.harness.runner import Job, execute, prepare
 from ps_trainer.experiments.harness.store import locked
 
 _FOLDERS = {False: pathlib.Path("runs/experiments"), True: pathlib.Path("runs/experiments-quick")}
-_STYLES = {Finding.OK: "green", Finding.PARTLY: "yellow", Finding.REFUTED: "red", Finding.NOT_TESTABLE: "dim"}
+_STYLES = {
+    Finding.OK: "green",
+    Finding.PARTLY: "yellow",
+    Finding.UNDECIDED: "yellow",
+    Finding.REFUTED: "red",
+    Finding.NOT_TESTABLE: "dim",
+}
 _FINDING_WIDTH = max(len(finding.value) for finding in Finding)
 
 
@@ -129,7 +135,10 @@ def _show(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], out_dir: pa
         console.print(Text(f"{conclusion.name}: {conclusion.verdict}", style="bold"), soft_wrap=True)
         for one in checked:
             text = Text(f"  {one.finding.value:<{_FINDING_WIDTH}}  ", style=_STYLES[one.finding])
-            console.print(text.append(f"{one.claim.sentence}: {one.text}", style="not dim default"), soft_wrap=True)
+            kind = "" if one.claim.kind is ClaimKind.LITERATURE else f" ({one.claim.kind.value})"
+            console.print(
+                text.append(f"{one.claim.sentence}{kind}: {one.text}", style="not dim default"), soft_wrap=True
+            )
         if conclusion.contended:
             console.print(Text(f"  CPU-contended: {', '.join(conclusion.contended)}", style="yellow"), soft_wrap=True)
     console.print(Text(f"files in {out_dir}; open {out_dir / 'index.html'}"), soft_wrap=True)

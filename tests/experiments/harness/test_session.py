@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
+import re
 import signal
 
 import pytest
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from ps_trainer.errors import Interrupted, OptionError, RunError, UsageError
 from ps_trainer.experiments.harness import plots, session
+from ps_trainer.experiments.harness.claims import Checked, Claim, Finding, Measure
 from ps_trainer.experiments.harness.session import Request
 
 COMMAND = ["python", "-m", "ps_trainer", "experiment", "dice"]
@@ -54,6 +57,22 @@ def test_a_refuted_claim_is_a_failure_only_with_check(call, dice, monkeypatch):
     assert "dice: not reproduced" in printed
     assert "refuted" in printed
     assert call(check=True)[0] == 1
+
+
+def test_each_finding_is_printed_with_its_claim_and_kinds_other_than_literature(call, dice, monkeypatch):
+    (part,) = dice.parts
+    mean, gravity = part.claims
+    for finding in Finding:
+        claims = (dataclasses.replace(mean, measure=lambda cases: [Measure("k=2", 0.0)]), gravity)
+        monkeypatch.setattr(
+            Claim, "check", lambda claim, measured, why="", finding=finding: Checked(claim, finding, "x")
+        )
+        monkeypatch.setattr(type(part), "claims", claims)
+        _, printed = call()
+        assert re.search(
+            rf"^  {finding.value} +The mean of a die with k sides is \(k \+ 1\)/2: x$", printed, re.MULTILINE
+        )
+        assert re.search(rf"^  {finding.value} +Dice fall \(theory\): x$", printed, re.MULTILINE)
 
 
 def test_a_claim_that_holds_passes_the_check(call):
