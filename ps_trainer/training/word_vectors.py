@@ -171,7 +171,8 @@ def _chosen(flag: str, given: str | None, known: Sequence[str], fitting: Sequenc
         return fitting[0]
     if not fitting:
         raise UsageError(f"the run has no {flag} of word vectors; name one with --{flag}: {', '.join(sorted(known))}")
-    raise UsageError(f"the run has several: {', '.join(sorted(fitting))}; choose with --{flag}=NAME")
+    several = {"table": "tables", "vocabulary": "vocabularies"}[flag]
+    raise UsageError(f"the run has several {several}: {', '.join(sorted(fitting))}; choose with --{flag}=NAME")
 
 
 def _cause(word: str, words: RecordedWords) -> str:

@@ -139,7 +139,7 @@ class TestWrite:
 class TestLoad:
     def test_several_tables_need_a_choice(self, tmp_path):
         folder = save(tmp_path, **{"a/embedding": TABLE, "b/embedding": TABLE[:, :2]})
-        with pytest.raises(UsageError, match="several: a/embedding, b/embedding; choose with --table=NAME"):
+        with pytest.raises(UsageError, match="several tables: a/embedding, b/embedding; choose with --table=NAME"):
             word_vectors.load(folder)
         assert "2 features from b/embedding" in word_vectors.load(folder, "b/embedding").write(tmp_path / "v", "text")
         with pytest.raises(UnknownNameError, match="--table=c/embedding: did you mean"):
