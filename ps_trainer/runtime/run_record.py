@@ -114,7 +114,8 @@ class RunStart:
 
     Attributes:
         step: `global_step` at that time.
-        how: Origin in words, `INITIALISED` for the model's initial values.
+        how: Origin in words, `INITIALISED` for the model's initial values, `INITIALISED_AGAIN` if those replace later
+            ones that were lost before the first checkpoint.
     """
 
     step: int
@@ -122,6 +123,7 @@ class RunStart:
 
 
 INITIALISED = "initialised"
+INITIALISED_AGAIN = "initialised again, as nothing was saved"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

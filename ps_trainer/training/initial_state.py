@@ -11,7 +11,7 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints import start_mark, writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
-from ps_trainer.runtime.run_record import INITIALISED, RunStart
+from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import warm_start
 from ps_trainer.training.graph import TrainGraph
@@ -54,7 +54,8 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
         train.state.restore(session, checkpoint)
         return _begin(train, session, f"restored {checkpoint.prefix}")
     directory = config.checkpoint_dir
-    if prospect.was_there and not (directory is not None and start_mark.is_left(directory)):
+    is_again = directory is not None and start_mark.is_left(directory)
+    if prospect.was_there and not is_again:
         raise CheckpointError(
             "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
             " ps tasks, and give a --logdir so that the next loss can be recovered from"
@@ -68,7 +69,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
         writer.write(directory, 0, train.state.snapshot(session), config.keep_checkpoints)
     elif directory is not None:
         start_mark.leave(directory, config.seed)
-    return _begin(train, session, INITIALISED)
+    return _begin(train, session, INITIALISED_AGAIN if is_again else INITIALISED)
 
 
 def _begin(train: TrainGraph, session: tf.Session, how: str) -> RunStart:

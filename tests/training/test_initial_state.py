@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
-from ps_trainer.runtime.run_record import INITIALISED, RunStart
+from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
 from ps_trainer.store.pieces import Piece
 from ps_trainer.training import initial_state
 from ps_trainer.training.initial_state import Prospect
@@ -68,10 +68,16 @@ def test_a_lost_state_is_made_again_from_the_seed_while_nothing_is_saved(tmp_pat
     run = Run(tmp_path)
     run.begin()
     first = run.values
-    assert run.begin(LOST).how == INITIALISED
+    # Not `INITIALISED`: the other workers have seen later steps, and would take the run for one that lost them.
+    assert run.begin(LOST).how == INITIALISED_AGAIN
     assert run.values.keys() == first.keys()
     for name in first:
         np.testing.assert_array_equal(run.values[name], first[name])
+
+
+def test_a_chief_that_was_lost_with_the_state_begins_again_too(tmp_path):
+    Run(tmp_path).begin()
+    assert Run(tmp_path).begin(FRESH).how == INITIALISED_AGAIN
 
 
 def test_after_the_first_checkpoint_a_lost_state_comes_from_a_checkpoint_or_ends_the_run(tmp_path):
