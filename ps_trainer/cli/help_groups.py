@@ -38,7 +38,9 @@ GROUPS = (
         ),
     ),
     HelpGroup("Model", ("model", "model_option"), ("init_from", "hook")),
-    HelpGroup("Endpoint", ("host", "port", "name", "reload_secs", "deadline_secs", "max_body_bytes"), ()),
+    HelpGroup(
+        "Endpoint", ("host", "port", "name", "reload_secs", "deadline_secs", "max_body_bytes", "max_connections"), ()
+    ),
     HelpGroup(
         "Words",
         (

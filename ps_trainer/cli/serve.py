@@ -29,6 +29,7 @@ class ServeFlags:
     reload_secs: float = option(10.0, "seconds between looks for a newer checkpoint; 0 = never", least=0)
     deadline_secs: float = option(30.0, "seconds for a request to arrive, and for its prediction", above=0, most=3600)
     max_body_bytes: int = option(2**23, "largest size of a request's body", least=1)
+    max_connections: int = option(64, "connections served at a time; the next ones get 503", least=1, most=10_000)
 
 
 HELP = CommandHelp(
@@ -42,7 +43,16 @@ passwords nor encryption.""",
         ("ps_trainer serve --logdir=runs/a --port=0 --reload_secs=60", "serve on a free port, which it prints"),
     ),
     flags=(ServeFlags, CheckpointFlags, TrainConfig),
-    common=("host", "port", "name", "reload_secs", "deadline_secs", "max_body_bytes", *run_lookup.COMMON_FLAGS),
+    common=(
+        "host",
+        "port",
+        "name",
+        "reload_secs",
+        "deadline_secs",
+        "max_body_bytes",
+        "max_connections",
+        *run_lookup.COMMON_FLAGS,
+    ),
     shows_only_common=True,
     own_texts=run_lookup.OWN_TEXTS,
 )
@@ -72,7 +82,7 @@ def _run(argv: Sequence[str]) -> int:
     model = ServedModel(
         components.load(config, 1, trained_run=checkpoint_dir.parent), checkpoint_dir, own.deadline_secs
     )
-    limits = Limits(own.max_body_bytes, own.deadline_secs)
+    limits = Limits(own.max_body_bytes, own.deadline_secs, own.max_connections)
     server = Server(own.host, own.port, RestApi(name, model), limits)
 
     def serve(stop: StopRequest) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http
 import http.server
 import json
 import re
@@ -29,10 +30,13 @@ class Limits(NamedTuple):
         max_body_bytes: Largest size of a request's body.
         deadline_secs: Time in seconds for the arrival of a request, and again for its prediction. A connection without
             requests is closed after the same time.
+        max_connections: Number of connections that are served at a time. As many more are told to come again; those
+            beyond are closed.
     """
 
     max_body_bytes: int
     deadline_secs: float
+    max_connections: int = 64
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -54,6 +58,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.api, self.limits = api, limits
         self._idle = threading.Condition()
         self._num_active = 0
+        self._connections: dict[Any, bool] = {}  # whether each is served
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             self.address_family = found[0][0]
@@ -82,6 +87,31 @@ class Server(http.server.ThreadingHTTPServer):
         with self._idle:
             if not self._idle.wait_for(lambda: not self._num_active, patience_secs):
                 logging.warning("%d requests are not answered", self._num_active)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts a thread for a connection, unless there are far too many."""
+        limit = self.limits.max_connections
+        with self._idle:
+            num_served = sum(self._connections.values())
+            is_refused = len(self._connections) - num_served >= limit
+            if not is_refused:
+                self._connections[request] = num_served < limit
+        if is_refused:
+            logging.warning("a connection of %s is closed: too many at a time", client_address)
+            super().shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends a connection."""
+        super().shutdown_request(request)
+        with self._idle:
+            self._connections.pop(request, None)
+
+    def serves(self, connection: Any) -> bool:
+        """Returns whether requests of a connection are answered; otherwise its client should come again."""
+        with self._idle:
+            return self._connections.get(connection, True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Logs in one line why a connection ended, such as a client that has gone."""
@@ -121,7 +151,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, method: str) -> None:
         with self.server.active():
             try:
-                answer = self.server.api.answer(method, self.path, self._body() if method == "POST" else b"")
+                body = self._body() if method == "POST" else b""
+                if not self.server.serves(self.connection):
+                    raise ApiError(503, self._too_many())
+                answer = self.server.api.answer(method, self.path, body)
             except ApiError as error:
                 self.close_connection = True  # the rest of the body is unread
                 answer = Answer(error.code, {"error": str(error)})
@@ -137,6 +170,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Leaves out the base class's line for each request."""
+
+    def _too_many(self) -> str:
+        limit = self.server.limits.max_connections
+        return f"--max_connections={limit} are open already; try again later, over fewer connections"
 
     def _body(self) -> bytes:
         limits, given = self.server.limits, self.headers.get("Content-Length", "")
@@ -167,6 +204,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         if self.close_connection:
             self.send_header("Connection", "close")
+        if answer.code == http.HTTPStatus.SERVICE_UNAVAILABLE:
+            self.send_header("Retry-After", "1")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

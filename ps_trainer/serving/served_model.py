@@ -18,6 +18,7 @@ from ps_trainer.checkpoints import report
 from ps_trainer.errors import CheckpointError, DataError
 from ps_trainer.training import line_prediction
 from ps_trainer.training.components import Components
+from ps_trainer.training.line_reader import LineReader
 from ps_trainer.training.prediction import row_of
 from ps_trainer.training.prediction_names import Names
 from ps_trainer.training.predictor import BATCH_SIZE, Predictor, batches_of, build_graph, parts_of
@@ -55,6 +56,7 @@ class ServedModel:
     def __init__(self, components: Components, checkpoint_dir: pathlib.Path, deadline_secs: float):
         self._dataset = components.dataset
         self._names = Names.known_to(components.dataset)
+        self._reader = LineReader(components.dataset)
         self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
         self.graph = build_graph(components)
         self.loaded = self._load()
@@ -118,7 +120,7 @@ class ServedModel:
             )
         header, lines = dataset.as_lines(records)
         for part in [[line] for line in lines] if dataset.num_places else [lines]:
-            parts = line_prediction.predict_part(dataset, loaded.predictor, folder / "instances", header, part)
+            parts = line_prediction.predict_part(self._reader, loaded.predictor, folder / "instances", header, part)
             with line_prediction.own_line_numbers(folder / "instances", -len(header), "instances"):
                 for one in parts:
                     yield from one.values

@@ -8,13 +8,13 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from ps_trainer.errors import DataError
 from ps_trainer.training.components import Components
-from ps_trainer.training.predictor import BATCH_SIZE, Predicted, Predictor, batches_of, build_graph, parts_of
+from ps_trainer.training.line_reader import LineReader
+from ps_trainer.training.predictor import Predicted, Predictor, build_graph, parts_of
 
 STDIN = "stdin"
 """Name of the stream in messages."""
@@ -39,7 +39,7 @@ def predict_lines(
     dataset = components.dataset
     if not getattr(dataset, "reads_lines", False):
         raise DataError(f"--input=-: dataset {type(dataset).__name__} does not read lines; name a file: --input=FILE")
-    predictor = Predictor(build_graph(components), values)
+    predictor, reader = Predictor(build_graph(components), values), LineReader(dataset)
     header: list[bytes] = []
     number = 1
     with tempfile.TemporaryDirectory() as folder:
@@ -52,17 +52,17 @@ def predict_lines(
             # Each line of running text is a file of its own, which ends the windows.
             for part in [[line] for line in lines] if dataset.num_places else [lines] if lines else []:
                 with own_line_numbers(path, number - len(header) - 1):
-                    yield from predict_part(dataset, predictor, path, header, part)
+                    yield from predict_part(reader, predictor, path, header, part)
                 number += len(part)
 
 
 def predict_part(
-    dataset: Any, predictor: Predictor, path: pathlib.Path, header: Sequence[bytes], lines: Sequence[bytes]
+    reader: LineReader, predictor: Predictor, path: pathlib.Path, header: Sequence[bytes], lines: Sequence[bytes]
 ) -> Iterator[Predicted]:
     """Yields the predictions for lines that form a file with `header`.
 
     Args:
-        dataset: Dataset that reads lines.
+        reader: Reader of the dataset's lines.
         predictor: Model.
         path: Path of a file to write.
         header: Lines before the first example.
@@ -71,13 +71,14 @@ def predict_part(
     Raises:
         DataError: A line is wrong; the message names it by its number in `path`.
     """
+    dataset = reader.dataset
     for at, line in enumerate(lines, len(header) + 1):
         if not dataset.num_places and not line.strip():
             raise DataError(f"{path}: line {at} is empty; remove it")
     path.write_bytes(b"\n".join([*header, *lines, b""]))
     parts = [
         part
-        for batch in batches_of(dataset, path, BATCH_SIZE)
+        for batch in reader.batches(path, lines)
         for part in parts_of(predictor.predict(batch), batch, dataset.num_places)
     ]
     if not dataset.num_places:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
+from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES, Shard
 from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError
 from ps_trainer.store.ancestors import ancestors
@@ -58,12 +58,22 @@ class PredictionGraph(NamedTuple):
 def build_graph(components: Components) -> PredictionGraph:
     """Builds the model for batches with the names, types and shapes of the dataset's."""
     with tf.Graph().as_default() as graph:
-        spec = components.dataset.test(batch_size=1).element_spec
+        spec = _spec_of_batches(components.dataset)
         batch = {name: tf.placeholder(one.dtype, one.shape, name=name) for name, one in spec.items()}
         predictions = build_plain(components.model, batch).predictions
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
     return PredictionGraph(graph, _reached(predictions, batch), predictions, variables, init_op)
+
+
+def _spec_of_batches(dataset: Any) -> dict[str, tf.TensorSpec]:
+    """Returns names, types and shapes of a batch of any size."""
+    examples = dataset.test(batch_size=1)
+    if examples is not None:
+        return dict(examples.element_spec)
+    # A dataset without test examples; its training batches have a fixed size.
+    spec = dataset.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=1).element_spec
+    return {name: tf.TensorSpec([None, *one.shape[1:]], one.dtype) for name, one in spec.items()}
 
 
 class Predictor:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import threading
+import time
 
 import pytest
 
@@ -74,6 +76,31 @@ def test_a_body_that_does_not_arrive_is_given_up():
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as client:
         client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab")
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
+    server.close(30)
+
+
+def test_a_connection_too_many_gets_503_and_a_later_one_is_served():
+    server = Server("127.0.0.1", 0, Echo(), Limits(max_body_bytes=1000, deadline_secs=20, max_connections=1))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    first, second = (http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30) for _ in range(2))
+    assert ask(first, "GET")[0] == 200
+    second.request("POST", "/", b"abc")
+    response = second.getresponse()
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert json.loads(response.read())["error"].startswith("--max_connections=1 are open already; try again later")
+    assert ask(first, "GET")[0] == 200
+    # The next one waits for its turn without a request, so that a third one finds both places taken.
+    refused, closed = (socket.create_connection(("127.0.0.1", server.server_port), timeout=30) for _ in range(2))
+    with refused, closed:
+        assert closed.recv(10) == b""
+    first.close()
+    code, ends_at = 503, time.monotonic() + 30
+    while code == 503 and time.monotonic() < ends_at:  # until the threads of the closed connections have ended
+        second.close()
+        with contextlib.suppress(OSError):
+            code = ask(second, "GET")[0]
+    assert code == 200
+    second.close()
     server.close(30)
 
 

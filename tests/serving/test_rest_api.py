@@ -14,6 +14,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.serving.rest_api import RestApi
 from ps_trainer.serving.served_model import ServedModel
 from ps_trainer.training import components as components_lib
+from ps_trainer.training import line_reader
 
 BASE = "/v1/models/pets"
 
@@ -73,6 +74,20 @@ def test_lines_and_rows_get_what_predict_prints(model):
     assert [one["class"] for one in labelled["predictions"]] == ["cat", "dog"]
     assert ask(model, {"instances": ["-5", "8"]})[1] == labelled
     assert ask(model, {"instances": [{"x": -5}, {"x": 8}]})[1] == labelled
+
+
+def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        line_reader, "_build", lambda decoder, build=line_reader._build: built.append(1) or build(decoder)
+    )
+    monkeypatch.setattr(model, "_reader", line_reader.LineReader(model._dataset))
+    answers = [ask(model, {"instances": [{"x": x}, {"x": -x}]})[1]["predictions"] for x in (4, -5)]
+    assert [[one["class"] for one in rows] for rows in answers] == [["dog", "cat"], ["cat", "dog"]]
+    assert len(built) == 1
+    assert ask(model, {"instances": [{"kind": "?", "x": 4}]})[1]["predictions"] == answers[0][:1]
+    assert len(built) == 2  # other columns
+    assert "instances: line 2: column 'x' holds numbers" in ask(model, {"instances": ["4", "a"]})[1]["error"]
 
 
 def test_a_picture_comes_in_base64(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -12,9 +13,12 @@ import pytest
 from ps_trainer.checkpoints import writer
 from ps_trainer.cli import predict
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.errors import DataError
 from ps_trainer.training import components as components_lib
+from ps_trainer.training import export, predictor
 from ps_trainer.training.line_prediction import predict_lines
+from ps_trainer.training.line_reader import LineReader
 from ps_trainer.training.prediction_names import Names
 
 PETS = {"weights": np.full([1, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
@@ -57,6 +61,45 @@ def test_a_wrong_row_is_named_by_its_line_on_stdin(pets):
         told(pets, b"x\n-5\n\n7\n")
     with pytest.raises(DataError, match=r"^stdin lacks columns of the training files: x; its columns: y"):
         told(pets, b"y\n-5\n")
+
+
+@pytest.mark.parametrize("dataset", ["libsvm", "parallel_text", "criteo"])
+def test_lines_are_decoded_as_those_of_a_file(tmp_path, dataset):
+    lines = {
+        "libsvm": ["1 1:0.5 3:2", "0 2:1\r", "1 3:4 # rest", "2:7"],
+        "parallel_text": ["a b a", "c\tb \u00e9\r", "a", "b a b a"],
+        "criteo": ["\t".join(["1", *["3"] * 13, *["0000000a"] * 26]), "\t".join(["0", *[""] * 39])] * 2,
+    }[dataset]
+    text = "\n".join(lines) + "\n"
+    for name in ("train", "train.en", "train.zh", "more", "train.txt"):
+        (tmp_path / name).write_text(text if name != "train" else text.replace("\n2:7", "\n0 2:7"), newline="")
+    options = {"parallel_text": ("test_files=", "max_length=3", "test_every=2")}.get(dataset, ("train_files=train",))
+    config = TrainConfig(dataset=dataset, dataset_option=options, data_dir=str(tmp_path), model="softmax")
+    source = components_lib._create_dataset(config)
+    wanted = list(predictor.batches_of(source, tmp_path / "more", 10))
+    reader = LineReader(source)
+    for _ in range(2):
+        found = list(reader.batches(tmp_path / "more", [line.encode() for line in lines]))
+        assert [set(batch) for batch in found] == [set(batch) for batch in wanted]
+        for name, values in wanted[0].items():
+            np.testing.assert_array_equal(found[0][name], values)
+    if dataset != "parallel_text":
+        with pytest.raises(DataError, match=r"more: line 2: not "):
+            list(reader.batches(tmp_path / "more", [lines[0].encode(), b"x y"]))
+    assert len(source._files) == len(components_lib._create_dataset(config)._files)
+
+
+class WithoutTest(Csv):
+    """A table of which all rows are for training."""
+
+    def test(self, *, batch_size):
+        del batch_size
+
+
+def test_a_dataset_without_test_examples_reads_lines_and_is_exported(pets, tmp_path):
+    config = dataclasses.replace(pets, dataset=f"{__name__}:WithoutTest")
+    assert [name["class"] for _, name in told(config, b"x\n-5\n8\n")] == ["cat", "dog"]
+    assert "-> predictions float32 (None,)" in export.write(config, tmp_path / "checkpoints", tmp_path / "saved")
 
 
 def test_a_dataset_without_lines_and_an_empty_stdin(pets):

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import spread, table_rows
-from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
+from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource, LineDecoder
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
 from ps_trainer.data.pipeline.table_columns import IGNORE, ColumnCounter, Columns, numbers_in
@@ -176,6 +176,13 @@ class Csv(FileSource):
         other = copy.copy(self)
         other._names = self._names_of(path)
         return super(Csv, other).read(path, batch_size)
+
+    def line_decoder(self, path: pathlib.Path) -> LineDecoder | None:
+        """Checks a file, and returns how to decode its lines; its columns may lie in another order."""
+        other = copy.copy(self)
+        other._names = self._names_of(path)
+        decoder = super(Csv, other).line_decoder(path)
+        return decoder and decoder._replace(form=(decoder.form, *other._names))
 
     def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
         """Returns header and lines of records, each a line, or a mapping of columns to values."""

@@ -110,17 +110,10 @@ class LibSvm(LineSource):
                     np.maximum.at(highest, ids, np.abs(values))
         return list(np.where(highest > 0, highest, 1).tolist())
 
-    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
+    def _for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # In a file to predict for, the label may be missing; the 0 in its place does not reach a prediction.
-        return (
-            super()
-            ._read_file(path)
-            .map(
-                lambda record: (
-                    record | {"line": tf.strings.regex_replace(record["line"], rf"^\s*(\d{{1,18}}:{_NUMBER})", r"0 \1")}
-                )
-            )
-        )
+        labeled = tf.strings.regex_replace(records["line"], rf"^\s*(\d{{1,18}}:{_NUMBER})", r"0 \1")
+        return records | {"line": labeled}
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         line_B = tf.strings.strip(tf.strings.regex_replace(line_B, r"(#.*|\s+qid:\d+)", ""))

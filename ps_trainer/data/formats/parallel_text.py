@@ -114,7 +114,11 @@ class ParallelText(LineSource):
         lines = tf.data.TextLineDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
         records = lines.take(file.num_records).enumerate()
         number = tf.constant(len(self._files) - 1, tf.int64)
-        return records.map(lambda at, text: {"line": _joined([text, _NO_TEXT]), "file": number, "at": at, IS_CUT: True})
+        return records.map(lambda at, text: self._for_prediction({"line": text, "file": number, "at": at}))
+
+    def _for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        is_cut = tf.ones_like(records["at"], tf.bool)  # `_decode` finds out
+        return records | {"line": _joined([records["line"], _NO_TEXT]), IS_CUT: is_cut}
 
     def _record_lengths(self, records: dict[str, tf.Tensor]) -> tf.Tensor:
         # In bytes, of both languages together: near enough, and much cheaper than words.

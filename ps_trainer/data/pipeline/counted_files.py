@@ -6,7 +6,7 @@ import abc
 import copy
 import itertools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -32,6 +32,22 @@ class CountedFile(NamedTuple):
     num_records: int
     num_header_lines: int = 0
     is_packed: bool = False
+
+
+LINES = pathlib.Path("<lines>")
+"""Stands for the file of lines that a `LineDecoder` gets, in messages."""
+
+
+class LineDecoder(NamedTuple):
+    """How to decode the lines of a checked file.
+
+    Attributes:
+        form: What else `decode` depends on; with an equal value, ops that it has built serve for another file, too.
+        decode: Function that builds the ops from lines without their ends, string [B], to a batch.
+    """
+
+    form: Hashable
+    decode: Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
 class FileSource(DataSource):
@@ -134,7 +150,34 @@ class FileSource(DataSource):
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         # In the list, so that messages can name the file by its number; "other" belongs to no split.
         self._files.append(("other", self._counted(path)))
-        return self._records_of(tf.constant(len(self._files) - 1, tf.int64))
+        return self._records_of(tf.constant(len(self._files) - 1, tf.int64)).map(self._for_prediction)
+
+    def line_decoder(self, path: pathlib.Path) -> LineDecoder | None:
+        """Checks a file of lines, and returns how to decode its lines without reading it again.
+
+        Returns:
+            None if the dataset cannot do that; `read` can.
+
+        Raises:
+            DataError: The file is empty, or a line is wrong. What only the ops see, they name as a line of `LINES`.
+        """
+        if not self.reads_lines:
+            return None
+        file = self._counted(path)
+        # In a copy, so that a process that reads many files does not keep their names.
+        other = copy.copy(self)
+        other._files = [*self._files, ("other", file._replace(path=LINES))]
+        return LineDecoder(file.num_header_lines, other._decode_lines)
+
+    def _decode_lines(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Decodes lines of the last file, string [B]; the first one is the first after the header."""
+        count = tf.size(line_B, out_type=tf.int64)
+        records = {"line": line_B, "file": tf.fill([count], tf.constant(len(self._files) - 1, tf.int64))}
+        return self._decode(self._for_prediction(records | {"at": tf.range(count)}))
+
+    def _for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Completes records of another file, one or many, which lack what only a model in training needs."""
+        return records
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
         """Checks a file that is not one of the dataset's own, and counts its records."""
