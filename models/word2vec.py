@@ -121,7 +121,9 @@ class Word2Vec:
             initializer=tf.random_normal_initializer(stddev=0.01),
             size_option="vocab_size",
         )
-        return rows[..., :dim], rows[..., dim]
+        # The gradient of a split joins its parts; that of two slices pads both with zeros and adds them up.
+        vectors, biases = tf.split(rows, [dim, 1], axis=-1)
+        return vectors, tf.squeeze(biases, axis=-1)
 
     def _full_loss(self, h_BD: tf.Tensor, true_BT: tf.Tensor) -> tf.Tensor:
         vector_BTD, bias_BT = self._output(true_BT)

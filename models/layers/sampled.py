@@ -62,9 +62,12 @@ def sampled_loss(
     num_true = tf.shape(true)[0]
     vectors, biases = output(tf.concat([true[:, 0], sample_S], axis=0))
     shape = tf.shape(true_BT)
-    vector_BTD = tf.reshape(vectors[:num_true], tf.concat([shape, [h_BD.shape[1]]], axis=0))
-    right_BT = tf.einsum("bd,btd->bt", h_BD, vector_BTD) + tf.reshape(biases[:num_true], shape)
-    wrong_BS = tf.matmul(h_BD, vectors[num_true:], transpose_b=True) + biases[num_true:]
+    # Split, not sliced: the gradient of a split joins its parts, without zeros that are added up.
+    true_vectors, vectors_SD = tf.split(vectors, [num_true, num_sampled])
+    true_biases, biases_S = tf.split(biases, [num_true, num_sampled])
+    vector_BTD = tf.reshape(true_vectors, tf.concat([shape, [h_BD.shape[1]]], axis=0))
+    right_BT = tf.einsum("bd,btd->bt", h_BD, vector_BTD) + tf.reshape(true_biases, shape)
+    wrong_BS = tf.matmul(h_BD, vectors_SD, transpose_b=True) + biases_S
     if loss != "negative_sampling":
         right_BT -= tf.math.log(tf.reshape(expected_true, shape))
         wrong_BS -= tf.math.log(expected_S)

@@ -1,0 +1,78 @@
+"""The comparison with well-known libraries: its data and flags, a failed side, and the published table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+
+import pytest
+
+from benchmarks import peer_quality
+from benchmarks.contenders import REPOSITORY
+from ps_trainer import component_tables
+
+PUBLISHED = REPOSITORY / "benchmarks" / "results" / "peer_quality.csv"
+
+
+@pytest.fixture
+def sides(monkeypatch):
+    """Flags of our runs; the peers give 0.5, or fail if their name is in the set."""
+    ours, failing = [], set()
+
+    def run_local(flags, logdir, deadline_secs, **_):
+        ours.append(list(flags))
+        logdir.mkdir(parents=True)
+        metrics = dict.fromkeys(("accuracy", "log_loss", "auc", "squared_error", "recovered"), 0.25)
+        summary = {"metrics": metrics, "workers": {"0": {"secs": 2.0}, "1": {"secs": 3.0}}}
+        logdir.joinpath("summary.json").write_text(json.dumps(summary))
+        return 9.0
+
+    def peer(args, packages, deadline_secs):
+        if args[0] in failing:
+            raise subprocess.CalledProcessError(1, args)
+        return json.dumps({"accuracy": 0.5, "squared_error": 0.5, "fit_secs": 1.0})
+
+    monkeypatch.setattr(peer_quality, "run_local", run_local)
+    monkeypatch.setattr(peer_quality, "_peer", peer)
+    return ours, failing
+
+
+def test_every_task_names_a_model_and_a_dataset_that_exist():
+    for task in peer_quality.TASKS.values():
+        assert task.model in component_tables.MODELS.names()
+        kind, _, name = task.dataset.rpartition(":")
+        assert kind == "sklearn" or name in component_tables.DATASETS.names()
+
+
+def test_both_get_the_same_examples_and_ours_gets_no_flag_of_training(sides, tmp_path):
+    (tmp_path / "packages").mkdir()
+    args = ["--tasks=digits_softmax,wine", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
+    assert peer_quality.main(args) == 0
+    digits, wine = sides[0]
+    assert digits == ["--num_ps=1", "--num_workers=2", "--model=softmax", "--dataset=digits"]
+    assert f"--data_dir={tmp_path / 'out' / 'wine' / 'data'}" in wine
+    examples = tmp_path / "out" / "digits_softmax" / "examples.npz"
+    assert examples.exists()
+    first = json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]
+    assert (first["ours"], first["theirs"], first["our_train_secs"], first["their_fit_secs"]) == (0.25, 0.5, 3.0, 1.0)
+
+
+def test_a_peer_that_fails_leaves_a_row_without_its_value_and_exit_code_1(sides, tmp_path, capsys):
+    sides[1].add("mlp")
+    (tmp_path / "packages").mkdir()
+    args = ["--tasks=digits_mlp", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
+    assert peer_quality.main(args) == 1
+    assert "error: digits_mlp failed" in capsys.readouterr().err
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert (row["ours"], row["theirs"]) == (0.25, None)
+
+
+def test_the_published_table_is_that_of_the_published_rows():
+    page = (REPOSITORY / "models" / "README.md").read_text(encoding="utf-8")
+    with PUBLISHED.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["task"] for row in rows} == set(peer_quality.TASKS)
+    for row in rows:
+        cells = f"| `{row['task']}` | `{row['model']}` | {row['metric']} | {float(row['ours']):.4f} |"
+        assert f"{cells} {float(row['theirs']):.4f} | {row['peer']} |" in page
