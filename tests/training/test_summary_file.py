@@ -28,7 +28,7 @@ def test_of_a_run_with_delays_a_target_and_leased_shards(summary_of):
     summary = summary_of(
         2, update="sync", straggler=("det:mean_ms=1",), target_metric="loss<=-1", sharding="dynamic", num_epochs=1
     )
-    entries = ["status", "global_step", "examples_per_sec", "metrics", "workers", "target_metric", "coverage"]
+    entries = ["status", "global_step", "examples_per_sec", "metrics", "workers", "target_metric", "coverage", "saves"]
     assert list(summary) == entries
     assert summary["status"] == "done"
     assert summary["target_metric"] == {"wanted": "loss<=-1", "is_reached": False}
