@@ -31,7 +31,6 @@ from ps_trainer.launch.command import cpu_environment, run_local
 CLUSTER = ("--num_ps=1", "--num_workers=2")
 PACKAGES = ("scikit-learn", "gensim")
 _MODULE = "benchmarks.peers.quality"
-_LOWER_IS_BETTER = ("log_loss", "squared_error")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +141,7 @@ class PeerRow(Row):
 
     @property
     def is_good(self) -> bool:
-        """Whether both have a result; which one is better is no failure."""
+        """Whether both have a result. A worse result than the peer's is not a failure."""
         return self.ours is not None and self.theirs is not None
 
 

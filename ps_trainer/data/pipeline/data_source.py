@@ -67,7 +67,7 @@ class DataSource(abc.ABC):
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
-        groups_lengths: Whether a training batch holds examples of similar length, and is no longer than the longest.
+        groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
         advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
         takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another

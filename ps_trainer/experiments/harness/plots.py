@@ -1,7 +1,7 @@
 """Plots: one style, the words below each, PNG and SVG files. Only drawing needs the extra `plots`.
 
-What a caption calls expected is a constant that is written before anything is run. What it calls seen comes from the
-checked claims.
+A caption has two parts. "Expected" is a constant, written before anything is run. "Seen" is made from the checked
+claims.
 """
 
 from __future__ import annotations
