@@ -10,7 +10,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ps_trainer import component_tables
@@ -94,11 +94,9 @@ def text(command: CommandHelp, *, is_full: bool, width: int | None = None) -> st
     if fields:
         shown = list(fields) if is_full else _common(command, fields)
         parts.append(_heading(len(shown), len(fields)))
-        for group in GROUPS:
-            names = [name for name in (*group.common, *group.further) if name in shown]
-            if names:
-                lines = [_flag_lines(*fields[name], is_full=is_full, width=width) for name in names]
-                parts.append("\n".join([f"{group.title}:", *lines]))
+        for title, names in _grouped(shown):
+            lines = [_flag_lines(*fields[name], is_full=is_full, width=width) for name in names]
+            parts.append("\n".join([f"{title}:", *lines]))
         if any(table_of(name) for name in shown):
             parts.append(_wrapped(_LIST, width))
         if is_full:
@@ -147,6 +145,18 @@ def _heading(num_shown: int, num_flags: int) -> str:
 def _common(command: CommandHelp, fields: Mapping[str, object]) -> list[str]:
     names = command.common if command.common is not None else [name for group in GROUPS for name in group.common]
     return [name for name in names if name in fields]
+
+
+def _grouped(shown: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields each heading with its flags; flags that no group names come last, so that none is missing."""
+    rest = list(shown)
+    for group in GROUPS:
+        names = [name for name in (*group.common, *group.further) if name in shown]
+        rest = [name for name in rest if name not in names]
+        if names:
+            yield group.title, names
+    if rest:
+        yield "Other", rest
 
 
 def _wrapped(text: str, width: int) -> str:

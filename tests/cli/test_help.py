@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import shlex
 
 import pytest
@@ -103,6 +104,33 @@ def test_every_flag_has_one_group(name):
     grouped = [flag for group in help_groups.GROUPS for flag in (*group.common, *group.further)]
     assert {flag: grouped.count(flag) for flag in COMMANDS[name].fields()} == dict.fromkeys(COMMANDS[name].fields(), 1)
     assert set(COMMANDS[name].common or ()) <= set(COMMANDS[name].fields())
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+@EVERY
+def test_the_help_shows_each_flag_that_it_counts(name, is_full):
+    command = COMMANDS[name]
+    fields = command.fields()
+    common = (
+        [flag for group in help_groups.GROUPS for flag in group.common] if command.common is None else command.common
+    )
+    wanted = set(fields) if is_full else set(common) & set(fields)
+    text = help_lib.text(command, is_full=is_full)
+    assert set(re.findall(r"^  --(?:\[no\])?(\w+)", text, flags=re.MULTILINE)) - {"flagfile"} == wanted
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forgotten:
+    """A flag that no group names."""
+
+    forgotten_flag: int = option(3, "what nobody has put into a group")
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_flag_without_a_group_is_shown_last(is_full):
+    command = CommandHelp(usage=("some",), text="Some.", flags=(Some, Forgotten), common=("layout", "forgotten_flag"))
+    text = help_lib.text(command, is_full=is_full)
+    assert text.index("Other:\n  --forgotten_flag=3") > text.index("--layout=packed")
 
 
 def test_the_table_of_groups_has_no_other_flag():
