@@ -256,8 +256,11 @@ class TrainConfig:
         own="it concerns this machine's cores",
     )
 
-    def check(self) -> None:
+    def check(self, *, has_batch_size: bool = True) -> None:
         """Checks values and names without importing TensorFlow.
+
+        Args:
+            has_batch_size: Whether `batch_size` is final; otherwise a default of the model may take its place.
 
         Raises:
             OptionError: a value is out of range, or the run would never end.
@@ -282,15 +285,15 @@ class TrainConfig:
             component_tables.HOOKS.check(name)
         if self.target_metric is not None:
             target_metric.parse(self.target_metric)
-        self._check_devices()
+        self._check_devices(has_batch_size=has_batch_size)
         if self.max_steps is None and self.num_epochs is None:
             raise OptionError("--max_steps=none and --num_epochs=none: the run would never end; set one of them")
 
-    def _check_devices(self) -> None:
+    def _check_devices(self, *, has_batch_size: bool) -> None:
         devices = self.devices_per_worker
         if devices == 1:
             return
-        if self.batch_size % devices:
+        if has_batch_size and self.batch_size % devices:
             fitting = [self.batch_size // devices * devices, (self.batch_size // devices + 1) * devices]
             sizes = " or ".join(f"--batch_size={size}" for size in fitting if size)
             raise OptionError(

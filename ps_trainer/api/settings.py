@@ -43,7 +43,7 @@ def build_config(given: Mapping[str, Any], owner: str, **components: str) -> Tra
     values = {name: convert(name, hints[name], value) for name, value in given.items()}
     config = TrainConfig(**values | components)
     with python_errors():
-        config.check()
+        config.check(has_batch_size="batch_size" in values)
     return config
 
 

@@ -40,7 +40,7 @@ _HELP = CommandHelp(
 
 
 def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> None:
-    """Checks all components. Imports nothing for a run without options whose data is there.
+    """Checks all components. Imports nothing for a run without options whose data is there, with one device a worker.
 
     Under `--placement=model_parallel` the check also builds the model, to compare its stages with the cluster.
 
@@ -53,10 +53,10 @@ def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> N
         UsageError: an option is unknown, has a wrong value or does not fit the cluster, a name is unknown, or the
             dataset needs a folder of files and there is none.
     """
-    if not (_has_options(config) or config.lacks_data_dir or config.placement == MODEL_PARALLEL):
+    if not (_has_options(config) or config.lacks_data_dir or _needs_model(config)):
         return
     if "tensorflow" in sys.modules and config.placement != MODEL_PARALLEL:
-        _check_here(config, num_workers)
+        _check_here(config, num_workers, {arg.removeprefix("--").partition("=")[0] for arg in train_args})
         return
     command = [sys.executable, "-m", _MODULE, f"--num_workers={num_workers}", *train_args]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -77,6 +77,11 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
+def _needs_model(config: TrainConfig) -> bool:
+    """Whether the check needs the model, for its stages or its default batch size."""
+    return config.placement == MODEL_PARALLEL or config.devices_per_worker > 1
+
+
 def _has_options(config: TrainConfig) -> bool:
     """Whether the run gives any component an option; the defaults need no check."""
     names = [field.name for field in dataclasses.fields(config) if field.name.endswith("_option")]
@@ -88,10 +93,12 @@ def _check_here(config: TrainConfig, num_workers: int, given: Collection[str] = 
     quiet_tensorflow()
     with hidden_stderr():
         from ps_trainer.training import components
-    if config.placement == MODEL_PARALLEL:
+    if _needs_model(config):
         from ps_trainer.training import model_defaults
 
-        components.load(model_defaults.completed(config, given, num_workers).config, num_workers)
+        config = model_defaults.completed(config, given, num_workers).config
+    if config.placement == MODEL_PARALLEL:
+        components.load(config, num_workers)
     else:
         components.check_options(config, num_workers)
 

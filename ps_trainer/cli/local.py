@@ -92,7 +92,7 @@ def create_hosts(flags: LocalFlags) -> Hosts:
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, HELP, LocalFlags, TrainConfig)
     local_flags, config = parsed.groups
-    config.check()
+    config.check(has_batch_size="batch_size" in parsed.given)
     hosts = create_hosts(local_flags)
     cluster = LocalCluster(
         config=config,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ps_trainer import component_tables
 from ps_trainer import config as config_lib
-from ps_trainer.cli.command_wrapper import quiet_tensorflow, start_logging
+from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, start_logging
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, UnknownNameError
 from ps_trainer.options import option
@@ -85,6 +85,10 @@ def start() -> None:
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=False)
+    with hidden_stderr():
+        import tensorflow.compat.v1 as tf
+
+        tf.config.list_physical_devices("GPU")  # the first look for GPUs logs an error where there are none
 
 
 def _completed(

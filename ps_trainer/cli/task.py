@@ -114,7 +114,7 @@ def _run(
         one_process.check(config)
     else:
         cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
-    config.check()
+    config.check(has_batch_size="batch_size" in parsed.given)
     # TensorFlow would notice a port in use only after its import, and its error names neither the port nor the cause.
     if cluster.job_name != "evaluator" and not cluster.is_one_process:
         ports.check_port_free(cluster.own_address)

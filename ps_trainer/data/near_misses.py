@@ -36,7 +36,7 @@ def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
     """Returns the separator and the columns of the first line of a table; None if a file is no table.
 
     In a table the first lines have the same number of columns, at least two. Prose has commas as well, so text needs
-    two lines, and no blank after a comma.
+    two lines, and no blank after a comma that separates columns.
     """
     try:
         lines = first_lines(path, _NUM_LINES)
@@ -45,7 +45,7 @@ def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
     for separator in SEPARATORS:
         rows = list(csv.reader(lines, delimiter=separator))
         widths = {len(row) for row in rows}
-        is_prose = separator == "," and ", " in lines[0] if lines else False
+        is_prose = separator == "," and any(column.startswith(" ") for column in rows[0]) if rows else False
         if len(rows) > 1 and len(widths) == 1 and widths.pop() > 1 and not is_prose:
             return separator, rows[0]
     return None

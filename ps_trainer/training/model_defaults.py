@@ -63,10 +63,12 @@ def completed(
     """
     defaults = getattr(component_tables.MODELS.load(config.model) if model is None else model, "defaults", None)
     if defaults is None:
+        config.check()
         return Completed(config, "")
     values = settings_of(defaults)
     by_user = [name for name in _OPTIMIZATION if name in given]
     if by_user:
+        config.check()
         unused = (
             f"the defaults of {config.model} are not used, as --{by_user[0]} is given: {' '.join(as_flags(values))}"
         )

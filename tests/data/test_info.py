@@ -142,6 +142,15 @@ def test_a_table_with_a_label_is_described_by_its_columns(tmp_path):
         detect_format.detect(tmp_path)
 
 
+def test_a_table_with_a_byte_order_mark_and_a_delimiter_in_quotes_is_recognised(tmp_path):
+    rows = [f'"Smith, {at}",2024-05-04,{"yes" if at % 3 else "no"}' for at in range(30)]
+    content = "\n".join(['\ufeff"Name, full",joined,vip', *rows, ""])
+    (tmp_path / "train.csv").write_text(content, encoding="utf-8")
+    said = info.describe(tmp_path)
+    assert "column Name, full: 27 words" in said and "label vip: no, yes" in said
+    assert "--dataset=csv --dataset_option=train_files=train.csv --dataset_option=label=vip" in said
+
+
 def test_a_table_without_a_header_has_numbers_as_names_and_a_name_shows_the_label(tmp_path):
     (tmp_path / "a.data").write_text("5.1,3.5,setosa\n7.0,3.2,versicolor\n" * 3)
     assert detect_format.detect(tmp_path / "a.data").options == ("train_files=a.data", "label=2", "header=false")

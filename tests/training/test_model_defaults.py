@@ -8,6 +8,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError
 from ps_trainer.training import model_defaults
 
 DECLARED = {"optimizer": "adagrad", "learning_rate": 0.5, "batch_size": 64}
@@ -35,6 +36,15 @@ def test_the_defaults_of_the_model_apply_without_flags_and_are_named():
 def test_every_model_has_defaults_that_the_trainer_accepts(model):
     config, note = completed(model=model)
     assert (config == TrainConfig(model=model, dataset="planted_synonyms")) == (not note)
+
+
+def test_devices_divide_the_batch_size_of_the_model_and_not_the_general_one():
+    assert GENERAL["batch_size"] == 32
+    config = TrainConfig(model="word2vec", dataset="planted_synonyms", devices_per_worker=64)
+    config.check(has_batch_size=False)
+    assert model_defaults.completed(config, (), 2).config.batch_size == 64
+    with pytest.raises(OptionError, match="--batch_size=32 is no multiple of it"):
+        model_defaults.completed(config, {"optimizer"}, 2)
 
 
 def test_a_batch_size_replaces_only_that_of_the_model():

@@ -79,6 +79,8 @@ class ParallelText(LineSource):
         self.facts = facts or Facts()
         stems = [*options.train_files, *options.test_files]
         needs = f"dataset parallel_text needs --data_dir=<folder> with {_listed(stems, options)}"
+        if options.test_files:
+            needs += "; without test files, give --dataset_option=test_files= to test on a part of the training files"
         folder = self.facts.folder(data_dir, needs)
         pairs = [_pair(folder, stem, options, needs, self.facts) for stem in stems]
         num_train = len(options.train_files)

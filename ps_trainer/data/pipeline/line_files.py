@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import codecs
 import contextlib
 import dataclasses
 import gzip
@@ -196,9 +197,12 @@ def first_line(path: pathlib.Path) -> str:
 
 
 def first_lines(path: pathlib.Path, number: int) -> list[str]:
-    """Reads the first lines of a text file, at most `number`; none if they are not text in UTF-8."""
+    """Reads the first lines of a text file, at most `number`; none if they are not text in UTF-8.
+
+    The mark that some programs write at the start of a file is left out.
+    """
     data = head(path)
-    lines = data.split(b"\n")
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     # The last piece is empty after a final newline, and may be half a line at the end of what was read.
     if data.endswith(b"\n") or len(data) == _HEAD_BYTES:
         lines = lines[:-1]

@@ -24,7 +24,7 @@ SPACES = " \t\n\v\f\r"
 BYTE_ORDER_MARK = "\ufeff"
 
 _CHUNK_ROWS = 2**14
-_OTHER_DELIMITERS = {",": ",", ";": "';'", "\t": "tab", "|": "'|'"}
+_OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _NUMBER_CHARACTERS = re.compile(r"[-+.eE0-9]*")
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 30
@@ -237,8 +237,7 @@ def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> 
     if counts[mark]:
         found = _OTHER_DELIMITERS[mark]
         raise DataError(
-            f"{path}: line 1 has no delimiter {wanted}, but {counts[mark]} times {found}; give"
-            f" --dataset_option=delimiter={found}"
+            f"{path}: line 1 has no {wanted}, but {counts[mark]} times {found}; give --dataset_option=delimiter={found}"
         )
 
 

@@ -189,7 +189,7 @@ def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
         ("x,kind\n", [], "a header and no row"),
         ("x,kind\n1,a\n1,b,c\n", [], r"line 3 has 3 values, but there are 2 columns \(x, kind\): 1,b,c"),
         ("x,kind\n1,a\n\n1,b\n", [], "line 3 is empty"),
-        ("x;kind\n1;a\n", [], "no delimiter ,, but 1 times ';'; give --dataset_option=delimiter=';'"),
+        ("x;kind\n1;a\n", [], "no comma, but 1 times semicolon; give --dataset_option=delimiter=semicolon"),
         ("x\tkind\n1\ta\n", [], "give --dataset_option=delimiter=tab"),
         ("kind\na\n", [], "one column only"),
         ("5.1,kind\n1,a\n", [], "'5.1' is a number; .* --dataset_option=header=false"),

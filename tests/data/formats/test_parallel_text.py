@@ -96,7 +96,10 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="--data_dir is not given; .*train.en, train.zh, test.en, test.zh"):
         ParallelText(ParallelText.Options())
     write(tmp_path, "train", TEXTS)
-    with pytest.raises(DataError, match="has no test.en and no test.en.gz; dataset parallel_text needs"):
+    with pytest.raises(
+        DataError,
+        match="has no test.en and no test.en.gz; dataset parallel_text needs .*; without test files, give ",
+    ):
         create(tmp_path, test_files=("test",))
 
 
