@@ -63,15 +63,39 @@ class ClusterConfig:
         return self.jobs == ONE_PROCESS
 
     @property
-    def holder_device(self) -> str:
-        """Device of the tasks that hold the parameters, without the index of a task: "/job:ps"."""
-        # As on a ps task, which has no GPU, updates run on the CPU.
-        return "/job:localhost/device:CPU:0" if self.is_one_process else "/job:ps"
+    def ps_tasks(self) -> tuple[tuple[str, int], ...]:
+        """(job, index) of each task that serves parameters to others."""
+        return tuple(("ps", index) for index in range(self.num_ps))
 
     @property
-    def num_holders(self) -> int:
-        """Number of tasks that hold the parameters: the ps tasks, or this process alone."""
-        return self.num_ps or 1
+    def ps_devices(self) -> tuple[str, ...]:
+        """Device of each task that holds parameters: of the ps tasks, or of this process alone."""
+        if self.is_one_process:
+            # As on a ps task, which has no GPU, updates run on the CPU.
+            return (f"{self.worker_devices[0]}/device:CPU:0",)
+        return tuple(f"/job:{job}/task:{index}" for job, index in self.ps_tasks)
+
+    @property
+    def ps_names(self) -> tuple[str, ...]:
+        """Name of each task that serves parameters, for messages: "ps-0"."""
+        return tuple(f"{job}-{index}" for job, index in self.ps_tasks)
+
+    @property
+    def ps_filters(self) -> tuple[str, ...]:
+        """Device filters of the tasks that serve parameters: "/job:ps"."""
+        return tuple(dict.fromkeys(f"/job:{job}" for job, _ in self.ps_tasks))
+
+    @property
+    def ps_index(self) -> int:
+        """The index of this task among those that serve parameters.
+
+        Raises:
+            ValueError: This task serves none.
+        """
+        task = (self.job_name, self.task_index)
+        if task not in self.ps_tasks:
+            raise ValueError(f"{self.task_name} serves no parameters, so it has no index among those that do")
+        return self.ps_tasks.index(task)
 
     @property
     def num_workers(self) -> int:
@@ -109,8 +133,8 @@ class ClusterConfig:
 
     @property
     def ps_addresses(self) -> tuple[str, ...]:
-        """`host:port` of each ps task."""
-        return self.jobs["ps"]
+        """`host:port` of each task that serves parameters."""
+        return tuple(self.jobs[job][index] for job, index in self.ps_tasks)
 
     @property
     def own_address(self) -> str:

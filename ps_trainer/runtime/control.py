@@ -97,13 +97,23 @@ class PsControl:
         ps: Index of the ps task.
         call_timeout_secs: Deadline of each call.
         patience_secs: Time for which a patient call is repeated when the ps task misses that deadline.
+        task_name: Name of the task; None = that of a task of the job ps.
 
     All methods raise `tf.errors.OpError` when the ps task does not answer in time, or when its answer is not valid.
     """
 
-    def __init__(self, address: str, ps: int, call_timeout_secs: float = 3.0, patience_secs: float = 0.0):
+    def __init__(
+        self,
+        address: str,
+        ps: int,
+        call_timeout_secs: float = 3.0,
+        patience_secs: float = 0.0,
+        *,
+        task_name: str | None = None,
+    ):
         self.address = address
         self.ps = ps
+        self._task_name = task_name or f"ps-{ps}"
         self._target = f"grpc://{address}"
         self._graph = ControlGraph()
         # The filter matches no task. Without it, the session would wait until every task of the cluster is there.
@@ -121,7 +131,7 @@ class PsControl:
     @property
     def name(self) -> str:
         """The task's name and address, for messages."""
-        return f"ps-{self.ps} ({self.address})"
+        return f"{self._task_name} ({self.address})"
 
     def read(self, *, is_patient: bool = False) -> PsState:
         """The present contents of the control plane.

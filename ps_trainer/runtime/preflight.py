@@ -48,7 +48,10 @@ def wait_for_ps(
     if cluster.is_one_process:
         return [OwnControl(cluster)]
     patience = config.heartbeat_timeout_secs  # a ps task that is silent for longer counts as lost
-    controls = [PsControl(address, ps, patience_secs=patience) for ps, address in enumerate(cluster.ps_addresses)]
+    controls = [
+        PsControl(address, ps, patience_secs=patience, task_name=name)
+        for ps, (address, name) in enumerate(zip(cluster.ps_addresses, cluster.ps_names, strict=True))
+    ]
     missing = list(range(len(controls)))
     wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
     # An absent ps task costs seconds. Asked one after the other, several of them would use up the start's deadline.
@@ -182,8 +185,8 @@ def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> Clust
     return ClusterFinding(
         FAIL,
         "cluster",
-        f"ps-{ps} ({cluster.ps_addresses[ps]}) belongs to another cluster: it says {theirs}, {asker} expects"
-        f" {expected}",
+        f"{cluster.ps_names[ps]} ({cluster.ps_addresses[ps]}) belongs to another cluster: it says {theirs}, {asker}"
+        f" expects {expected}",
         "give every task the same --ps_hosts and --worker_hosts, in the same order, and the same version of ps_trainer",
     )
 

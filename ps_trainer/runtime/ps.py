@@ -113,7 +113,7 @@ class PsTask:
         """
         writer = MetricsWriter(self._config.logdir, self._cluster.task_name)
         self._session.run(self._control.init_op)
-        self._write("hello", control.hello(self._cluster, self._cluster.task_index, incarnation=uuid.uuid4().hex[:12]))
+        self._write("hello", control.hello(self._cluster, self._cluster.ps_index, incarnation=uuid.uuid4().hex[:12]))
         threading.Thread(target=self._receive, name="mail", daemon=True).start()
         self._liveness.start()
         writer.state(f"serving on {self._cluster.own_address}")

@@ -30,7 +30,7 @@ from ps_trainer.store.extents import Extent, VariableSpec
 from ps_trainer.store.pieces import DensePart, Gradient, Piece, Snapshot
 from ps_trainer.store.pull import PullStaging
 from ps_trainer.store.trace import ModelTrace, is_local
-from ps_trainer.store.variables import create_local_variable, create_variable, parts_of, ps_of
+from ps_trainer.store.variables import create_local_variable, create_setter, create_variable, parts_of
 
 ModelGetter = Callable[..., Any]
 """A custom getter of the variable scope in which a model is built."""
@@ -41,7 +41,7 @@ class ParameterStore(abc.ABC):
 
     Args:
         options: Options of the layout.
-        num_ps: Number of ps tasks.
+        ps_devices: Device of each ps task; in a process that trains alone, its own.
         worker_device: Device of this worker, "/job:worker/task:0".
         worker_index: Index of this worker.
         pull_dtype: Name of the type in which float32 parameters travel to the worker, rounded to nearest. A value
@@ -50,9 +50,9 @@ class ParameterStore(abc.ABC):
         keeps_replica: Whether the model reads a copy on the worker, which the update rule fetches.
         stage_devices: Device of each stage of the model, the worker's own first. Empty if the worker computes the whole
             model.
-        holder_device: Device of the ps tasks without their index. A process that trains alone gives its own.
 
     Attributes:
+        num_ps: Number of ps tasks.
         pieces: All variables that hold model variables; `create` fills it.
         clocks: Update counter of each ps task, int64 scalar; `clocks[0]` is global_step.
         clock_reads: For each ps task the clock before this step's pull, int64 scalar on that ps. Empty with replicas.
@@ -65,22 +65,21 @@ class ParameterStore(abc.ABC):
         self,
         options: Any,
         *,
-        num_ps: int,
+        ps_devices: Sequence[str],
         worker_device: str,
         worker_index: int,
         pull_dtype: str = "float32",
         keeps_replica: bool = False,
         stage_devices: Sequence[str] = (),
-        holder_device: str = "/job:ps",
     ):
         self.options = options
-        self.num_ps = num_ps
-        self.holder_device = holder_device
+        # In the form that TensorFlow gives the devices of variables, by which `ps_of` finds them.
+        self._ps_devices = [tf.DeviceSpec.from_string(device).to_string() for device in ps_devices]
+        self.num_ps = len(self._ps_devices)
         self.worker_device = worker_device
         self.keeps_replica = keeps_replica
         self._stage_devices = tuple(stage_devices) or (worker_device,)
-        ps_devices = [self.ps_device(ps) for ps in range(num_ps)]
-        self.pull = PullStaging(ps_devices, worker_index, tf.as_dtype(pull_dtype))
+        self.pull = PullStaging(self._ps_devices, worker_index, tf.as_dtype(pull_dtype))
         self.pieces: list[Piece] = []
         self.clocks: list[tf.Variable] = []
         self.clock_reads: list[tf.Tensor] = []
@@ -89,11 +88,8 @@ class ParameterStore(abc.ABC):
         self.dense_values: dict[str, tf.Tensor] = {}
         self._model_values: dict[str, Any] = {}
         self._given: set[str] = set()
-        # The setter places variables on the ps tasks in turn. All tables share one, so that the second table does not
-        # start on ps 0 again.
-        self._table_setter = tf.train.replica_device_setter(
-            ps_tasks=num_ps, ps_device=holder_device, worker_device=worker_device
-        )
+        # All tables share one setter, so that the second table does not start on ps 0 again.
+        self._table_setter = create_setter(self._ps_devices, worker_device)
 
     @abc.abstractmethod
     def _create_dense(self, specs: Sequence[VariableSpec]) -> list[DensePart]:
@@ -105,7 +101,11 @@ class ParameterStore(abc.ABC):
 
     def ps_device(self, ps: int) -> str:
         """Returns the device of ps task `ps`."""
-        return tf.DeviceSpec.from_string(self.holder_device).replace(task=ps).to_string()
+        return self._ps_devices[ps]
+
+    def ps_of(self, variable: tf.Variable) -> int:
+        """Returns the index of the ps task on which a variable lies."""
+        return self._ps_devices.index(tf.DeviceSpec.from_string(variable.device).to_string())
 
     def create(self, trace: ModelTrace, group_of: Callable[[str], int] = lambda name: 0) -> None:
         """Creates clocks, variables and pulls for a traced model, in the default graph.
@@ -299,7 +299,7 @@ class ParameterStore(abc.ABC):
         self._model_values[spec.name] = table
         for variable, extent in parts_of(table, spec):
             self.pieces.append(
-                Piece(variable, ps_of(variable), (extent,), variable, is_table=True, device=self.worker_device)
+                Piece(variable, self.ps_of(variable), (extent,), variable, is_table=True, device=self.worker_device)
             )
 
     def _create_untrained(self, spec: VariableSpec, ps: int) -> None:

@@ -13,7 +13,7 @@ from ps_trainer.options import option
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.extents import VariableSpec
 from ps_trainer.store.pieces import DensePart, Piece
-from ps_trainer.store.variables import parts_of, ps_of
+from ps_trainer.store.variables import create_setter, parts_of
 
 _PLACEMENTS = ("round_robin", "greedy")
 _PARTITIONERS = ("none", "fixed_size", "min_max")
@@ -57,7 +57,7 @@ class PerVariable(ParameterStore):
                     trainable=False,
                     use_resource=True,
                 )
-            parts += [DensePart(part, ps_of(part), [extent]) for part, extent in parts_of(variable, spec)]
+            parts += [DensePart(part, self.ps_of(part), [extent]) for part, extent in parts_of(variable, spec)]
         return parts
 
     def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
@@ -75,12 +75,7 @@ class PerVariable(ParameterStore):
     def _setter(self) -> Callable[..., str]:
         """Device setter that all stages share, so that the variables of a later stage do not start on ps 0 again."""
         strategy = GreedyByBytes(self.num_ps) if self.options.placement == "greedy" else None
-        return tf.train.replica_device_setter(
-            ps_tasks=self.num_ps,
-            ps_device=self.holder_device,
-            worker_device=self.worker_device,
-            ps_strategy=strategy,
-        )
+        return create_setter([self.ps_device(ps) for ps in range(self.num_ps)], self.worker_device, strategy)
 
     def _partitioner(self, spec: VariableSpec) -> Callable[..., list[int]] | None:
         if self.options.partitioner == "none" or not spec.shape or spec.shape[0] < 2:

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.extents import Extent, VariableSpec
+
+_ANY_PS = "any_ps"  # job that stands for the ps tasks where only their number counts
+
+
+def create_setter(
+    ps_devices: Sequence[str], worker_device: str, strategy: Callable[[tf.Operation], int] | None = None
+) -> Callable[[tf.Operation], str]:
+    """Creates a device function for variables: `tf.train.replica_device_setter` over any devices.
+
+    TensorFlow's own function only chooses among the tasks of one job.
+
+    Args:
+        ps_devices: Device of each ps task.
+        worker_device: Device of ops that are no variables.
+        strategy: Function that chooses the index of a variable's ps task; None = the ps tasks in turn.
+    """
+    setter = tf.train.replica_device_setter(
+        ps_tasks=len(ps_devices), ps_device=f"/job:{_ANY_PS}", worker_device=worker_device, ps_strategy=strategy
+    )
+
+    def device_of(op: tf.Operation) -> str:
+        chosen: str = setter(op)
+        spec = tf.DeviceSpec.from_string(chosen)
+        return ps_devices[spec.task] if spec.job == _ANY_PS else chosen
+
+    return device_of
 
 
 def create_variable(name: str, shape: Sequence[int], dtype: Any) -> tf.Variable:
@@ -48,8 +74,3 @@ def parts_of(variable: Any, spec: VariableSpec) -> list[tuple[tf.Variable, Exten
         parts.append((part, Extent(spec.name, start, start + size, 0)))
         start += size
     return parts
-
-
-def ps_of(variable: tf.Variable) -> int:
-    """Returns the index of the ps task that a variable lies on."""
-    return tf.DeviceSpec.from_string(variable.device).task

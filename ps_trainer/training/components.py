@@ -75,13 +75,12 @@ class Components(NamedTuple):
         """Creates a store of the run's layout for the worker that trains for `group`."""
         return self.layout(
             self.layout_options,
-            num_ps=group.trainers.num_holders,
+            ps_devices=group.trainers.ps_devices,
             worker_device=group.trainers.device,
             worker_index=group.trainers.worker_index,
             pull_dtype=config.pull_dtype,
             keeps_replica=self.rule.keeps_replica,
             stage_devices=group.devices,
-            holder_device=group.trainers.holder_device,
         )
 
 

@@ -76,7 +76,7 @@ class ServerSessions(Sessions):
         self._cluster = cluster
         self._config = config
         self._hooks = components.hooks
-        self._peers = ("/job:ps", *group.devices)
+        self._peers = (*cluster.ps_filters, *group.devices)
         self._session_config = session_config(cluster.device, self._peers)
 
     def plain(self, train: TrainGraph) -> tf.Session:

@@ -40,7 +40,8 @@ def mixed_model():
 def create(layout, build, num_ps, *option_strings):
     cls = component_tables.LAYOUTS.load(layout)
     parsed = options_lib.parse(cls.Options, option_strings, "--layout_option")
-    store = cls(parsed, num_ps=num_ps, worker_device=WORKER, worker_index=0)
+    ps_devices = [f"/job:ps/task:{ps}" for ps in range(num_ps)]
+    store = cls(parsed, ps_devices=ps_devices, worker_device=WORKER, worker_index=0)
     with tf.Graph().as_default():
         store.create(trace(build, 0))
     return store
@@ -242,3 +243,21 @@ class TestBoth:
             pytest.raises(OptionError, match="asks for variable 'new' on this build but not on the first"),
         ):
             tf.get_variable("new", [1])
+
+
+@pytest.mark.parametrize("strings", [(), ("placement=greedy",)], ids=["round_robin", "greedy"])
+def test_the_ps_tasks_may_be_of_several_jobs(strings):
+    ps_devices = [
+        "/job:chief/task:0/device:CPU:0",
+        "/job:worker/task:0/device:CPU:0",
+        "/job:worker/task:1/device:CPU:0",
+    ]
+    cls = component_tables.LAYOUTS.load("per_variable")
+    parsed = options_lib.parse(cls.Options, strings, "--layout_option")
+    store = cls(parsed, ps_devices=ps_devices, worker_device="/job:worker/task:0", worker_index=1)
+    with tf.Graph().as_default():
+        store.create(trace(mixed_model, 0))
+    for piece in store.pieces:
+        assert piece.variable.handle.device == ps_devices[piece.ps] == store.ps_device(piece.ps)
+    assert {piece.ps for piece in store.pieces if piece.trainable and not piece.is_table} == {0, 1, 2}
+    assert [piece.ps for piece in store.pieces if piece.is_table] == [0, 1, 2]
