@@ -5,17 +5,17 @@ from __future__ import annotations
 import abc
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from benchmarks import settings
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 REPORT_SECS = 1
 
-_ENDLESS_STEPS = 10**9  # the benchmark ends a run when its window is over
+ENDLESS_STEPS = 10**9  # the benchmark ends a run when its window is over
 # The stock script makes no checkpoints, so this project makes none within the measured window.
-_NEVER_SECS = 10**6
+NEVER_SECS = 10**6
 
 BATCH_SIZE = 32
 # Small enough that thousands of steps on one batch do not explode, whatever the staleness.
@@ -37,6 +37,23 @@ SIZES = {"deep": DEEP, "wide": WIDE}
 # For update rules that train no model without an embedding table: `deep` with one.
 TABLE_WORKLOAD = "deep_table"
 RULE_SIZES = {**SIZES, TABLE_WORKLOAD: DEEP}
+
+
+def training_settings(workload: str) -> dict[str, Any]:
+    """The fields of `TrainConfig` by which ps_trainer trains a workload.
+
+    Args:
+        workload: Key of `RULE_SIZES`.
+    """
+    return {
+        "model": f"benchmarks.workloads:{workload.title().replace('_', '')}",
+        "dataset": "benchmarks.workloads:RandomInput",
+        "dataset_option": (f"width={RULE_SIZES[workload].width}",),
+        "batch_size": BATCH_SIZE,
+        "optimizer": "sgd",
+        "learning_rate": LEARNING_RATE,
+    }
+
 
 # Whose classes the hand-written script uses: TensorFlow's, those of `ps_trainer.tf1`, and these with packed variables.
 CLASSES = ("stock", "drop_in", "drop_in_packed")
@@ -120,7 +137,7 @@ class Script(Contender):
         command = self._command(job, "worker", task_index)
         command += [
             f"--workload={job.cell.workload}",
-            f"--steps={_ENDLESS_STEPS}",
+            f"--steps={ENDLESS_STEPS}",
             f"--report_file={self.report_path(job, task_index)}",
         ]
         return [*command, "--sync"] if job.cell.mode == "sync" else command
@@ -155,29 +172,32 @@ class PsTrainer(Contender):
         return [sys.executable, "run_ps.py", *job.cluster_flags, f"--task_index={task_index}"]
 
     def worker_command(self, job: CellJob, task_index: int) -> list[str]:
-        workload = job.cell.workload
         return [
             sys.executable,
             "run_worker.py",
             *job.cluster_flags,
             f"--task_index={task_index}",
-            f"--model=benchmarks.workloads:{workload.title().replace('_', '')}",
-            "--dataset=benchmarks.workloads:RandomInput",
-            f"--dataset_option=width={RULE_SIZES[workload].width}",
-            f"--batch_size={BATCH_SIZE}",
+            *_flags(training_settings(job.cell.workload)),
             f"--update={self._rule or job.cell.mode}",
             *(f"--update_option={option}" for option in self._options),
             f"--layout={self._layout}",
-            "--optimizer=sgd",
-            f"--learning_rate={LEARNING_RATE}",
-            f"--max_steps={_ENDLESS_STEPS}",
+            f"--max_steps={ENDLESS_STEPS}",
             f"--logdir={job.folder}",
             f"--report_secs={REPORT_SECS}",
-            f"--save_checkpoint_secs={_NEVER_SECS}",
+            f"--save_checkpoint_secs={NEVER_SECS}",
         ]
 
     def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
         return job.folder / "metrics" / f"worker-{task_index}.jsonl"
+
+
+def _flags(values: Mapping[str, Any]) -> list[str]:
+    """The flags of the command line for fields of `TrainConfig`; a tuple repeats its flag."""
+    return [
+        f"--{name}={part}"
+        for name, value in values.items()
+        for part in (value if isinstance(value, tuple) else [value])
+    ]
 
 
 STOCK = CLASSES[0]

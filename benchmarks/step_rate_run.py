@@ -69,12 +69,14 @@ class Measurement(NamedTuple):
         window_secs: Length of the measured window.
         cpu_secs_per_step: CPU seconds of all tasks per step of a worker.
         other_cores: Cores that other processes of the machine were using meanwhile.
+        ps_cpu_secs_per_step: CPU seconds of the ps tasks alone per step of a worker.
     """
 
     worker_steps_per_sec: tuple[float, ...]
     window_secs: float
     cpu_secs_per_step: float
     other_cores: float
+    ps_cpu_secs_per_step: float = math.nan
 
     @property
     def steps_per_sec(self) -> float:
@@ -151,7 +153,7 @@ class _Run:
         num_workers = job.cell.num_workers
         self._tails = [JsonLinesTail(contender.report_path(job, i)) for i in range(num_workers)]
         self._reports: list[list[StepCount]] = [[] for _ in range(num_workers)]
-        self._cpu = CpuMeter()
+        self._cpu, self._ps_cpu = CpuMeter(), CpuMeter()
 
     def measure(self) -> Measurement:
         contender, job = self._contender, self._job
@@ -187,6 +189,7 @@ class _Run:
         for tail, reports in zip(self._tails, self._reports, strict=True):
             reports += training_reports(tail.read())
         self._cpu.sample(task.pid for task in self._tasks if task.pid is not None)
+        self._ps_cpu.sample(task.pid for task in self._tasks if task.pid is not None and task.job_name == "ps")
         if time.monotonic() > self._deadline:
             counts = ", ".join(f"worker-{i}: {len(reports)} reports" for i, reports in enumerate(self._reports))
             logs = "\n".join(_log_end(task) for task in self._tasks)
@@ -204,11 +207,14 @@ class _Run:
         if len(rates) < len(self._reports):
             return None
         cpu = self._cpu.between(window.start, window.end) or _UNKNOWN
+        ps_cpu = self._ps_cpu.between(window.start, window.end) or _UNKNOWN
+        num_steps = sum(rates) * window.secs
         return Measurement(
             worker_steps_per_sec=tuple(rates),
             window_secs=window.secs,
-            cpu_secs_per_step=cpu.tasks_secs / (sum(rates) * window.secs),
+            cpu_secs_per_step=cpu.tasks_secs / num_steps,
             other_cores=cpu.others_secs / window.secs,
+            ps_cpu_secs_per_step=ps_cpu.tasks_secs / num_steps,
         )
 
 

@@ -1,0 +1,132 @@
+"""What one step of each update rule and path makes: calls, RPCs, messages, copies and ops, with bytes and CPU time.
+
+    python -m benchmarks.anatomy --help
+
+A path is an update rule, a layout and a workload. Each path is traced on a cluster of threads in this process, which
+gives the counts. Then it runs as processes, which gives the CPU time of workers and ps tasks. README.md describes the
+results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from benchmarks import arguments, contenders, settings
+from benchmarks.anatomy.rows import cpu_rows, step_rows
+from benchmarks.contenders import RULES_MODE, Cell, PsTrainer
+from benchmarks.report import Report
+from benchmarks.step_rate_run import RunTiming, measure
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import RunError
+from ps_trainer.runtime import environment
+
+LAYOUTS = ("packed", "per_variable")
+DEFAULT_PATHS = (
+    "async/packed/deep",
+    "async/per_variable/deep",
+    "async/packed/deep_table",
+    "sync/packed/deep",
+    "all_reduce/packed/deep",
+)
+
+
+class AnatomyPath(NamedTuple):
+    """A way of a step through the program."""
+
+    rule: str
+    layout: str
+    workload: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+    def config(self) -> TrainConfig:
+        """The settings of an endless run that nothing but its steps disturbs."""
+        return TrainConfig(
+            **contenders.training_settings(self.workload),
+            update=self.rule,
+            update_option=settings.RULES[self.rule].options,
+            layout=self.layout,
+            max_steps=contenders.ENDLESS_STEPS,
+            report_secs=contenders.NEVER_SECS,
+            save_checkpoint_secs=contenders.NEVER_SECS,
+        )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the anatomy of each path; returns 0, or 1 when a path failed."""
+    parser = _parser()
+    flags = parser.parse_args(argv)
+    folder = arguments.new_folder(parser, flags.out_dir, "runs/anatomy")
+    report = Report("benchmarks.anatomy", argv, folder)
+    has_failed = False
+    for path in flags.paths:
+        try:
+            _add_path(report, path, flags, folder)
+        except RunError as error:
+            has_failed = True
+            print(f"error: {path} failed: {error}", file=sys.stderr, flush=True)
+    return report.finish(has_failed=has_failed)
+
+
+def _add_path(report: Report, path: AnatomyPath, flags: argparse.Namespace, folder: pathlib.Path) -> None:
+    environment.prepare(is_ps=False)
+    from benchmarks.anatomy import traced_cluster  # loads TensorFlow, which reads the environment
+
+    step = traced_cluster.trace(path.config(), flags.ps, flags.workers)[0]
+    for row in step_rows(str(path), step):
+        report.add(row)
+    if flags.cpu_secs:
+        contender = PsTrainer(path.layout, path.rule, settings.RULES[path.rule].options)
+        timing = RunTiming(1.0, flags.cpu_secs, flags.cpu_secs + flags.deadline_secs)
+        cell = Cell(path.workload, RULES_MODE, flags.ps, flags.workers)
+        for row in cpu_rows(str(path), measure(contender, cell, timing, folder / "runs" / str(path).replace("/", "-"))):
+            report.add(row)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = arguments.create_parser("benchmarks.anatomy", __doc__)
+    parser.add_argument(
+        "--paths",
+        type=_paths,
+        default=",".join(DEFAULT_PATHS),
+        help=f"comma-separated rule/layout/workload; layouts: {', '.join(LAYOUTS)};"
+        f" workloads: {', '.join(contenders.RULE_SIZES)}; all = every rule, packed",
+    )
+    parser.add_argument("--ps", type=arguments.at_least(1), default=1, help="ps tasks")
+    parser.add_argument("--workers", type=arguments.at_least(1), default=2, help="workers")
+    parser.add_argument(
+        "--cpu_secs", type=float, default=3.0, help="measured window of the run with processes; 0 = no such run"
+    )
+    arguments.add_deadline(parser, 90.0)
+    arguments.add_out_dir(parser)
+    return parser
+
+
+def _paths(text: str) -> list[AnatomyPath]:
+    if text == "all":
+        return [
+            AnatomyPath(rule, "packed", contenders.TABLE_WORKLOAD if setting.needs_table else "deep")
+            for rule, setting in settings.RULES.items()
+        ]
+    return [_path(name) for name in dict.fromkeys(text.split(","))]
+
+
+def _path(name: str) -> AnatomyPath:
+    parts = name.split("/")
+    if len(parts) != len(AnatomyPath._fields):
+        raise argparse.ArgumentTypeError(f"{name!r} is not rule/layout/workload, such as {DEFAULT_PATHS[0]}")
+    path = AnatomyPath(*parts)
+    known_parts: list[Collection[str]] = [list(settings.RULES), LAYOUTS, list(contenders.RULE_SIZES)]
+    for part, known in zip(path, known_parts, strict=True):
+        if part not in known:
+            raise argparse.ArgumentTypeError(f"unknown {part!r} in {name!r}; known: {', '.join(known)}")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

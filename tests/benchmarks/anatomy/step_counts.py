@@ -1,0 +1,63 @@
+"""How many calls, messages, bytes and ops one step of each rule and path makes: the only place of these expectations.
+
+A change that makes a step cheaper lowers the numbers here. A change that raises one must say why in its commit.
+"""
+
+from __future__ import annotations
+
+from benchmarks.anatomy.step_anatomy import StepCounts
+
+# `Dense` has 59 parameters in 4 variables, `Embedded` 44 in 2 and a table 23x4, of which a batch takes all rows.
+_DENSE, _EMBEDDED = 4 * 59, 4 * 44
+_IDS, _ROWS = 8 * 23, 4 * 4 * 23
+_STEP_AND_STALENESS = 8 + 8
+
+# One vector each way, and global_step with the staleness.
+_PACKED = {
+    "calls": 1,
+    "to_worker": 2,
+    "from_worker": 1,
+    "to_worker_bytes": _DENSE + _STEP_AND_STALENESS,
+    "from_worker_bytes": _DENSE,
+    "worker_ops": 45,
+}
+# The same bytes in a message for each variable.
+_PER_VARIABLE = {**_PACKED, "to_worker": 5, "from_worker": 4, "worker_ops": 31}
+# Further: ids to the ps task, rows to the worker; gradients of the rows and their ids to the ps task.
+_TABLE = {
+    "calls": 1,
+    "to_worker": 3,
+    "from_worker": 4,
+    "to_worker_bytes": _EMBEDDED + _ROWS + _STEP_AND_STALENESS,
+    "from_worker_bytes": _EMBEDDED + _IDS + _ROWS + _IDS,
+    "worker_ops": 85,
+}
+# Each worker receives half a vector twice. With the gradient travels the count of workers that gave one, twice.
+_ALL_REDUCE = {
+    "calls": 2,
+    "to_worker": 2,
+    "from_worker": 0,
+    "to_worker_bytes": _DENSE + 8,
+    "from_worker_bytes": 0,
+    "other_ops": 0,
+}
+
+# By update rule, layout, model and number of ps tasks, for two workers.
+STEP_COUNTS: dict[str, StepCounts] = {
+    "async/packed/Dense/1": StepCounts(**_PACKED, other_ops=28),
+    "async/per_variable/Dense/1": StepCounts(**_PER_VARIABLE, other_ops=46),
+    "async/packed/Embedded/1": StepCounts(**_TABLE, other_ops=36),
+    "async/packed/Embedded/2": StepCounts(1, 6, 8, 568, 912, 129, 63),
+    "hogwild/packed/Dense/1": StepCounts(**_PACKED, other_ops=31),
+    "sync/packed/Dense/1": StepCounts(**_PACKED, other_ops=270),
+    "sync/per_variable/Dense/1": StepCounts(**_PER_VARIABLE, other_ops=339),
+    "sync/packed/Embedded/1": StepCounts(**_TABLE, other_ops=318),
+    "sync_replicas/packed/Dense/1": StepCounts(**_PACKED, other_ops=79),
+    "backup/packed/Dense/1": StepCounts(**_PACKED, other_ops=269),
+    "ssp/packed/Dense/1": StepCounts(**_PACKED, other_ops=167),
+    "drop_stale/packed/Dense/1": StepCounts(**_PACKED, other_ops=68),
+    "dc_asgd/packed/Dense/1": StepCounts(**_PACKED, other_ops=53),
+    "all_reduce/packed/Dense/1": StepCounts(**_ALL_REDUCE, worker_ops=111),
+    "all_reduce/per_variable/Dense/1": StepCounts(**_ALL_REDUCE, worker_ops=137),
+    "hybrid/packed/Embedded/1": StepCounts(3, 4, 3, 556, 736, 154, 40),
+}

@@ -1,0 +1,95 @@
+"""The command `python -m benchmarks.anatomy`: flags, rows and exit code; these tests train nothing."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from benchmarks.anatomy import __main__ as command
+from benchmarks.anatomy import rows
+from benchmarks.anatomy.call_record import Edge, OpCost
+from benchmarks.anatomy.step_anatomy import CallAnatomy, Messages, StepAnatomy
+from benchmarks.settings import RULES
+from benchmarks.step_rate_run import Measurement
+from ps_trainer.errors import RunError
+
+TO_PS = Edge("RecvTensor", "worker-0", "ps-0", "gradient")
+OPS = {("worker-0", "ConcatV2"): OpCost(2, 50, 4096), ("ps-0", "Cast"): OpCost(1, 8, 16)}
+
+
+def anatomy(num_tensors: int) -> StepAnatomy:
+    messages = [Messages(TO_PS._replace(tensor=f"gradient{number}"), 1, 100) for number in range(num_tensors)]
+    return StepAnatomy("worker-0", [CallAnatomy(0.5, messages, OPS)])
+
+
+def shown(path: str, step: StepAnatomy) -> list[rows.AnatomyRow]:
+    return [row for row in rows.step_rows(path, step) if not row.is_detail]
+
+
+def test_rows_are_per_step():
+    by_what = {}
+    for row in shown("p", anatomy(2)):
+        by_what.setdefault(row.what, []).append((row.task, row.name, row.per_step, row.bytes_per_step))
+    assert by_what == {
+        "call": [("worker-0", "session call 1", 0.5, None)],
+        "RPC": [
+            ("worker-0", "RunGraph", 0.5, None),
+            ("worker-0", "CleanupGraph", 0.5, None),
+            ("ps-0", "RecvTensor", 1.0, None),
+        ],
+        "message": [("worker-0", "gradient0", 0.5, 50.0), ("worker-0", "gradient1", 0.5, 50.0)],
+        "copy": [("worker-0", "ConcatV2", 1.0, 2048.0)],
+        "ops": [("worker-0", "all", 1.0, None), ("ps-0", "all", 0.5, None)],
+    }
+
+
+def test_many_messages_are_one_line_of_the_table():
+    messages = [row for row in shown("p", anatomy(80)) if row.what == "message"]
+    assert [(row.name, row.per_step, row.bytes_per_step) for row in messages] == [("80 tensors", 40, 4000)]
+
+
+def test_cpu_time_is_split_between_workers_and_ps_tasks():
+    measurement = Measurement((100.0, 120.0), 3.0, 0.005, 0.0, ps_cpu_secs_per_step=0.002)
+    found = {(row.what, row.task): (row.micros_per_step, row.per_step) for row in rows.cpu_rows("p", measurement)}
+    assert found == {
+        ("CPU", "workers"): (pytest.approx(3000), None),
+        ("CPU", "ps tasks"): (pytest.approx(2000), None),
+        ("rate", "workers"): (None, pytest.approx(110)),
+    }
+
+
+def test_all_paths_are_every_rule():
+    assert [path.rule for path in command._paths("all")] == list(RULES)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ("async/packed", "'async/packed' is not rule/layout/workload, such as async/packed/deep"),
+        ("no_rule/packed/deep", "unknown 'no_rule' in 'no_rule/packed/deep'; known: async, "),
+        ("async/packed/huge", "unknown 'huge' in 'async/packed/huge'; known: deep, "),
+    ],
+)
+def test_a_wrong_path_ends_with_a_message(paths, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([f"--paths={paths}"])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):
+    def trace(config, num_ps, num_workers):
+        if config.update == "sync":
+            raise RunError("no steps")
+        return [anatomy(1)] * num_workers
+
+    from benchmarks.anatomy import traced_cluster
+
+    monkeypatch.setattr(traced_cluster, "trace", trace)
+    out_dir = tmp_path / "out"
+    paths = "--paths=sync/packed/deep,async/packed/deep"
+    assert command.main([paths, "--cpu_secs=0", f"--out_dir={out_dir}"]) == 1
+    assert "error: sync/packed/deep failed: no steps" in capsys.readouterr().err
+    with (out_dir / "results.csv").open() as file:
+        assert {row["path"] for row in csv.DictReader(file)} == {"async/packed/deep"}

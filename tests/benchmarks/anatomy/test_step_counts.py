@@ -1,0 +1,53 @@
+"""Calls, messages, bytes and ops of a step on real servers, so that none is added unnoticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import settings
+from benchmarks.anatomy.step_anatomy import StepAnatomy
+from tests.benchmarks.anatomy.step_counts import STEP_COUNTS
+from tests.testing.cluster import InProcessCluster, config_of
+
+from benchmarks.anatomy.traced_cluster import trace  # isort: skip - after the cluster's environment
+
+NUM_WORKERS = 2
+# All examples of a worker: its batches are alike, and so are the bytes of its rows.
+BATCH_SIZE = 240 // NUM_WORKERS
+assert InProcessCluster  # marks these tests as those of a cluster
+
+
+def traced(path: str) -> StepAnatomy:
+    """The step of the second worker: the chief's has further calls, by time."""
+    rule, layout, model, num_ps = path.split("/")
+    config = config_of(
+        model,
+        "Rows",
+        update=rule,
+        update_option=settings.RULES[rule].options,
+        layout=layout,
+        batch_size=BATCH_SIZE,
+        max_steps=10**9,
+        report_secs=10**6,
+        save_checkpoint_secs=10**6,
+    )
+    return trace(config, int(num_ps), NUM_WORKERS)[1]
+
+
+@pytest.mark.parametrize("path", STEP_COUNTS)
+def test_a_step_makes_these_calls_messages_bytes_and_ops(path):
+    step = traced(path)
+    assert step.counts() == STEP_COUNTS[path], [call.messages for call in step.calls]
+
+
+def test_a_step_asks_each_ps_task_once_to_run_its_part():
+
+    step = traced("async/packed/Embedded/2")
+    (call,) = step.calls
+    assert call.rpcs("worker-1") == {
+        ("worker-1", "RunGraph"): 2,
+        ("worker-1", "CleanupGraph"): 2,
+        ("worker-1", "RecvTensor"): 6,
+        ("ps-0", "RecvTensor"): 4,
+        ("ps-1", "RecvTensor"): 4,
+    }
