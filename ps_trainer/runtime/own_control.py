@@ -24,6 +24,7 @@ class OwnControl(PsControl):
     def __init__(self, cluster: ClusterConfig):  # no session, so the base class has nothing to initialise
         self.address = "this process"
         self.ps = 0
+        self._task_name = "ps-0"
         self._lock = threading.Lock()
         self._state = PsState(hello=control.hello(cluster, 0, incarnation=uuid.uuid4().hex[:12]))
 
