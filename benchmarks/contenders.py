@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import settings
+from benchmarks.peer_workloads import LEARNING_RATE as PEER_LEARNING_RATE
+from benchmarks.peer_workloads import PEER_WORKLOADS
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 REPORT_SECS = 1
@@ -55,11 +57,25 @@ def training_settings(workload: str) -> dict[str, Any]:
     }
 
 
+def peer_settings(workload: str) -> dict[str, Any]:
+    """The same for a workload on which peers run as well: all of them start from the same values."""
+    return {
+        "model": "benchmarks.peer_models:PeerModel",
+        "model_option": (f"workload={workload}",),
+        "dataset": "benchmarks.peer_models:PeerInput",
+        "dataset_option": (f"workload={workload}",),
+        "batch_size": PEER_WORKLOADS[workload].batch_size,
+        "optimizer": "sgd",
+        "learning_rate": PEER_LEARNING_RATE,
+    }
+
+
 # Whose classes the hand-written script uses: TensorFlow's, those of `ps_trainer.tf1`, and these with packed variables.
 CLASSES = ("stock", "drop_in", "drop_in_packed")
 
 MODES = ("async", "sync")
 RULES_MODE = "rules"  # the contenders are update rules
+PEERS_MODE = "peers"  # the contenders are update rules and other systems
 
 
 class Cell(NamedTuple):
@@ -98,11 +114,13 @@ class Contender(abc.ABC):
     Attributes:
         name: Name in the results.
         is_chief_first: Whether the other workers must start after the chief's first step.
+        has_ps: Whether it has ps tasks.
         modes: Modes of the cells in which it takes part.
     """
 
     name: str
     is_chief_first = False
+    has_ps = True
     modes: Sequence[str] = MODES
 
     @abc.abstractmethod
@@ -140,6 +158,7 @@ class Script(Contender):
             f"--steps={ENDLESS_STEPS}",
             f"--report_file={self.report_path(job, task_index)}",
         ]
+        command += ["--peers"] if job.cell.mode == PEERS_MODE else []
         return [*command, "--sync"] if job.cell.mode == "sync" else command
 
     def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
@@ -177,7 +196,7 @@ class PsTrainer(Contender):
             "run_worker.py",
             *job.cluster_flags,
             f"--task_index={task_index}",
-            *_flags(training_settings(job.cell.workload)),
+            *_flags((peer_settings if job.cell.mode == PEERS_MODE else training_settings)(job.cell.workload)),
             f"--update={self._rule or job.cell.mode}",
             *(f"--update_option={option}" for option in self._options),
             f"--layout={self._layout}",

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import arguments, settings
-from benchmarks.contenders import CONTENDERS, MODES, RULES_MODE, SIZES, Cell, Contender, rule_contenders
+from benchmarks import arguments, peer_contenders, settings, step_rate_history
+from benchmarks.contenders import CONTENDERS, MODES, PEERS_MODE, RULES_MODE, SIZES, Cell, Contender, rule_contenders
+from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import Report
 from benchmarks.step_rate_rows import rows
 from benchmarks.step_rate_run import Measurement, RunTiming, measure
@@ -51,12 +52,14 @@ class StepRatePlan(NamedTuple):
         repetitions: Number of runs per cell and contender.
         timing: Times of each run.
         folder: Folder for results, logs and reports.
+        history: File of the history; None = none.
     """
 
     matches: Sequence[Match]
     repetitions: int
     timing: RunTiming
     folder: pathlib.Path
+    history: pathlib.Path | None = None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -88,6 +91,8 @@ def run(plan: StepRatePlan, report: Report) -> int:
             report.add(row)
             with plan.folder.joinpath("results.jsonl").open("a") as file:
                 file.write(row.line() + "\n")
+            if plan.history is not None:
+                step_rate_history.add(plan.history, report.origin, row)
     exit_code = report.finish(has_failed=has_failed)
     if has_failed:
         print("error: the failed runs, which are reported above, have no row", file=sys.stderr)
@@ -104,17 +109,27 @@ def parse_plan(argv: Sequence[str]) -> StepRatePlan:
     if flags.warmup_secs < 0:
         parser.error(f"--warmup_secs={flags.warmup_secs:g} must be at least 0")
     folder = arguments.new_folder(parser, flags.out_dir, "runs/bench")
+    if flags.peers and (commands := peer_contenders.missing(flags.peers)):
+        parser.error(f"--peers: first run {'; '.join(commands)} (or name other contenders)")
+    if not flags.peers and (unknown := [name for name in flags.workloads if name not in SIZES]):
+        parser.error(f"--workloads: {', '.join(unknown)} needs --peers; without it: {', '.join(SIZES)}")
     return StepRatePlan(
-        matches=_rule_matches(flags.rules) if flags.rules else _matches(flags),
+        matches=_peer_matches(flags) if flags.peers else _rule_matches(flags.rules) if flags.rules else _matches(flags),
         repetitions=flags.repetitions,
         timing=RunTiming(flags.warmup_secs, flags.seconds, flags.warmup_secs + flags.seconds + flags.deadline_secs),
         folder=folder,
+        history=pathlib.Path(flags.history) if flags.history else None,
     )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.create_parser("benchmarks.step_rate", __doc__)
-    parser.add_argument("--workloads", type=arguments.choices(SIZES), default="deep,wide", help="models to train")
+    parser.add_argument(
+        "--workloads",
+        type=arguments.choices({**SIZES, **PEER_WORKLOADS}),
+        default="deep,wide",
+        help="models to train",
+    )
     parser.add_argument("--modes", type=arguments.choices(MODES), default="async,sync", help="update rules")
     parser.add_argument("--ps", type=arguments.counts, default="1,2", help="numbers of ps tasks")
     parser.add_argument("--workers", type=arguments.counts, default="2", help="numbers of workers")
@@ -133,6 +148,13 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="compare update rules with async instead, on deep with 1 ps, 2 workers, packed: names, or all",
     )
+    parser.add_argument(
+        "--peers",
+        type=arguments.choices(peer_contenders.PEER_CONTENDERS),
+        default=[],
+        help=f"compare other systems on --workloads instead; usual: {','.join(peer_contenders.DEFAULT)}",
+    )
+    parser.add_argument("--history", help="CSV file to which the result of this commit is added")
     arguments.add_out_dir(parser)
     parser.add_argument("--quick", action="store_true", help=f"the same as {' '.join(_QUICK)}")
     return parser
@@ -155,6 +177,19 @@ def _rule_matches(rules: Sequence[str]) -> list[Match]:
     return [
         Match(f"rules{number}", Cell(workload, RULES_MODE, num_ps=1, num_workers=2), contenders)
         for number, (workload, contenders) in enumerate(groups)
+    ]
+
+
+def _peer_matches(flags: argparse.Namespace) -> list[Match]:
+    return [
+        Match(
+            f"peers-{workload}-{num_ps}ps-{num_workers}w",
+            Cell(workload, PEERS_MODE, num_ps, num_workers),
+            peer_contenders.of_workload(workload, flags.peers),
+        )
+        for workload in flags.workloads
+        for num_ps in flags.ps
+        for num_workers in flags.workers
     ]
 
 

@@ -7,7 +7,9 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.contenders import ASYNC, BATCH_SIZE, STOCK, Cell
+from benchmarks.contenders import ASYNC, BATCH_SIZE, PEERS_MODE, STOCK, Cell
+from benchmarks.peer_contenders import BARE_OPS, LIMITS, OWN
+from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import ResultColumn, Row, markdown
 from benchmarks.step_rate_run import Measurement
 
@@ -17,8 +19,8 @@ class StepRateRow(Row):
     """The result of one contender in one cell, over its repetitions.
 
     Attributes:
-        workload: "deep" or "wide".
-        mode: "async" or "sync".
+        workload: Name of the workload.
+        mode: "async", "sync", "rules" or "peers".
         ps: Number of ps tasks.
         workers: Number of workers.
         who: Name of the contender.
@@ -28,6 +30,8 @@ class StepRateRow(Row):
         examples_per_sec: Examples per second of all workers together, median.
         ratio_to_stock: Ratio to the `steps_per_sec` of the stock script; None without one.
         ratio_to_async: Ratio to update rule `async`; None if the contenders are not update rules.
+        ratio_to_best_peer: Ratio to the fastest other system; None without one.
+        share_of_engine: Ratio to the bare ops of TensorFlow; None without them.
         cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
         other_cores: Cores that other processes used meanwhile, median; well above 0, the rates are too low.
         repetitions: Number of runs.
@@ -54,6 +58,8 @@ class StepRateRow(Row):
     examples_per_sec: float
     ratio_to_stock: float | None
     ratio_to_async: float | None
+    ratio_to_best_peer: float | None = None
+    share_of_engine: float | None = None
     cpu_secs_per_step: float
     other_cores: float
     repetitions: int
@@ -65,9 +71,18 @@ class StepRateRow(Row):
     @classmethod
     def table(cls, rows: Sequence[StepRateRow]) -> str:
         """The table, with the ratio that the contenders have."""
+        if rows[0].mode == PEERS_MODE:
+            return markdown([*cls.COLUMNS[:8], *_PEER_COLUMNS, *cls.COLUMNS[9:]], rows)
         is_to_stock = rows[0].ratio_to_async is None
         ratio = ("÷ stock", "ratio_to_stock") if is_to_stock else ("÷ async", "ratio_to_async")
         return markdown([*cls.COLUMNS[:9], ResultColumn(*ratio, ".2f"), *cls.COLUMNS[9:]], rows)
+
+
+_PEER_COLUMNS = (
+    ResultColumn("÷ stock", "ratio_to_stock", ".2f"),
+    ResultColumn("÷ best peer", "ratio_to_best_peer", ".2f"),
+    ResultColumn("÷ bare ops", "share_of_engine", ".2f"),
+)
 
 
 def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[StepRateRow]:
@@ -77,13 +92,16 @@ def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[
         cell: Cell that the contenders ran.
         measurements: Repetitions of each contender, at least one, by name.
     """
-    medians = {who: statistics.median(m.steps_per_sec for m in runs) for who, runs in measurements.items()}
-    return [_row(cell, who, repetitions, medians) for who, repetitions in measurements.items()]
+    medians = {who: statistics.median(m.steps_per_sec for m in runs) for who, runs in measurements.items() if runs}
+    return [_row(cell, who, repetitions, medians) for who, repetitions in measurements.items() if repetitions]
 
 
 def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapping[str, float]) -> StepRateRow:
     rates = [m.steps_per_sec for m in repetitions]
     rate = medians[who]
+    is_peers = cell.mode == PEERS_MODE
+    peers = [median for name, median in medians.items() if is_peers and name not in (*OWN, *LIMITS)]
+    batch_size = PEER_WORKLOADS[cell.workload].batch_size if is_peers else BATCH_SIZE
     return StepRateRow(
         workload=cell.workload,
         mode=cell.mode,
@@ -93,9 +111,11 @@ def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapp
         steps_per_sec=rate,
         steps_per_sec_min=min(rates),
         steps_per_sec_max=max(rates),
-        examples_per_sec=rate * cell.num_workers * BATCH_SIZE,
+        examples_per_sec=rate * cell.num_workers * batch_size,
         ratio_to_stock=rate / medians[STOCK] if STOCK in medians else None,
-        ratio_to_async=rate / medians[ASYNC] if ASYNC in medians else None,
+        ratio_to_async=rate / medians[ASYNC] if ASYNC in medians and not is_peers else None,
+        ratio_to_best_peer=rate / max(peers) if peers else None,
+        share_of_engine=rate / medians[BARE_OPS] if is_peers and BARE_OPS in medians else None,
         cpu_secs_per_step=statistics.median(m.cpu_secs_per_step for m in repetitions),
         other_cores=statistics.median(m.other_cores for m in repetitions),
         repetitions=len(repetitions),

@@ -157,7 +157,7 @@ class _Run:
 
     def measure(self) -> Measurement:
         contender, job = self._contender, self._job
-        for index in range(job.cell.num_ps):
+        for index in range(job.cell.num_ps if contender.has_ps else 0):
             self._start("ps", index, contender.ps_command(job, index))
         for index in range(job.cell.num_workers):
             self._start("worker", index, contender.worker_command(job, index))

@@ -3,7 +3,8 @@
     python -m benchmarks.anatomy --help
 
 A path is an update rule, a layout and a workload. Each path is traced on a cluster of threads in this process, which
-gives the counts. Then it runs as processes, which gives the CPU time of workers and ps tasks. README.md describes the
+gives the counts. Then it runs as processes, which gives the CPU time of workers and ps tasks, and beside it what bounds
+it: bare TensorFlow ops between the same tasks, and plain sockets. README.md describes the
 results.
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import arguments, contenders, settings
-from benchmarks.anatomy.rows import cpu_rows, step_rows
-from benchmarks.contenders import RULES_MODE, Cell, PsTrainer
+from benchmarks.anatomy.rows import AnatomyRow, cpu_rows, share_rows, step_rows
+from benchmarks.contenders import PEERS_MODE, RULES_MODE, Cell, Contender, PsTrainer
+from benchmarks.peer_contenders import BARE_OPS, PEER_CONTENDERS, RAW_SOCKET, Module
+from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import Report
 from benchmarks.step_rate_run import RunTiming, measure
 from ps_trainer.config import TrainConfig
@@ -27,11 +30,17 @@ from ps_trainer.runtime import environment
 LAYOUTS = ("packed", "per_variable")
 DEFAULT_PATHS = (
     "async/packed/deep",
-    "async/per_variable/deep",
-    "async/packed/deep_table",
     "sync/packed/deep",
     "all_reduce/packed/deep",
+    "async/per_variable/deep",
+    "async/packed/table",
 )
+LIMITS: Mapping[str, Contender] = {
+    "bare ops": PEER_CONTENDERS[BARE_OPS],
+    "bare ops, no arithmetic": Module(BARE_OPS, "bare_ops", flags=["--no-compute"]),
+    "raw socket": PEER_CONTENDERS[RAW_SOCKET],
+}
+WORKLOADS = sorted({*contenders.RULE_SIZES, *PEER_WORKLOADS})
 
 
 class AnatomyPath(NamedTuple):
@@ -44,10 +53,15 @@ class AnatomyPath(NamedTuple):
     def __str__(self) -> str:
         return "/".join(self)
 
+    @property
+    def is_of_peers(self) -> bool:
+        """Whether peers and bare ops train this workload as well."""
+        return self.workload in PEER_WORKLOADS
+
     def config(self) -> TrainConfig:
         """The settings of an endless run that nothing but its steps disturbs."""
         return TrainConfig(
-            **contenders.training_settings(self.workload),
+            **(contenders.peer_settings if self.is_of_peers else contenders.training_settings)(self.workload),
             update=self.rule,
             update_option=settings.RULES[self.rule].options,
             layout=self.layout,
@@ -64,28 +78,48 @@ def main(argv: Sequence[str]) -> int:
     folder = arguments.new_folder(parser, flags.out_dir, "runs/anatomy")
     report = Report("benchmarks.anatomy", argv, folder)
     has_failed = False
+    limits: dict[str, list[AnatomyRow]] = {}
     for path in flags.paths:
         try:
-            _add_path(report, path, flags, folder)
+            _add_path(report, path, flags, folder, limits)
         except RunError as error:
             has_failed = True
             print(f"error: {path} failed: {error}", file=sys.stderr, flush=True)
     return report.finish(has_failed=has_failed)
 
 
-def _add_path(report: Report, path: AnatomyPath, flags: argparse.Namespace, folder: pathlib.Path) -> None:
+def _add_path(
+    report: Report,
+    path: AnatomyPath,
+    flags: argparse.Namespace,
+    folder: pathlib.Path,
+    limits: dict[str, list[AnatomyRow]],
+) -> None:
+    """Adds the rows of a path; `limits` keeps the rows of each workload's limits."""
     environment.prepare(is_ps=False)
     from benchmarks.anatomy import traced_cluster  # loads TensorFlow, which reads the environment
 
     step = traced_cluster.trace(path.config(), flags.ps, flags.workers)[0]
     for row in step_rows(str(path), step):
         report.add(row)
-    if flags.cpu_secs:
-        contender = PsTrainer(path.layout, path.rule, settings.RULES[path.rule].options)
-        timing = RunTiming(1.0, flags.cpu_secs, flags.cpu_secs + flags.deadline_secs)
-        cell = Cell(path.workload, RULES_MODE, flags.ps, flags.workers)
-        for row in cpu_rows(str(path), measure(contender, cell, timing, folder / "runs" / str(path).replace("/", "-"))):
+    if not flags.cpu_secs:
+        return
+    timing = RunTiming(1.0, flags.cpu_secs, flags.cpu_secs + flags.deadline_secs)
+    cell = Cell(path.workload, PEERS_MODE if path.is_of_peers else RULES_MODE, flags.ps, flags.workers)
+
+    def rows_of(contender: Contender, name: str) -> list[AnatomyRow]:
+        return cpu_rows(name, measure(contender, cell, timing, folder / "runs" / name.replace("/", "-")))
+
+    if path.is_of_peers and path.workload not in limits:
+        # Beside the first path of a workload, so that they run within a minute of each other.
+        limits[path.workload] = [
+            row for who, contender in LIMITS.items() for row in rows_of(contender, f"{who}/{path.workload}")
+        ]
+        for row in limits[path.workload]:
             report.add(row)
+    own = rows_of(PsTrainer(path.layout, path.rule, settings.RULES[path.rule].options), str(path))
+    for row in [*own, *share_rows(str(path), own, limits.get(path.workload, []))]:
+        report.add(row)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_paths,
         default=",".join(DEFAULT_PATHS),
         help=f"comma-separated rule/layout/workload; layouts: {', '.join(LAYOUTS)};"
-        f" workloads: {', '.join(contenders.RULE_SIZES)}; all = every rule, packed",
+        f" workloads: {', '.join(WORKLOADS)}; all = every rule, packed",
     )
     parser.add_argument("--ps", type=arguments.at_least(1), default=1, help="ps tasks")
     parser.add_argument("--workers", type=arguments.at_least(1), default=2, help="workers")
@@ -121,7 +155,7 @@ def _path(name: str) -> AnatomyPath:
     if len(parts) != len(AnatomyPath._fields):
         raise argparse.ArgumentTypeError(f"{name!r} is not rule/layout/workload, such as {DEFAULT_PATHS[0]}")
     path = AnatomyPath(*parts)
-    known_parts: list[Collection[str]] = [list(settings.RULES), LAYOUTS, list(contenders.RULE_SIZES)]
+    known_parts: list[Collection[str]] = [list(settings.RULES), LAYOUTS, WORKLOADS]
     for part, known in zip(path, known_parts, strict=True):
         if part not in known:
             raise argparse.ArgumentTypeError(f"unknown {part!r} in {name!r}; known: {', '.join(known)}")

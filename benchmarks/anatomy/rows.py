@@ -23,8 +23,8 @@ class AnatomyRow(Row):
 
     Attributes:
         path: Update rule, layout and workload, "async/packed/deep".
-        what: "call", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops", "CPU" or
-            "rate".
+        what: "call", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops", "CPU",
+            "rate" or "share" of a limit's rate.
         task: Task that makes it: the caller of an RPC, the sender of a message.
         to: Receiver of a message; empty for everything else.
         name: Name of the RPC, tensor, or type of op.
@@ -74,6 +74,22 @@ def cpu_rows(path: str, measurement: Measurement) -> list[AnatomyRow]:
         AnatomyRow(path=path, what="CPU", task=WORKERS, micros_per_step=1e6 * (secs - ps_secs)),
         AnatomyRow(path=path, what="CPU", task=PS_TASKS, micros_per_step=1e6 * ps_secs),
         AnatomyRow(path=path, what="rate", task=WORKERS, name="steps/s of one", per_step=measurement.steps_per_sec),
+    ]
+
+
+def share_rows(path: str, own: Sequence[AnatomyRow], limits: Sequence[AnatomyRow]) -> list[AnatomyRow]:
+    """The rate of a path as a share of each limit's.
+
+    Args:
+        path: Name of the path.
+        own: Rows of the path's run.
+        limits: Rows of the limits' runs of the same workload.
+    """
+    rate = next(row.per_step for row in own if row.what == "rate")
+    return [
+        AnatomyRow(path=path, what="share", task=WORKERS, name=f"of {row.path}", per_step=rate / row.per_step)
+        for row in limits
+        if row.what == "rate" and row.per_step and rate is not None
     ]
 
 

@@ -28,8 +28,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from benchmarks import contenders, workloads
+from benchmarks import contenders, peer_models, workloads
 from benchmarks.contenders import CLASSES
+from benchmarks.peer_workloads import PEER_WORKLOADS
 from ps_trainer.data.pipeline.data_source import Shard
 
 _WARMUP_SECS = 2.0
@@ -55,7 +56,8 @@ def _parse_flags() -> argparse.Namespace:
     parser.add_argument("--worker_hosts", required=True, help="host:port,host:port,…")
     parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
     parser.add_argument("--task_index", required=True, type=int)
-    parser.add_argument("--workload", default="deep", choices=list(workloads.WORKLOADS))
+    parser.add_argument("--workload", default="deep", choices=sorted({*workloads.WORKLOADS, *PEER_WORKLOADS}))
+    parser.add_argument("--peers", action="store_true", help="start from the values from which peers start")
     parser.add_argument("--classes", default=CLASSES[0], choices=CLASSES, help="whose classes the script uses")
     parser.add_argument("--sync", action="store_true", help="aggregate the gradients of all workers in each step")
     parser.add_argument("--steps", type=int, default=1000, help="global_step at which training ends")
@@ -66,14 +68,13 @@ def _parse_flags() -> argparse.Namespace:
 def _train(flags: argparse.Namespace, train: Any, cluster: tf.train.ClusterSpec, server: tf.train.Server) -> None:
     is_chief = flags.task_index == 0
     num_workers = cluster.num_tasks("worker")
-    model = workloads.WORKLOADS[flags.workload]()
+    model, data, batch_size = _model_and_data(flags)
 
     with tf.Graph().as_default():
         worker_device = f"/job:worker/task:{flags.task_index}"
         with tf.device(train.replica_device_setter(worker_device=worker_device, cluster=cluster)):
-            data = workloads.RandomInput(workloads.RandomInput.Options(width=model.size.width))
             shard = Shard(flags.task_index, num_workers)
-            batches = data.train(shard=shard, batch_size=contenders.BATCH_SIZE, seed=0)
+            batches = data.train(shard=shard, batch_size=batch_size, seed=0)
             batch = tf.data.make_one_shot_iterator(batches).get_next()
             with train.packed() if flags.classes == "drop_in_packed" else contextlib.nullcontext():
                 loss = model.build(batch, training=True).loss
@@ -104,6 +105,16 @@ def _train(flags: argparse.Namespace, train: Any, cluster: tf.train.ClusterSpec,
                 sess.run(train_op)
                 rate.count_step()
     print(json.dumps({"task": f"worker-{flags.task_index}", **rate.summary()}), flush=True)
+
+
+def _model_and_data(flags: argparse.Namespace) -> tuple[Any, Any, int]:
+    """Model, input and size of a batch."""
+    if not flags.peers:
+        model = workloads.WORKLOADS[flags.workload]()
+        options = workloads.RandomInput.Options(width=model.size.width)
+        return model, workloads.RandomInput(options), contenders.BATCH_SIZE
+    given = peer_models.WorkloadOptions(workload=flags.workload)
+    return peer_models.PeerModel(given), peer_models.PeerInput(given), PEER_WORKLOADS[flags.workload].batch_size
 
 
 class _StepRate:

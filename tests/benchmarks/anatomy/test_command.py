@@ -59,6 +59,14 @@ def test_cpu_time_is_split_between_workers_and_ps_tasks():
     }
 
 
+def test_rates_are_shares_of_the_limits():
+    own, limit = (
+        rows.cpu_rows(name, Measurement((rate,), 3.0, 0.01, 0.0)) for name, rate in (("p", 90.0), ("l", 120.0))
+    )
+    (share,) = rows.share_rows("p", own, limit)
+    assert (share.path, share.what, share.name, share.per_step) == ("p", "share", "of l", 0.75)
+
+
 def test_all_paths_are_every_rule():
     assert [path.rule for path in command._paths("all")] == list(RULES)
 

@@ -1,0 +1,122 @@
+"""The peers of the step-rate benchmark, on the workloads of `peer_workloads.py`; no TensorFlow."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+
+from benchmarks import contenders
+from benchmarks.contenders import CellJob, Contender, PsTrainer, Script
+from benchmarks.peer_workloads import PEER_WORKLOADS
+from benchmarks.peers import install
+
+BARE_OPS, RAW_SOCKET = "bare_ops", "raw_socket"
+# What bounds ps_trainer, and no system to train with.
+LIMITS = (BARE_OPS, RAW_SOCKET)
+OWN = ("async", "sync", "all_reduce")
+
+_PADDLE_WORKLOADS = ("deep", "wide", "mlp", "scalar")
+
+
+class Module(Contender):
+    """A peer whose task is `python -m benchmarks.peers.MODULE`.
+
+    Args:
+        name: Name in the results.
+        module: Name of the module.
+        environment: Peer of `install` whose environment runs it; empty = this program's own.
+        has_ps: Whether there are ps tasks; otherwise the workers find each other by the first worker's port.
+        flags: Further flags.
+        workloads: The workloads that it trains.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        environment: str = "",
+        *,
+        has_ps: bool = True,
+        flags: Sequence[str] = (),
+        workloads: Sequence[str] = tuple(PEER_WORKLOADS),
+    ):
+        self.name = name
+        self.has_ps = has_ps
+        self.workloads = workloads
+        self._module = module
+        self._environment = environment
+        self._flags = flags
+
+    @property
+    def missing(self) -> str:
+        """What to do before it can run; empty if it can."""
+        if not self._environment or install.python(self._environment).exists():
+            return ""
+        return f"python -m benchmarks.peers.install {self._environment}"
+
+    def ps_command(self, job: CellJob, task_index: int) -> list[str]:
+        return self._command(job, "ps", task_index)
+
+    def worker_command(self, job: CellJob, task_index: int) -> list[str]:
+        command = self._command(job, "worker", task_index)
+        return [*command, f"--steps={contenders.ENDLESS_STEPS}", f"--report_file={self.report_path(job, task_index)}"]
+
+    def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
+        return job.folder / f"worker-{task_index}.jsonl"
+
+    def _command(self, job: CellJob, job_name: str, task_index: int) -> list[str]:
+        python = str(install.python(self._environment)) if self._environment else sys.executable
+        command = [python, "-m", f"benchmarks.peers.{self._module}", f"--workload={job.cell.workload}", *self._flags]
+        if self.has_ps:
+            return [*command, *job.cluster_flags, f"--job_name={job_name}", f"--task_index={task_index}"]
+        port = job.worker_hosts[0].rpartition(":")[2]
+        return [*command, f"--rank={task_index}", f"--world_size={job.cell.num_workers}", f"--port={port}"]
+
+
+class RawSocket(Module):
+    """The bytes of a step through plain sockets."""
+
+    def _command(self, job: CellJob, job_name: str, task_index: int) -> list[str]:
+        workload = PEER_WORKLOADS[job.cell.workload]
+        port = job.ps_hosts[0].rpartition(":")[2]
+        return [
+            sys.executable,
+            "-m",
+            "benchmarks.peers.raw_socket",
+            f"--job_name={job_name}",
+            f"--port={port}",
+            f"--pull_bytes={workload.pull_bytes}",
+            f"--push_bytes={workload.push_bytes}",
+        ]
+
+
+PEER_CONTENDERS: Mapping[str, Contender] = {
+    **{rule: PsTrainer("packed", rule) for rule in OWN},
+    "stock": Script("stock"),
+    "torch_ddp": Module("torch_ddp", "torch_peer", "torch", has_ps=False, flags=("--framework=ddp",)),
+    "horovod": Module("horovod", "torch_peer", "horovod", has_ps=False, flags=("--framework=horovod",)),
+    "paddle_ps": Module("paddle_ps", "paddle_peer", "paddle", workloads=_PADDLE_WORKLOADS),
+    BARE_OPS: Module(BARE_OPS, "bare_ops"),
+    RAW_SOCKET: RawSocket(RAW_SOCKET, "raw_socket"),
+}
+DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", *LIMITS)
+
+
+def of_workload(workload: str, names: Sequence[str]) -> dict[str, Contender]:
+    """The contenders, by name, that train a workload; all_reduce holds no tables."""
+    found = {}
+    for name in names:
+        contender = PEER_CONTENDERS[name]
+        if isinstance(contender, Module) and workload not in contender.workloads:
+            continue
+        if name == "all_reduce" and PEER_WORKLOADS[workload].row_sizes:
+            continue
+        found[name] = contender
+    return found
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """The commands that install what the contenders need."""
+    modules = [PEER_CONTENDERS[name] for name in names]
+    return sorted({module.missing for module in modules if isinstance(module, Module) and module.missing})

@@ -1,0 +1,125 @@
+"""Checks that contenders compute the same: the losses of ten steps, beside those of a plain loop in one process.
+
+    python -m benchmarks.peers.check --who=torch_ddp,horovod,bare_ops --workloads=deep,word2vec
+
+The loop computes the mean of the workers' gradients by TensorFlow in this process, with nothing distributed, and
+subtracts it. Contenders whose workers average their gradients run with two workers. `bare_ops` is asynchronous, so it
+runs with one, as does `paddle_ps`. Of the latter only the first loss is compared: in its asynchronous mode, threads
+beside the steps decide when a step sees an update.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from benchmarks import arguments, peer_models, peer_workloads
+from benchmarks.contenders import PEERS_MODE, REPOSITORY, Cell, CellJob
+from benchmarks.peer_contenders import PEER_CONTENDERS
+from benchmarks.peer_workloads import LEARNING_RATE, PEER_WORKLOADS
+from ps_trainer.cluster.ports import pick_free_ports
+from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
+from ps_trainer.launch.command import cpu_environment
+
+NUM_STEPS = 10
+AVERAGING = ("torch_ddp", "horovod")
+CHECKED = (*AVERAGING, "bare_ops", "paddle_ps")
+
+# Sums in another order, over ten steps.
+_TOLERANCE = 2e-5
+_DEADLINE_SECS = 300.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the largest relative difference of each contender and workload; returns 1 if one is too large."""
+    parser = arguments.create_parser("benchmarks.peers.check", __doc__)
+    parser.add_argument("--who", type=arguments.choices(CHECKED), default=",".join(CHECKED), help="contenders")
+    parser.add_argument("--workloads", type=arguments.choices(PEER_WORKLOADS), default=",".join(PEER_WORKLOADS))
+    flags = parser.parse_args(argv)
+    has_failed = False
+    for workload in flags.workloads:
+        for who in flags.who:
+            if workload not in getattr(PEER_CONTENDERS[who], "workloads", PEER_WORKLOADS):
+                continue
+            num_workers = 2 if who in AVERAGING else 1
+            wanted = reference(workload, num_workers)
+            with tempfile.TemporaryDirectory() as folder:
+                got = _losses(who, workload, num_workers, pathlib.Path(folder))
+            num_compared = 1 if who == "paddle_ps" else NUM_STEPS
+            difference = largest_difference(got[:num_compared], wanted[:num_compared])
+            is_equal = difference <= _TOLERANCE
+            has_failed |= not is_equal
+            print(f"{'same' if is_equal else 'DIFFERENT'}  {workload:14s} {who:10s} {difference:.1e}", flush=True)
+    return EXIT_FAILED if has_failed else EXIT_DONE
+
+
+def reference(workload: str, num_workers: int) -> list[float]:
+    """Losses of worker 0 in ten steps of a plain loop, each before its update."""
+    with tf.Graph().as_default(), tf.variable_scope("", use_resource=True):
+        model = peer_models.PeerModel(peer_models.WorkloadOptions(workload=workload))
+        losses = []
+        for worker in range(num_workers):
+            batch = {name: tf.constant(value) for name, value in peer_workloads.batch(workload, worker).items()}
+            with tf.variable_scope("", reuse=worker > 0):
+                losses.append(model.build(batch, training=True).loss)
+        mean_loss = tf.add_n(losses) / num_workers
+        train_op = tf.train.GradientDescentOptimizer(LEARNING_RATE).minimize(mean_loss)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            found = []
+            for _ in range(NUM_STEPS):
+                found.append(float(session.run(losses[0])))
+                session.run(train_op)
+    return found
+
+
+def largest_difference(got: Sequence[float], wanted: Sequence[float]) -> float:
+    """The largest difference relative to the reference; infinite for another number of losses, or a NaN."""
+    if len(got) != len(wanted) or not np.isfinite(got).all():
+        return float("inf")
+    return float(np.max(np.abs(np.subtract(got, wanted)) / np.abs(wanted)))
+
+
+def _losses(who: str, workload: str, num_workers: int, folder: pathlib.Path) -> list[float]:
+    contender = PEER_CONTENDERS[who]
+    hosts = tuple(f"127.0.0.1:{port}" for port in pick_free_ports(1 + num_workers))
+    job = CellJob(Cell(workload, PEERS_MODE, 1, num_workers), hosts[:1], hosts[1:], folder)
+    tasks: list[subprocess.Popen[bytes]] = []
+
+    def start(command: list[str]) -> subprocess.Popen[bytes]:
+        with folder.joinpath(f"{len(tasks)}.log").open("wb") as log:
+            environment = cpu_environment(os.environ)
+            tasks.append(subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log))
+        return tasks[-1]
+
+    try:
+        if contender.has_ps:
+            start(contender.ps_command(job, 0))
+        workers = []
+        for index in range(num_workers):
+            extra = [f"--steps={NUM_STEPS}", f"--losses_file={folder / f'losses-{index}.json'}"]
+            workers.append(start([*contender.worker_command(job, index), *extra]))
+        for worker in workers:
+            worker.wait(_DEADLINE_SECS)
+    finally:
+        for task in tasks:
+            task.kill()
+            task.wait()
+    path = folder / "losses-0.json"
+    if not path.exists():
+        log = folder.joinpath(f"{len(tasks) - num_workers}.log").read_text(errors="replace")
+        print(f"{who} on {workload} failed:\n{log[-2000:]}", file=sys.stderr)
+        return []
+    return list(json.loads(path.read_text()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,43 @@
+"""`StepReport`: a worker's count of its steps for `benchmarks.step_rate`, and its losses; the standard library only."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+
+_REPORT_SECS = 1.0
+
+
+class StepReport:
+    """Writes a line `{"kind": "train", "wall_time": …, "local_step": …}` about once a second.
+
+    Args:
+        report_file: File for the lines; None = no file.
+        losses_file: File for the list of all losses, written by `close`; None = losses are not kept.
+    """
+
+    def __init__(self, report_file: str | None, losses_file: str | None = None):
+        # Buffered by lines, because the benchmark reads the file while the worker runs.
+        self._file = open(report_file, "a", buffering=1, encoding="utf-8") if report_file else None  # noqa: SIM115
+        self._losses_file = losses_file
+        self._losses: list[float] = []
+        self._num_steps = 0
+        self._next_report_secs = 0.0
+
+    def count_step(self, loss: float) -> None:
+        """One more step is done, of which `loss` is the loss before its update."""
+        now = time.time()
+        self._num_steps += 1
+        if self._losses_file:
+            self._losses.append(float(loss))
+        if self._file and now >= self._next_report_secs:
+            self._next_report_secs = now + _REPORT_SECS
+            self._file.write(json.dumps({"kind": "train", "wall_time": now, "local_step": self._num_steps}) + "\n")
+
+    def close(self) -> None:
+        """Writes the losses."""
+        if self._file:
+            self._file.close()
+        if self._losses_file:
+            pathlib.Path(self._losses_file).write_text(json.dumps(self._losses))
