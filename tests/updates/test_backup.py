@@ -31,10 +31,12 @@ def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, mo
 
 
 @pytest.mark.parametrize("optimizer", repetitions(["momentum", "adam", "ftrl"], every=3))
-def test_without_backup_workers_it_equals_sync(cluster, optimizer):
+def test_without_backup_workers_it_equals_sync(optimizer):
     config = {"optimizer": optimizer, "learning_rate": 0.05, "batch_size": 4, "max_steps": 6}
-    sync = cluster.run(config_of("Embedded", "Rows", update="sync", **config))
-    backup = cluster.run(config_of("Embedded", "Rows", update="backup", update_option=("backup_workers=0",), **config))
+    options = ("backup_workers=0",)
+    with InProcessCluster(1, 2) as cluster:
+        sync = cluster.run(config_of("Embedded", "Rows", update="sync", **config))
+        backup = cluster.run(config_of("Embedded", "Rows", update="backup", update_option=options, **config))
     for one, other in zip(sync, backup, strict=True):
         np.testing.assert_allclose(one.losses, other.losses, rtol=0, atol=2e-6)
     for name, value in sync[0].worker.final_values.items():
@@ -91,20 +93,6 @@ def test_equal_workers_lose_the_share_of_the_backup_workers(num_workers):
     assert (pushed - used) / pushed == pytest.approx(backup / num_workers, abs=0.1)
     # Every gradient in an update was computed from that update's own parameters.
     assert set(np.concatenate([outcome.progress.staleness_values for outcome in outcomes]).ravel()) == {0, -1}
-
-
-# In the conformance suite the chief is the first worker without data.
-@pytest.mark.parametrize("first", repetitions([0, 1], first=1))
-def test_a_worker_that_runs_out_of_data_blocks_no_other(cluster, first):
-    lengths = [20, 20, 20]
-    lengths[first] = 5
-    config = config_of(
-        "Dense", "Rows", [f"lengths={','.join(map(str, lengths))}"], update="backup",
-        update_option=("backup_workers=0",), batch_size=4, max_steps=None, num_epochs=100,
-    )  # fmt: skip
-    outcomes = cluster.run(config)
-    assert [len(outcome.losses) for outcome in outcomes] == lengths
-    assert outcomes[0].worker.final_values["global_step"] == 20
 
 
 def test_backup_workers_must_leave_a_worker_to_wait_for():

@@ -97,7 +97,8 @@ def test_wrong_options_are_rejected(options):
         KBatchOptions(**options)
 
 
-@pytest.mark.parametrize("update", repetitions(list(DEFINITIONS)))
+# The conformance suite counts the same gradients by their credits, for each of the four rules.
+@pytest.mark.parametrize("update", repetitions(list(DEFINITIONS), every=4, first=2))
 def test_free_workers_end_at_max_steps(cluster, update):
     outcomes = cluster.run(
         config_of("Dense", "Rows", update=update, update_option=("k=2",), batch_size=4, max_steps=40)

@@ -217,16 +217,7 @@ def test_a_late_worker_starts_at_the_slowest_workers_clock(cluster):
         cluster.finish_call(call)
 
 
-def test_a_worker_that_ends_first_blocks_no_other(cluster):
-    config = config_of(
-        "Dense", "Rows", ["lengths=30,5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
-        max_steps=None, num_epochs=100,
-    )  # fmt: skip
-    outcomes = cluster.run(config)
-    assert [len(outcome.losses) for outcome in outcomes] == [30, 5, 30]
-    assert outcomes[0].worker.final_values["global_step"] == 65
-
-
+# The conformance suite has three workers and two ps tasks.
 def test_a_worker_that_ends_first_blocks_no_other_with_one_ps_task():
     config = config_of(
         "Dense", "Rows", ["lengths=5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
