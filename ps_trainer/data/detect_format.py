@@ -19,7 +19,7 @@ from ps_trainer.data.formats import (
     movielens,
     record_file,
     text,
-    wav,
+    transcript_list,
 )
 from ps_trainer.data.pipeline.line_files import first_line, head
 from ps_trainer.errors import DataError
@@ -163,9 +163,9 @@ def image_set(path: pathlib.Path) -> DetectedFormat | None:
 def wav_set(path: pathlib.Path) -> DetectedFormat | None:
     """WAV files with lists of transcripts."""
     files = [path] if path.is_file() else sorted(path.glob("*.[ct]sv"))
-    if not files or not all(first_line(file) in wav.HEADERS for file in files):
+    if not files or not all(first_line(file) in transcript_list.HEADERS for file in files):
         return None
-    alphabet = wav.alphabet_of(files)
+    alphabet = transcript_list.alphabet_of(files)
     options = (*_splits(files), *([f"alphabet={alphabet}"] if alphabet else []))
     return DetectedFormat("speech with transcripts", (), "wav", options, _folder_of(path))
 

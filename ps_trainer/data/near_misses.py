@@ -6,7 +6,7 @@ import csv
 import pathlib
 from collections.abc import Callable, Sequence
 
-from ps_trainer.data.formats import image_folder, movielens, wav
+from ps_trainer.data.formats import image_folder, movielens, transcript_list
 from ps_trainer.data.pipeline.line_files import first_lines
 from ps_trainer.errors import DataError
 
@@ -81,7 +81,7 @@ def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -
     if _is_list_of_sounds(file, separator, columns):
         return (
             f"looks like a list of sounds with the columns {shown}; a list must have the columns"
-            f" {','.join(wav.COLUMNS)} and this line at its top: change it, then read it by --dataset=wav"
+            f" {','.join(transcript_list.COLUMNS)} and this line at its top: change it, then read it by --dataset=wav"
             f" --dataset_option=train_files={file.name} --data_dir={file.parent}"
         )
     if _has_ratings(columns):
@@ -105,8 +105,9 @@ def _sounds(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     if not sounds:
         return None
     return (
-        f"{len(sounds)} WAV files without a list; write a file list.csv with the line {','.join(wav.COLUMNS)} and such"
-        f" a line for each sound, for example {sounds[0]},0,one, then read it by --dataset=wav"
+        f"{len(sounds)} WAV files without a list; write a file list.csv with the line"
+        f" {','.join(transcript_list.COLUMNS)} and such a line for each sound,"
+        f" for example {sounds[0]},0,one, then read it by --dataset=wav"
         f" --dataset_option=train_files=list.csv --data_dir={path if path.is_dir() else path.parent}"
     )
 

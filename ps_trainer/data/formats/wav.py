@@ -18,14 +18,18 @@ import copy
 import dataclasses
 import itertools
 import pathlib
-import wave
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.spectrogram import framing, log_spectrogram
+from ps_trainer.data.formats.transcript_list import (
+    LETTERS,
+    SEPARATORS,
+    Longest,
+    scan,
+    scan_sound,
+)
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
 from ps_trainer.data.pipeline.data_source import SOUND_SUFFIX, folder_of
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
@@ -34,14 +38,8 @@ from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
-COLUMNS = ("wav_filename", "wav_filesize", "transcript")
-SEPARATORS = (",", "\t")
-HEADERS = tuple(separator.join(COLUMNS) for separator in SEPARATORS)
 SHUFFLED_SOUNDS = 2**17
 """Size of the shuffle buffer in sounds; it holds their lines only, not the sounds."""
-
-SAMPLE_BYTES = 2
-_LETTERS = " 'abcdefghijklmnopqrstuvwxyz"
 
 
 class Wav(FileSource):
@@ -80,7 +78,7 @@ class Wav(FileSource):
         train_files: tuple[str, ...] = option(("train.csv",), "names of the lists to train on")
         test_files: tuple[str, ...] = option((), "names of the lists to test on; default: a part of the training lists")
         test_every: int = option(10, "without test_files, every n-th sound is a test example", least=2)
-        alphabet: str = option(_LETTERS, "characters of the transcripts, in the order of their numbers")
+        alphabet: str = option(LETTERS, "characters of the transcripts, in the order of their numbers")
         window_secs: float = option(0.02, "length of a frame in seconds", above=0, most=1)
         hop_secs: float = option(0.01, "seconds from the start of a frame to the start of the next", above=0, most=1)
         group_lengths: bool = option(True, "whether a training batch has sounds of similar length, with little padding")
@@ -105,7 +103,7 @@ class Wav(FileSource):
         if missing:
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
         self._options = options
-        self._longest = _Longest()
+        self._longest = Longest()
         self._sizes: list[list[int]] = []  # samples of each sound, by file
         self.groups_lengths = options.group_lengths
         self.num_classes = len(options.alphabet)
@@ -120,7 +118,7 @@ class Wav(FileSource):
         file = text_file(path, num_header_lines=1)
         if file.is_packed:
             raise DataError(f"{path}: a list must not be compressed; unpack it")
-        self._longest, sizes = _scan(path, self._options, self._longest)
+        self._longest, sizes = scan(path, self._options, self._longest)
         self._sizes = [*self._sizes, sizes]
         return file
 
@@ -128,14 +126,14 @@ class Wav(FileSource):
         """Returns the examples of another list, or the one example of a WAV file of any length, without transcript."""
         if path.suffix.lower() != SOUND_SUFFIX:
             return super().read(path, batch_size)
-        num_samples, rate = _scan_sound(path)
+        num_samples, rate = scan_sound(path)
         if rate != (self._longest.sample_rate or rate):
             raise DataError(
                 f"{path} has {rate} samples per second, but the training sounds have {self._longest.sample_rate};"
                 f" convert it, for example with `sox in.wav -r {self._longest.sample_rate} out.wav`"
             )
         other = copy.copy(self)
-        other._longest = _Longest(max(num_samples, self._longest.num_samples), self._longest.num_ids, rate)
+        other._longest = Longest(max(num_samples, self._longest.num_samples), self._longest.num_ids, rate)
         return super(Wav, other).read(path, batch_size)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
@@ -194,124 +192,6 @@ class Wav(FileSource):
         frames = framing(self._longest.sample_rate, self._options.window_secs, self._options.hop_secs)
         frames_BTF, num_frames_B = log_spectrogram(batch["audio"], batch["num_samples"], frames)
         return {"frames": frames_BTF, "num_frames": num_frames_B, "ids": batch["ids"], "num_ids": batch["num_ids"]}
-
-
-class _Longest(NamedTuple):
-    """The largest lengths so far, and the rate that all sounds have; None before the first sound."""
-
-    num_samples: int = 0
-    num_ids: int = 0
-    sample_rate: int | None = None
-
-
-def alphabet_of(paths: Sequence[pathlib.Path]) -> str:
-    """Collects the characters of the transcripts in lists, sorted by code point; "" if the default alphabet has all."""
-    found: set[str] = set()
-    for path in paths:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:
-            found.update(line.replace("\t", ",").rpartition(",")[2])
-    return "" if found <= set(_LETTERS) else "".join(sorted(found))
-
-
-def write(
-    folder: pathlib.Path, name: str, sounds: Sequence[np.ndarray], transcripts: Sequence[str], rate: int
-) -> list[pathlib.Path]:
-    """Writes sounds as `<folder>/<name>/00000.wav`, …, and their list as `<folder>/<name>.csv`.
-
-    Args:
-        folder: Existing folder to write into.
-        name: Name of the list and of the folder of its sounds.
-        sounds: Sounds, each int16 [samples].
-        transcripts: Transcript of each sound, without commas and tabs.
-        rate: Number of samples per second.
-
-    Returns:
-        The paths of all files, the list last.
-    """
-    (folder / name).mkdir()
-    paths, lines = [], [",".join(COLUMNS)]
-    for number, (sound, transcript) in enumerate(zip(sounds, transcripts, strict=True)):
-        paths.append(folder / name / f"{number:05d}.wav")
-        with wave.open(str(paths[-1]), "wb") as file:
-            file.setparams((1, SAMPLE_BYTES, rate, len(sound), "NONE", "not compressed"))
-            file.writeframes(sound.astype("<i2").tobytes())
-        lines.append(f"{name}/{paths[-1].name},{paths[-1].stat().st_size},{transcript}")
-    paths.append(folder / f"{name}.csv")
-    paths[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return paths
-
-
-def _scan(path: pathlib.Path, options: Wav.Options, longest: _Longest) -> tuple[_Longest, list[int]]:
-    """Checks every line of a list; returns the largest lengths so far, and the number of samples of each sound."""
-    with path.open(encoding="utf-8", newline="") as file:
-        try:
-            # Not `splitlines`: it also cuts at characters such as U+2028, where TensorFlow's reader does not.
-            header, *lines = file.read().rstrip("\r\n").split("\n")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: byte {error.start}: not UTF-8; convert the file") from error
-    if header.strip() not in HEADERS:
-        raise DataError(f"{path}: line 1 must be {','.join(COLUMNS)}, with commas or tabs; is it the right file?")
-    sizes = []
-    for number, line in enumerate(lines, 2):
-        try:
-            one = _scan_line(line.removesuffix("\r"), path.resolve().parent, options, longest.sample_rate)
-        except DataError as error:
-            raise DataError(f"{path}: line {number}: {error}") from error
-        sizes.append(one.num_samples)
-        num_samples, num_ids = max(longest.num_samples, one.num_samples), max(longest.num_ids, one.num_ids)
-        longest = _Longest(num_samples, num_ids, one.sample_rate)
-    return longest, sizes
-
-
-def _scan_line(line: str, folder: pathlib.Path, options: Wav.Options, wanted_rate: int | None) -> _Longest:
-    """Checks a line; returns its lengths."""
-    columns = line.replace("\t", ",").split(",")
-    if len(columns) != len(COLUMNS):
-        wanted = f"{len(COLUMNS)} ({', '.join(COLUMNS)})"
-        raise DataError(f"the line has {len(columns)} columns; it must have {wanted}: {line[:80]}")
-    name, _, transcript = columns
-    strange = sorted(set(transcript) - set(options.alphabet))
-    if strange or not transcript:
-        problem = f"has {''.join(strange)!r}, which alphabet does not have" if strange else "is empty"
-        raise DataError(f"the transcript {problem}: {transcript[:80]!r}")
-    num_samples, rate = _scan_sound(folder / name)
-    if rate != (wanted_rate or rate):
-        raise DataError(f"{name} has {rate} samples per second, but the sounds before it {wanted_rate}; convert it")
-    num_frames = framing(rate, options.window_secs, options.hop_secs).num_frames(num_samples)
-    # The CTC loss puts a blank between two equal characters, which takes a frame more.
-    needed = len(transcript) + sum(one == other for one, other in itertools.pairwise(transcript))
-    if num_frames < needed:
-        raise DataError(
-            f"{name} has {num_frames} frames, but its transcript of {len(transcript)} characters needs"
-            f" {needed}; lower hop_secs={options.hop_secs}, or remove the line"
-        )
-    return _Longest(num_samples, len(transcript), rate)
-
-
-def _scan_sound(path: pathlib.Path) -> tuple[int, int]:
-    """Reads the header of a sound and returns the number of samples and the samples per second.
-
-    Raises:
-        DataError: The sound cannot be read or has the wrong form. The message does not name the line of the list.
-    """
-    try:
-        with wave.open(str(path), "rb") as file:
-            form = file.getparams()
-        num_bytes = path.stat().st_size
-    except (wave.Error, EOFError) as error:
-        raise DataError(f"{path}: not a PCM WAV file ({error or 'it ends too early'})") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if (form.nchannels, form.sampwidth) != (1, SAMPLE_BYTES):
-        raise DataError(
-            f"{path} has {form.nchannels} channels of {8 * form.sampwidth} bits; it must have 1 of 16; convert it, for"
-            " example with `sox in.wav -c 1 -b 16 out.wav`"
-        )
-    if not form.nframes or num_bytes < SAMPLE_BYTES * form.nframes:
-        raise DataError(
-            f"{path}: {form.nframes} samples in {num_bytes} bytes; it is truncated or empty: download it again"
-        )
-    return form.nframes, form.framerate
 
 
 def _filled_up(values: tf.Tensor, length: int, filling: float) -> tf.Tensor:

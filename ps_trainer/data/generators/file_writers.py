@@ -7,7 +7,7 @@ import pathlib
 
 import numpy as np
 
-from ps_trainer.data.formats import cifar, idx, libsvm, movielens, wav
+from ps_trainer.data.formats import cifar, idx, libsvm, movielens, transcript_list
 from ps_trainer.data.formats.mnist import FILE_PREFIX, accepted_names
 from ps_trainer.data.generators.glyphs import Glyphs
 from ps_trainer.data.generators.known_truth import PlantedRatings, PlantedWeights
@@ -101,7 +101,7 @@ def tones(options: Tones.Options, folder: pathlib.Path) -> list[pathlib.Path]:
     for split, arrays in Tones(options).arrays.items():
         sounds = [audio[:length] for audio, length in zip(arrays["audio"], arrays["num_samples"], strict=True)]
         transcripts = ["".join(map(str, ids[ids >= 0])) for ids in arrays["ids"]]
-        files += wav.write(folder, split, sounds, transcripts, options.sample_rate)
+        files += transcript_list.write(folder, split, sounds, transcripts, options.sample_rate)
     return files
 
 

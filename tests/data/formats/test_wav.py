@@ -9,7 +9,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import component_tables
-from ps_trainer.data.formats.wav import Wav, write
+from ps_trainer.data.formats.transcript_list import write
+from ps_trainer.data.formats.wav import Wav
 from ps_trainer.data.generators import generate
 from ps_trainer.data.generators.telephone_tones import COLUMNS, KEYS, ROWS, Tones
 from ps_trainer.data.pipeline.data_source import Shard
