@@ -14,6 +14,7 @@ KINDS = ("light", "cluster", "process")
 _CLUSTERS = {
     "InProcessCluster": "tests.testing.cluster",
     "InProcessJob": "tests.tf1.in_process",
+    "Served": "tests.runtime.served_ps",
     "LocalCluster": "ps_trainer.api.cluster",
 }
 _PROCESS_FIXTURE = "create_run"

@@ -25,6 +25,7 @@ from ps_trainer.training import graph as graph_lib
 from ps_trainer.updates import gradient_collector
 from ps_trainer.updates.apply import arrived
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
+from tests.testing.marked_process import MarkedProcess, Push
 from tests.testing.script import _read_of
 
 NUM_WORKERS = 3
@@ -56,20 +57,6 @@ class MarksInTables:
         return ModelOutput(loss, tf.reshape(loss, [1]), {})
 
 
-class Push(NamedTuple):
-    """A push as its worker saw it.
-
-    Attributes:
-        worker: Worker that pushed.
-        codes: Codes of the steps whose gradients are in the push.
-        staleness: Staleness that the step returned, one entry per ps task; None if the test killed the worker in it.
-    """
-
-    worker: int
-    codes: tuple[int, ...]
-    staleness: np.ndarray | None
-
-
 class Counts(NamedTuple):
     """The rule's counts on a ps task, by worker."""
 
@@ -80,81 +67,6 @@ class Counts(NamedTuple):
     @property
     def used(self) -> np.ndarray:
         return self.accepted - self.members
-
-
-class _Process:
-    """One process of a worker: its graph, its session, and the thread of its current step."""
-
-    def __init__(self, run: MarkedRun, worker: int):
-        task = run.cluster.task("worker", worker)
-        self.worker = worker
-        self.train = graph_lib.build(run.components, task, run.config, run.name, joining=run.num_processes(worker) + 1)
-        config = session_config(task.device, ["/job:ps"])
-        self.session = tf.Session(f"grpc://{task.own_address}", graph=self.train.graph, config=config)
-        self.session.run(self.train.scaffold.local_init_op)
-        run._all.append(self)
-        self.error: BaseException | None = None
-        self.codes: list[int] = []  # codes of the steps that are not pushed yet
-        self.is_pushing = False
-        self._global_step = 0
-        self._thread: threading.Thread | None = None
-
-    def join(self) -> None:
-        """Joins the run in a thread."""
-
-        def join() -> None:
-            for op in self.train.join_ops:
-                self.session.run(op)
-            self._global_step = int(self.session.run(self.train.current_step))
-            if self.train.step.on_restored is not None:
-                self.train.step.on_restored(self.session)
-            self.session.run(self.train.begin_data_op)
-
-        self._start(join)
-
-    def step(self, run: MarkedRun, timeout_in_ms: int = 0) -> None:
-        """Makes a step in a thread and cancels it after that time, as if the worker were killed."""
-        choose = self.train.step.choose or (lambda global_step: 0)
-        phase = choose(self._global_step)
-        self.is_pushing = phase == 0
-        options = tf.RunOptions(timeout_in_ms=timeout_in_ms)
-
-        def step() -> None:
-            staleness = None
-            try:
-                results = self.session.run(self.train.fetches[phase], options=options)
-                self._global_step, staleness = int(results[0]), results[1]
-            finally:
-                if self.is_pushing and self.codes:
-                    run.pushes.append(Push(self.worker, tuple(self.codes), staleness))
-                    self.codes = []
-
-        self._start(step)
-
-    def leave(self) -> None:
-        """Leaves the run in order."""
-        if self.train.step.leave_op is not None:
-            self.session.run(self.train.step.leave_op)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a step or the joining is still running."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def wait(self) -> None:
-        """Waits until the current step or joining has ended."""
-        self._thread.join(DEADLINE_SECS)
-        assert not self.is_busy, f"worker {self.worker} hangs"
-
-    def _start(self, call: Any) -> None:
-        def run() -> None:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - the test looks at it
-                self.error = error
-
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
 
 
 class MarkedRun:
@@ -182,18 +94,18 @@ class MarkedRun:
         )  # fmt: skip
         self.components = components_lib.load(self.config, NUM_WORKERS)
         self.pushes: list[Push] = []
-        self._all: list[_Process] = []
+        self._all: list[MarkedProcess] = []
         self._num_codes = 0
         self._lock = threading.Lock()
         self._held: int | None = None
         self._may_go_on = threading.Event()
-        self.processes: dict[int, _Process] = {}
-        self._chief = chief = _Process(self, 0)
+        self.processes: dict[int, MarkedProcess] = {}
+        self._chief = chief = MarkedProcess(self, 0)
         chief.session.run(chief.train.init_state_op)
         values = chief.train.model_trace.initial_values()
         chief.train.state.initialize(chief.session, {name: np.zeros_like(value) for name, value in values.items()})
         chief.session.run(chief.train.step.prepare_op)
-        self.processes = {0: chief} | {worker: _Process(self, worker) for worker in range(1, NUM_WORKERS)}
+        self.processes = {0: chief} | {worker: MarkedProcess(self, worker) for worker in range(1, NUM_WORKERS)}
         for process in self.processes.values():
             process.join()
         for process in self.processes.values():
@@ -257,7 +169,7 @@ class MarkedRun:
         if is_noticed:
             self.notice(worker)
         if comes_back:
-            self.processes[worker] = _Process(self, worker)
+            self.processes[worker] = MarkedProcess(self, worker)
             self.processes[worker].join()
             wait_until(lambda: not self.processes[worker].is_busy or self.counts(0).members[worker] > 0)
         self._may_go_on.set()
@@ -279,6 +191,10 @@ class MarkedRun:
     def num_processes(self, worker: int) -> int:
         """Number of processes of a worker so far."""
         return sum(process.worker == worker for process in self._all)
+
+    def note_process(self, process: MarkedProcess) -> None:
+        """Keeps a process, whose session is closed with the run."""
+        self._all.append(process)
 
     def counts(self, ps: int) -> Counts:
         """The rule's counts on that ps task."""
