@@ -20,10 +20,13 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from ps_trainer.training.evaluation import evaluate
 from tests.testing import components as small
+from tests.testing.repetitions import IS_FULL
 from tests.testing.rule_facts import FACTS
 
 ALONE, THREE = (1, 1), (2, 3)
 """Shapes of clusters: ps tasks and workers."""
+THREE_ON_ONE = THREE if IS_FULL else (1, 3)
+"""For checks that do not depend on the number of ps tasks; a second one nearly doubles a group rule's graph."""
 
 NUM_EXAMPLES, SEED, RUN_SECS, THREAD_SECS = 24, 3, 180.0, 30.0
 LEARNING_RATE = 0.2

@@ -43,7 +43,7 @@ def one_worker():
 
 @pytest.fixture(scope="module")
 def two_workers():
-    with InProcessCluster(2, 2) as cluster:
+    with InProcessCluster(1, 2) as cluster:  # the counts lie on ps 0
         yield cluster
 
 

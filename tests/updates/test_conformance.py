@@ -21,6 +21,7 @@ from tests.testing.conformance import (
     LENGTHS,
     SEED,
     THREE,
+    THREE_ON_ONE,
     WHOLE,
     Runs,
     all_examples,
@@ -103,7 +104,7 @@ def test_trains(runs, rule, layout):
 
 @rules
 def test_ends_at_max_steps(runs, rule):
-    result = runs.result(THREE, limited(rule))
+    result = runs.result(THREE_ON_ONE, limited(rule))
     assert result.codes == [0, 0, 0]
     assert FACTS[rule].max_steps <= result.global_step <= FACTS[rule].max_steps + FACTS[rule].overshoot
     assert result.left_threads == []
@@ -134,24 +135,22 @@ def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
 
 @rules_and_layouts
 def test_counts_global_step_as_documented(runs, rule, layout):
-    for config in (limited(rule), uneven(rule, layout)):
-        result = runs.result(THREE, config)
+    for result in both_ends(runs, rule, layout):
         least, most = FACTS[rule].counts(result.steps, result.dropped)
         assert least <= result.global_step <= most, f"steps {result.steps}, dropped {result.dropped}"
 
 
 @rules_and_layouts
 def test_no_gradient_is_left_out_unless_documented(runs, rule, layout):
-    for config in (limited(rule), uneven(rule, layout)):
-        dropped = runs.result(THREE, config).dropped
-        assert FACTS[rule].drops or dropped == [0, 0, 0]
+    for result in both_ends(runs, rule, layout):
+        assert FACTS[rule].drops or result.dropped == [0, 0, 0]
 
 
 @pytest.mark.parametrize("rule", SAME_GROUPS)
 def test_parameters_move_by_the_documented_gradients_only(runs, rule):
     """With the model `Credits` the parameters tell which gradients moved them, and with which weight."""
     facts = FACTS[rule]
-    result = runs.result(THREE, limited(rule))
+    result = runs.result(THREE_ON_ONE, limited(rule))
     for credits in credits_of(result):
         assert_whole_gradients(credits, rule, result)
         if facts.share is not None:
@@ -227,7 +226,7 @@ def test_every_resource_has_a_device_and_the_runs_container(runs, rule, layout):
 def test_trains_with_compressed_or_at_least_clipped_gradients(runs, rule):
     transforms = COMPRESSION if FACTS[rule].takes_lossy else COMPRESSION[:1]
     config = job(rule, "packed", THREE, gradient_transform=transforms)
-    assert_learned(runs.result(THREE, config), FACTS[rule].model)
+    assert_learned(runs.result(THREE_ON_ONE, config), FACTS[rule].model)
 
 
 @rules
@@ -246,6 +245,11 @@ def test_takes_momentum_or_names_a_rule_that_does(rule):
         components_lib.load(config, 3)
     else:
         assert_refused(config, r"--optimizer=momentum")
+
+
+def both_ends(runs, rule, layout):
+    """The runs that end at their `max_steps`, and when each worker has used up its data."""
+    return runs.result(THREE_ON_ONE, limited(rule)), runs.result(THREE, uneven(rule, layout))
 
 
 def credits_of(result):

@@ -45,7 +45,7 @@ class WithMovingMean:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster(2, NUM_WORKERS) as cluster:
+    with InProcessCluster(1, NUM_WORKERS) as cluster:  # the number of ps tasks changes no sum
         yield cluster
 
 
