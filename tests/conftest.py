@@ -47,9 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     places = {item: _place(item) for item in items}
     items.sort(key=places.__getitem__)  # stable
     if not IS_FULL:
-        kept = set(covering([item for item in items if places[item] < len(LONGEST)]))
-        left_out = [item for item in items if places[item] < len(LONGEST) and item not in kept]
-        items[:] = [item for item in items if item not in set(left_out)]
+        chosen = [item for item in items if not item.get_closest_marker("full")]
+        kept = set(covering([item for item in chosen if places[item] < len(LONGEST)]))
+        kept |= {item for item in chosen if places[item] == len(LONGEST)}
+        left_out = [item for item in items if item not in kept]
+        items[:] = [item for item in items if item in kept]
         config.hook.pytest_deselected(items=left_out)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import pathlib
 import signal
-import subprocess
-import sys
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ import ps_trainer
 from benchmarks import leftovers
 from tests.api import objects
 from tests.api.objects import FAST
-from tests.testing.processes import END_SECS, ROOT, START_SECS, wait_until
+from tests.testing.processes import END_SECS, START_SECS, wait_until
+from tests.testing.scripts import ScriptTask
 
 SETTINGS = {"update": "sync", "max_steps": 40, "seed": 7, "optimizer": "momentum", "learning_rate": 0.05}
 
@@ -98,6 +99,37 @@ def test_what_processes_cannot_get_is_refused_with_the_fix():
         ps_trainer.train("softmax", "digits", mode="processes", hook=lambda: None, **FAST)
 
 
+class Program(ScriptTask):
+    """A user's program, whose prints are in `printed`."""
+
+    def __init__(self, folder: pathlib.Path, code: str, arguments: Sequence[str], env: Mapping[str, str]):
+        self._printed = folder / "printed"
+        script = folder / "program.py"
+        script.write_text(f"import sys\nsys.stdout = open({str(self._printed)!r}, 'w')\n{code}")
+        super().__init__("program", script, arguments, folder / "program.log", env)
+
+    @property
+    def printed(self) -> str:
+        """What the program has printed, without TensorFlow's messages."""
+        return self._printed.read_text(encoding="utf-8")
+
+
+@contextlib.contextmanager
+def program(folder, code, *arguments, **env):
+    """A program that runs until the block ends, and is then killed."""
+    started = Program(folder, code, [str(argument) for argument in arguments], env)
+    try:
+        yield started
+    finally:
+        started.kill()
+        print(started.log[-6000:])
+
+
+def wait_until_it_trains(logdir):
+    metrics = logdir / "metrics" / "worker-0.jsonl"
+    wait_until(lambda: metrics.exists() and '"train"' in metrics.read_text(), START_SECS, "no step was made")
+
+
 MAIN = """
 import ps_trainer
 from tests.api import objects
@@ -112,11 +144,10 @@ except TypeError as error:
 """
 
 
-def test_a_model_of_the_main_script_is_refused_with_the_fix():
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN], cwd=ROOT, capture_output=True, text=True, timeout=START_SECS, check=False
-    )
-    assert "refused: Mine is defined in the notebook or main script" in done.stdout, done.stderr
+def test_a_model_of_the_main_script_is_refused_with_the_fix(tmp_path):
+    with program(tmp_path, MAIN) as started:
+        assert started.wait(START_SECS) == 0
+        assert "refused: Mine is defined in the notebook or main script" in started.printed
 
 
 INTERRUPTED = """
@@ -133,47 +164,33 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("mode", ["in_process", "processes"])
 def test_ctrl_c_at_a_program_saves_and_leaves_no_process(tmp_path, mode):
-    program = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, mode, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        metrics = tmp_path / "metrics" / "worker-0.jsonl"
-        wait_until(lambda: metrics.exists() and '"train"' in metrics.read_text(), START_SECS, "no step was made")
-        program.send_signal(signal.SIGINT)
-        output, _ = program.communicate(timeout=3 * END_SECS)
-    finally:
-        program.kill()
-    assert output.strip() == "interrupted" and program.returncode == 0
-    assert values_of(tmp_path)["global_step"] > 0
+    logdir = tmp_path / "run"
+    with program(tmp_path, INTERRUPTED, mode, logdir) as started:
+        wait_until_it_trains(logdir)
+        started.send(signal.SIGINT)
+        assert started.wait(3 * END_SECS) == 0
+        assert started.printed.strip() == "interrupted"
+    assert values_of(logdir)["global_step"] > 0
     wait_until(lambda: not leftovers.living(tmp_path), END_SECS, "processes of the run still run")
 
 
 @pytest.mark.parametrize("mode", ["in_process", "processes"])
 def test_sigterm_saves_and_ends_the_program(tmp_path, mode):
-    program = subprocess.Popen([sys.executable, "-c", INTERRUPTED, mode, str(tmp_path)], cwd=ROOT)
-    try:
-        metrics = tmp_path / "metrics" / "worker-0.jsonl"
-        wait_until(lambda: metrics.exists() and '"train"' in metrics.read_text(), START_SECS, "no step was made")
-        program.send_signal(signal.SIGTERM)
-        code = program.wait(3 * END_SECS)
-    finally:
-        program.kill()
-    assert code == -signal.SIGTERM
-    assert values_of(tmp_path)["global_step"] > 0
+    logdir = tmp_path / "run"
+    with program(tmp_path, INTERRUPTED, mode, logdir) as started:
+        wait_until_it_trains(logdir)
+        started.send(signal.SIGTERM)
+        assert started.wait(3 * END_SECS) == -signal.SIGTERM
+    assert values_of(logdir)["global_step"] > 0
     wait_until(lambda: not leftovers.living(tmp_path), END_SECS, "processes of the run still run")
 
 
 def test_a_killed_program_leaves_no_process_and_no_temporary_file(tmp_path):
     logdir, temporary = tmp_path / "run", tmp_path / "temporary"
     temporary.mkdir()
-    command = [sys.executable, "-c", INTERRUPTED, "processes", str(logdir)]
-    program = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
-    metrics = logdir / "metrics" / "worker-0.jsonl"
-    try:
-        wait_until(lambda: metrics.exists() and '"train"' in metrics.read_text(), START_SECS, "no step was made")
-    finally:
-        os.kill(program.pid, signal.SIGKILL)
-        program.wait()
+    with program(tmp_path, INTERRUPTED, "processes", logdir, TMPDIR=str(temporary)):
+        wait_until_it_trains(logdir)
+        assert list(temporary.iterdir()), "the program has made no temporary file"
     wait_until(lambda: not leftovers.living(tmp_path), 3 * END_SECS, "processes of the run still run")
     wait_until(lambda: not list(temporary.iterdir()), END_SECS, "temporary files are left")
 

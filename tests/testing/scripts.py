@@ -11,6 +11,7 @@ import re
 import runpy
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -29,6 +30,7 @@ def _run(path: str, arguments: Sequence[str], log: str, env: Mapping[str, str]) 
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.environ.update(env)
+    tempfile.tempdir = None  # a new process has not yet read TMPDIR
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(path))
     signal.signal(signal.SIGINT, signal.default_int_handler)
