@@ -1,0 +1,78 @@
+"""Prints the table of other systems for README.md, from results of `benchmarks.step_rate --peers`.
+
+    python -m benchmarks.peer_table benchmarks/results/peers.csv
+
+Several files may be given, such as those of calls with different workloads; of two rows for the same workload and
+contender, the later one counts. Rates are of all workers together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+
+from benchmarks.peer_contenders import PEER_CONTENDERS, RAW_SOCKET
+from benchmarks.peer_workloads import PEER_WORKLOADS
+from benchmarks.report import NOT_MEASURED
+from ps_trainer.errors import EXIT_DONE
+
+ResultLine = Mapping[str, str]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the table; returns 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.peer_table", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    parser.add_argument("files", type=pathlib.Path, nargs="+", help="results.csv of one call or several")
+    print(table(read(parser.parse_args(argv).files)), end="")
+    return EXIT_DONE
+
+
+def read(paths: Sequence[pathlib.Path]) -> dict[tuple[str, str], ResultLine]:
+    """The lines with peers, by workload and contender."""
+    found: dict[tuple[str, str], ResultLine] = {}
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                if line["mode"] == "peers":
+                    found[line["workload"], line["who"]] = line
+    return found
+
+
+def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
+    """The table in Markdown: a row for each workload, and a column for each contender.
+
+    Args:
+        lines: Lines by workload and contender.
+    """
+    shown = [who for who in PEER_CONTENDERS if who != RAW_SOCKET and any(name == who for _, name in lines)]
+    workloads = [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]
+    head = ["workload", *(f"`{who}`" for who in shown), "÷ best peer", "÷ bare ops"]
+    rows = [head, ["---", *["--:"] * (len(head) - 1)]]
+    for workload in workloads:
+        of_workload = {who: lines[workload, who] for who in shown if (workload, who) in lines}
+        cells = [_cell(of_workload[who]) if who in of_workload else NOT_MEASURED for who in shown]
+        own = of_workload.get("async", {})
+        ratios = [_ratio(own.get(name, "")) for name in ("ratio_to_best_peer", "share_of_engine")]
+        rows.append([f"{PEER_WORKLOADS[workload].what} (`{workload}`)", *cells, *ratios])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cell(line: ResultLine) -> str:
+    """Steps per second of all workers with their spread, and CPU time per step."""
+    rate, lowest, highest = (
+        float(line[f"steps_per_sec{part}"]) * int(line["workers"]) for part in ("", "_min", "_max")
+    )
+    return f"{rate:,.0f} ({lowest:,.0f}–{highest:,.0f}), {1000 * float(line['cpu_secs_per_step']):.1f} ms"
+
+
+def _ratio(text: str) -> str:
+    return f"{float(text):.2f}" if text else NOT_MEASURED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""The table of other systems, from the CSV files of the step-rate benchmark."""
+
+from __future__ import annotations
+
+from benchmarks import peer_table
+from benchmarks.contenders import PEERS_MODE, Cell
+from benchmarks.report import write_csv
+from benchmarks.step_rate_rows import rows
+from benchmarks.step_rate_run import Measurement
+
+CELL = Cell("table", PEERS_MODE, num_ps=1, num_workers=2)
+
+
+def measured(*rates: float) -> list[Measurement]:
+    return [Measurement((rate, rate), 5.0, 0.0042, 0.0) for rate in rates]
+
+
+def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys):
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    write_csv(rows(CELL._replace(workload="deep"), {"async": measured(7.0), "raw_socket": measured(9.0)}), first)
+    figures = {"async": measured(400.0, 500.0, 450.0), "torch_ddp": measured(900.0), "bare_ops": measured(500.0)}
+    write_csv(rows(CELL, {"async": measured(1.0), "stock": measured(2.0)}), tmp_path / "old.csv")
+    write_csv(rows(CELL, figures), second)
+    assert peer_table.main([str(tmp_path / "old.csv"), str(first), str(second)]) == 0
+    assert capsys.readouterr().out == (
+        "| workload | `async` | `stock` | `torch_ddp` | `bare_ops` | ÷ best peer | ÷ bare ops |\n"
+        "| --- | --: | --: | --: | --: | --: | --: |\n"
+        "| 40 dense layers 64×64 (`deep`) | 14 (14–14), 4.2 ms | – | – | – | – | – |\n"
+        "| table 1,000,000×64, 32 rows a step (`table`) | 900 (800–1,000), 4.2 ms | 4 (4–4), 4.2 ms"
+        " | 1,800 (1,800–1,800), 4.2 ms | 1,000 (1,000–1,000), 4.2 ms | 0.50 | 0.90 |\n"
+    )
