@@ -67,6 +67,7 @@ class AnatomyPath(NamedTuple):
             layout=self.layout,
             max_steps=contenders.ENDLESS_STEPS,
             report_secs=contenders.NEVER_SECS,
+            steps_per_call=1,  # so that each recorded call is one step
             save_checkpoint_secs=contenders.NEVER_SECS,
         )
 

@@ -71,12 +71,7 @@ class Checkpointer:
         Raises:
             SaveError, NanLossError: As `take_saved`, for the save before.
         """
-        directory = self._config.checkpoint_dir
-        secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
-        # Compares multiples of `steps`: other workers' updates make `global_step` skip the multiple itself.
-        is_due_by_step = steps and global_step // steps > self._tried_step // steps
-        is_due_by_time = secs and self._running is None and self._clock() - self._saved_at >= secs
-        if directory is None or not (is_due_by_step or is_due_by_time):
+        if not self._begins(global_step):
             return False
         began_at = self._clock()
         self.wait()
@@ -90,6 +85,14 @@ class Checkpointer:
         )
         self._tally.hold_up(self._clock() - began_at)
         return True
+
+    def is_due(self, global_step: int) -> bool:
+        """Whether `begin_if_due` would begin a save at this step, or `take_saved` return something."""
+        return (
+            self._saved_values is not None
+            or (self._running is not None and self._running.is_done)
+            or self._begins(global_step)
+        )
 
     def take_saved(self) -> Values | None:
         """Returns the values of a save that has ended since the last call; None if there is none.
@@ -138,6 +141,13 @@ class Checkpointer:
         self._check_and_write(values)
         self._note_saved(values, self._clock() - began_at)
         return values
+
+    def _begins(self, global_step: int) -> bool:
+        secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
+        # Compares multiples of `steps`: other workers' updates make `global_step` skip the multiple itself.
+        is_due_by_step = steps and global_step // steps > self._tried_step // steps
+        is_due_by_time = secs and self._running is None and self._clock() - self._saved_at >= secs
+        return self._config.checkpoint_dir is not None and bool(is_due_by_step or is_due_by_time)
 
     def _publish(self, session: tf.Session) -> None:
         """Gives the ps tasks what only the workers hold under a collective rule, so that the state includes it."""

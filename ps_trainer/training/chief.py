@@ -215,6 +215,9 @@ class Chief(Worker):
         if self._checkpointer.begin_if_due(raw, step):
             own_state.save(raw, step)
 
+    def _is_save_due(self, global_step: int) -> bool:
+        return self._checkpointer is not None and self._checkpointer.is_due(global_step)
+
     def _is_target_reached(self, peers: PeerTracker) -> bool:
         if self._target_watch is None and self._observer is None:
             return peers.is_target_reached

@@ -25,7 +25,7 @@ from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store import model_check
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
-from ps_trainer.training import model_sizes, run_optimizers
+from ps_trainer.training import model_sizes, run_optimizers, step_calls
 from ps_trainer.updates.base import UpdateRule
 from ps_trainer.updates.options import RuleOptions
 
@@ -144,6 +144,7 @@ def load(
         model_option=config.model_option,
     )
     run_optimizers.check(rule, components.optimizers, components.transforms, config, num_workers)
+    step_calls.check(config, rule, has_hooks=bool(components.hooks))
     model_sizes.check(model, dataset, config)
     # Only settings that need a trace make one before the server exists; `_trace` describes the effect.
     if config.optimizer_for:
@@ -182,7 +183,8 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
     run_optimizers.create(config)
     component_tables.SCHEDULES.create(config.schedule, config.schedule_option)
     load_transforms(config.gradient_transform)
-    _load_hooks(config)
+    hooks = (*_load_hooks(config), *objects.hooks)
+    step_calls.check(config, component_tables.UPDATES.load(config.update), has_hooks=bool(hooks))
 
 
 def _load_hooks(config: TrainConfig) -> tuple[type, ...]:

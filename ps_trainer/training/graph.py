@@ -32,11 +32,13 @@ from ps_trainer.runtime.server import compute_devices
 from ps_trainer.store.base import ModelGetter, ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.store.trace import STAGE_DEVICES, ModelTrace, derive_seed
-from ps_trainer.training import device_parts, step_fetches, worker_input
+from ps_trainer.training import device_parts, step_calls, step_fetches, worker_input
 from ps_trainer.training.after_pushes import AfterPushes
+from ps_trainer.training.call_graph import CallGraph
 from ps_trainer.training.components import Components
 from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.training.shard_reader import ShardReader
+from ps_trainer.training.step_calls import CallLimits
 from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.training.straggler import Straggler
 from ps_trainer.training.straggler import create as create_straggler
@@ -57,6 +59,7 @@ class TrainGraph(NamedTuple):
                                   join_ops, current_step  when the worker joins
                                   begin_data_op           when the worker's own state is restored
                                   fetches[phase]          in every step; the update rule chooses the phase
+                                  call                    in place of it, if several steps are one call
                                   count_exchanged_op      after the exchange that follows the step, if there is one
         publish_counts_op                                 before a save
         free_op                                           at the end of the run
@@ -78,6 +81,8 @@ class TrainGraph(NamedTuple):
         current_step: Present value of global_step, int64 scalar.
         begin_data_op: Op that starts the input at the place from which this worker continues to read.
         fetches: Graph nodes of a step, for each phase.
+        call: Ops of a call that makes several steps; None if each step is a call of its own.
+        call_limits: How long a call lasts at most.
         count_exchanged_op: Op that counts the step's batch; None if the step counts it, or `publish_counts_op` does.
         publish_counts_op: Op that counts the batches of all exchanges since it last ran; None if each worker counts.
         free_op: Op that frees the variables of the run on the ps tasks.
@@ -99,6 +104,8 @@ class TrainGraph(NamedTuple):
     current_step: tf.Tensor
     begin_data_op: tf.Operation
     fetches: list[StepFetches]
+    call: CallGraph | None
+    call_limits: CallLimits
     count_exchanged_op: tf.Operation | None
     publish_counts_op: tf.Operation | None
     free_op: tf.Operation
@@ -189,19 +196,17 @@ class _Assembly:
         own = self._create_own_variables([*step.worker_state, *push.state, *held], step)
         counts = [*batches.counts, own.push_counts.count] if own is not None else batches.counts
         state = StoredState(store, applier.slots, counts)
+        timed = gradients if self.config.step_log else None
+        fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own)
+        limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))
         return TrainGraph(
             graph=tf.get_default_graph(),
             step=step,
             store=store,
             current_step=store.clocks[0].read_value(),
-            fetches=step_fetches.build(
-                store,
-                step,
-                loss,
-                count_ops,
-                timed=gradients if self.config.step_log else None,
-                own=own,
-            ),
+            fetches=fetches,
+            call=CallGraph(fetches[0], self.trainer.device) if limits.steps > 1 else None,
+            call_limits=limits,
             state=state,
             held_state=HeldState(state, self.config.heartbeat_timeout_secs) if self.trainer.is_chief else None,
             model_trace=components.trace_model(),

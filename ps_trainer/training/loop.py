@@ -16,8 +16,9 @@
         stay in the exchanges of the other workers until they end as well   (rules with an exchange)
     run leave_op, call at_end
 
-Steps run on the bare session, one call each, because `MonitoredSession.run` costs up to a millisecond a step. If the
-user gives `SessionRunHook`s, every step goes through them instead.
+Steps run on the bare session, because `MonitoredSession.run` costs up to a millisecond a step. If the user gives
+`SessionRunHook`s, every step goes through them instead. A phase may be a call of several steps (`step_calls.py`), which
+counts all of them but the last.
 
 The loop translates errors before `MonitoredSession` sees them, which would retry some of them without end. The reason
 of a stop request takes precedence over every row:
@@ -48,6 +49,7 @@ from ps_trainer.runtime.lost import FREED_ERRORS, LOST_ERRORS, lost_task
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.step_calls import StepCalls
 from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.updates.base import RELEASED, Exchange, StartCondition
 
@@ -73,13 +75,16 @@ class LoopCalls(NamedTuple):
         after_join: Called before the first step, with the bare session and global_step.
         after_step: Called after each step, with the bare session and `StepFetches.counts`.
         at_end: Called after the last step, unless a step failed, with the bare session and global_step.
-        is_target_reached: Called before each step; returns whether the target metric is reached.
+        is_target_reached: Called before each call; returns whether the target metric is reached.
+        inside_call: Called after a step inside a call, with global_step and `StepFetches.counts`. It stands for
+            `after_step`, without a session; returns False, and does nothing, if that has something to do.
     """
 
     after_join: Callable[[tf.Session, int], None]
     after_step: Callable[[tf.Session, Sequence[np.ndarray]], None]
     at_end: Callable[[tf.Session, int], None]
     is_target_reached: Callable[[], bool]
+    inside_call: Callable[[int, Sequence[np.ndarray]], bool]
 
 
 class StepLoop:
@@ -110,6 +115,7 @@ class StepLoop:
         self._calls = calls
         self._max_steps = max_steps
         self._has_hooks = has_hooks
+        self._is_data_outdated = False
 
     def run(self, session: tf.train.MonitoredSession) -> EndReason:
         """Joins the run, makes steps until they end, and leaves.
@@ -134,7 +140,7 @@ class StepLoop:
     def _work(self, session: tf.train.MonitoredSession, step_context: Any) -> EndReason:
         raw = step_context.session
         self._let_stop_close(raw)
-        phases = [self._progress.timed(self._callable(step_context, fetches)) for fetches in self._train.fetches]
+        phases = [self._callable(step_context, fetches) for fetches in self._train.fetches]
         global_step = self._join(raw)
         if self._is_last(global_step):
             reason = EndReason.MAX_STEPS_BEFORE
@@ -158,10 +164,32 @@ class StepLoop:
         if self._train.step.exchange is not None:
             self._stop.on_release(raw.close)  # a collective waits for every worker, even for a lost one
 
-    def _callable(self, step_context: Any, fetches: StepFetches) -> Callable[[], StepFetches]:
+    def _callable(self, step_context: Any, fetches: StepFetches) -> Callable[[], StepFetches | None]:
         if self._has_hooks:
             return lambda: step_context.run_with_hooks(fetches)
-        return step_context.session.make_callable(fetches)
+        if self._train.call is None:
+            return step_context.session.make_callable(fetches)
+        limits = self._train.call_limits
+        return StepCalls(self._train.call, limits, goes_on=self._goes_on, add=self._add_inside).callable(
+            step_context.session
+        )
+
+    def _goes_on(self, step: StepFetches) -> bool:
+        """Whether the loop has nothing to do after a step inside a call."""
+        is_last = step.global_step == RELEASED or self._is_last(step.global_step) or not np.isfinite(step.loss)
+        if is_last or self._stop.requested:
+            return False
+        return self._calls.inside_call(int(step.global_step), step.counts)
+
+    def _add_inside(self, step: StepFetches) -> bool:
+        """Counts a step inside a call; returns whether the call goes on."""
+        self._progress.add(step.global_step, step.staleness, step.loss, step.times)
+        observer, reader = self._progress.observer, self._train.shard_reader
+        self._is_data_outdated = reader is not None and reader.is_outdated()
+        if self._is_data_outdated or (observer is not None and observer.reason_to_end):
+            return False
+        self._progress.begin_step()
+        return True
 
     def _join(self, raw: tf.Session) -> int:
         """Makes this worker one of those that train; returns global_step."""
@@ -180,7 +208,7 @@ class StepLoop:
         self,
         session: tf.train.MonitoredSession,
         raw: tf.Session,
-        phases: Sequence[Callable[[], StepFetches]],
+        phases: Sequence[Callable[[], StepFetches | None]],
         global_step: int,
     ) -> EndReason:
         """Makes steps until one of the reasons to end applies; returns the reason."""
@@ -190,16 +218,19 @@ class StepLoop:
         count_exchanged = None if train.count_exchanged_op is None else raw.make_callable(train.count_exchanged_op)
         while not session.should_stop():
             self._stop.check()
-            if train.shard_reader is not None and train.shard_reader.is_outdated():
+            if train.shard_reader is not None and (self._is_data_outdated or train.shard_reader.is_outdated()):
                 raw.run(train.begin_data_op)
+                self._is_data_outdated = False
             if self._calls.is_target_reached():
                 return EndReason.TARGET
-            self._progress.is_in_step = True  # if the phase fails, its push may have been applied or not
+            self._progress.begin_step()
             try:
                 done = phases[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:
                 self._check_is_end_of_data(error)
                 return EndReason.DATA
+            if done is None:
+                continue
             global_step = done.global_step if exchange is None else exchange.after_phase(raw)
             if count_exchanged is not None:
                 count_exchanged()

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class WorkerProgress:
     Attributes:
         local_steps: Number of steps of this worker.
         sent_steps: Number of those steps that pushed something.
-        is_in_step: Whether a step has begun and not ended; set by the step loop.
+        is_in_step: Whether a step has begun and not ended. If it fails then, its push may have been applied or not.
         global_step: Last value of global_step that this worker saw.
         last_step_at: Time of the last step, or of the start.
         examples_of: Function from a number of steps to the number of examples in the first steps of that number.
@@ -113,9 +113,9 @@ class WorkerProgress:
         """Delay injected into the last step, in seconds."""
         return self._read_delay() if self._read_delay is not None else 0.0
 
-    def timed(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """Returns the function that the loop calls in place of `run`; a subclass may wrap it to take the time."""
-        return run
+    def begin_step(self) -> None:
+        """Notes that a step begins; a subclass may take the time."""
+        self.is_in_step = True
 
     def begin(self) -> None:
         """Starts the counts now, so that earlier waits are neither part of the rates nor a stall."""

@@ -81,14 +81,10 @@ class LoggedProgress(WorkerProgress):
         self._began_at = self.last_step_at
         self._cpu = os.times()
 
-    def timed(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """Wraps `run` to note the time at which the step begins."""
-
-        def call() -> Any:
-            self._began_at = self._clock()
-            return run()
-
-        return call
+    def begin_step(self) -> None:
+        """Notes the time at which the step begins."""
+        super().begin_step()
+        self._began_at = self._clock()
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         """Counts a step and writes its line, even if the loss is NaN or infinite."""

@@ -276,10 +276,27 @@ class Worker(WorkerTask):
             own_state.after_step(raw, self._progress.global_step, counts)
             self._save_if_due(raw, own_state)
 
-        return LoopCalls(after_join, after_step, own_state.save, lambda: self._is_target_reached(run.peers))
+        def inside_call(global_step: int, counts: Sequence[np.ndarray]) -> bool:
+            is_due = (
+                (self._drill is not None and self._drill.is_due(global_step))
+                or self._progress.secs_since_report() >= self._config.report_secs
+                or self._is_save_due(global_step)
+                or own_state.is_due(counts)
+            )
+            if not is_due:
+                self._recovery.note_step(global_step)
+                own_state.note(counts)
+            return not is_due
+
+        is_target_reached = lambda: self._is_target_reached(run.peers)  # noqa: E731 - passed on once
+        return LoopCalls(after_join, after_step, own_state.save, is_target_reached, inside_call)
 
     def _save_if_due(self, raw: tf.Session, own_state: WorkerState) -> None:
         """Saves a checkpoint when it is time to; called after each step."""
+
+    def _is_save_due(self, global_step: int) -> bool:
+        """Whether `_save_if_due` would do something after a step."""
+        return False
 
     def _is_target_reached(self, peers: PeerTracker) -> bool:
         """Whether the run is to end: the chief finds that out and tells the other workers.

@@ -35,6 +35,10 @@ class Drill:
         self._writer = writer
         self._next = self._steps[0] if self._steps else math.inf
 
+    def is_due(self, global_step: int) -> bool:
+        """Whether `after_step` would report or raise something."""
+        return global_step >= self._next
+
     def after_step(self, global_step: int) -> None:
         """Reports each step that is now reached, once.
 

@@ -134,10 +134,22 @@ class WorkerState:
             counts: Values of `StepFetches.counts`.
         """
         for pushes, saved in counts:
-            if self._joined_at is not None and saved > self._saved_pushes and saved in (self._pushes, pushes):
+            if self._joined_at is not None and self._is_new(pushes, saved):
                 reads = self._reads_before if saved == self._pushes else self._reads
                 self._save(session, reads, global_step, PushMark(self._joined_at.lineage, int(saved)))
             self._pushes = int(pushes)
+
+    def is_due(self, counts: Sequence[np.ndarray]) -> bool:
+        """Whether `after_step` would write a state."""
+        return any(self._is_new(pushes, saved) for pushes, saved in counts)
+
+    def note(self, counts: Sequence[np.ndarray]) -> None:
+        """Stands for `after_step` after a step for which nothing is due."""
+        for pushes, _ in counts:
+            self._pushes = int(pushes)
+
+    def _is_new(self, pushes: int, saved: int) -> bool:
+        return saved > self._saved_pushes and saved in (self._pushes, pushes)
 
     def save(self, session: tf.Session, global_step: int) -> None:
         """Saves between two steps. A failure is only logged, because training can continue without the file."""

@@ -51,6 +51,7 @@ class Accumulate(UpdateRule):
     """
 
     Options = AccumulateOptions
+    acts_on_host = True
 
     def __init__(self, options: AccumulateOptions):
         self._options = options

@@ -51,6 +51,7 @@ class AllReduce(UpdateRule):
     holds_tables = False
     keeps_replica = True
     waits_for_others = True
+    acts_on_host = True
 
     def __init__(self, options: AllReduceOptions):
         self._options = options

@@ -237,6 +237,8 @@ class UpdateRule(abc.ABC):
         is_crash_safe: Whether the state on the ps tasks stays right if the chief or a worker dies in the middle of a
             step. If not, the workers continue from the last checkpoint when the chief, or a worker that updates need,
             was lost.
+        acts_on_host: Whether the worker's host acts between two steps: it chooses a phase (`TrainStep.choose`), or
+            makes an exchange. If not, a worker may make several steps in one call.
     """
 
     holds_tables: bool = True
@@ -244,6 +246,7 @@ class UpdateRule(abc.ABC):
     keeps_replica: bool = False
     waits_for_others: bool = False
     is_crash_safe: bool = True
+    acts_on_host: bool = False
 
     def check(self, plan: RunPlan) -> None:  # noqa: B027 - a rule without limits needs no check
         """Rejects a run that the rule cannot do, before any task starts.

@@ -60,6 +60,7 @@ class Downpour(UpdateRule):
     Options = DownpourOptions
     holds_tables = False
     keeps_replica = True
+    acts_on_host = True
 
     def __init__(self, options: DownpourOptions):
         self._options = options

@@ -53,6 +53,7 @@ class Easgd(UpdateRule):
     Options = EasgdOptions
     holds_tables = False
     keeps_replica = True
+    acts_on_host = True
 
     def __init__(self, options: EasgdOptions):
         self._options = options

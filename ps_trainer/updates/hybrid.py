@@ -50,6 +50,7 @@ class Hybrid(UpdateRule):
     needs_tables = True
     keeps_replica = True
     waits_for_others = True
+    acts_on_host = True
 
     def __init__(self, options: AllReduceOptions):
         self._options = options

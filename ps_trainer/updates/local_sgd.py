@@ -48,6 +48,7 @@ class LocalSgd(UpdateRule):
     holds_tables = False
     keeps_replica = True
     waits_for_others = True
+    acts_on_host = True
 
     def __init__(self, options: LocalSgdOptions):
         self._options = options

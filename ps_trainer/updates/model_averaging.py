@@ -47,6 +47,7 @@ class ModelAveraging(UpdateRule):
     holds_tables = False
     keeps_replica = True
     waits_for_others = True
+    acts_on_host = True
 
     def __init__(self, options: ModelAveragingOptions):
         self._options = options

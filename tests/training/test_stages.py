@@ -52,6 +52,11 @@ def split(**fields):
     return config(placement="model_parallel", **fields)
 
 
+def single():
+    """Settings for a graph that holds each op once: a call of several steps copies them."""
+    return split(steps_per_call=1)
+
+
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_losses_and_values_are_those_of_one_process(layout):
     with InProcessCluster(2, 3) as cluster:
@@ -105,7 +110,7 @@ def test_error_feedback_is_kept_for_each_stage():
 
 def test_a_straggler_delays_the_gradients_of_all_stages_on_their_workers():
     train = graph_lib.build(
-        components_lib.load(split(straggler=("det:mean_ms=1",)), 3), small_cluster(num_workers=3), split(), "run"
+        components_lib.load(split(straggler=("det:mean_ms=1",)), 3), small_cluster(num_workers=3), single(), "run"
     )
     held = {op.device for op in train.graph.get_operations() if op.type == "Identity" and "straggler/" in op.name}
     assert held == {f"/job:worker/task:{index}" for index in range(3)}
@@ -121,7 +126,7 @@ class TestGraph:
     @pytest.fixture(scope="class")
     def train(self):
         cluster = small_cluster(num_workers=6)
-        return graph_lib.build(components_lib.load(split(), 6), cluster, split(), "run")
+        return graph_lib.build(components_lib.load(split(), 6), cluster, single(), "run")
 
     def test_each_stage_pulls_its_own_parameters_and_sends_its_own_gradients(self, train):
         pulled = {piece.device: {extent.name for extent in piece.extents} for piece in train.store.dense}
@@ -141,7 +146,8 @@ class TestGraph:
         assert sorted(where) == ["2"] * 3 + ["4"] * 6
 
     def test_an_unsplit_run_ignores_the_stages(self):
-        train = graph_lib.build(components_lib.load(config(), 6), small_cluster(num_workers=6), config(), "run")
+        whole = config(steps_per_call=1)
+        train = graph_lib.build(components_lib.load(whole, 6), small_cluster(num_workers=6), whole, "run")
         devices = {op.device for op in train.graph.get_operations() if "worker" in op.device}
         assert devices == {"/job:worker/task:0"}
         (piece,) = train.store.dense

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.training import components as components_lib
@@ -9,10 +11,11 @@ from ps_trainer.training import graph as graph_lib
 
 
 def assemble(config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0) -> graph_lib.TrainGraph:
-    """The graph of one worker of a cluster that does not exist."""
+    """The graph of one worker of a cluster that does not exist, with each op once."""
     jobs = {
         "ps": tuple(f"localhost:{2000 + ps}" for ps in range(num_ps)),
         "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers)),
     }
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
+    config = dataclasses.replace(config, steps_per_call=1)  # a call of several steps would copy the ops
     return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")

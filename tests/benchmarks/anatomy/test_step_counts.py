@@ -29,6 +29,7 @@ def traced(path: str) -> StepAnatomy:
         batch_size=BATCH_SIZE,
         max_steps=10**9,
         report_secs=10**6,
+        steps_per_call=1,
         save_checkpoint_secs=10**6,
     )
     return trace(config, int(num_ps), NUM_WORKERS)[1]
