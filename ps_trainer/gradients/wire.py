@@ -53,6 +53,11 @@ class Wire:
         self.payload_bytes: int | tf.Tensor = 0
 
     @property
+    def has_transforms(self) -> bool:
+        """Whether `send` changes or encodes gradients."""
+        return bool(self._transforms)
+
+    @property
     def state(self) -> list[tf.Variable]:
         """The transforms' variables on this worker, which `send` creates and checkpoints save."""
         return list(self._state.variables)
@@ -70,7 +75,8 @@ class Wire:
         if self._transforms:
             outgoing = [self._over(item) for item in self._reduced(outgoing)]
         else:
-            self._count(*(tensor for item in outgoing for tensor in _tensors(item.value)))
+            for item in outgoing:
+                self._count(*(tensor for tensor in _tensors(item.value) if not self._is_there(item.site, tensor)))
         return list(outgoing)
 
     def reduce(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
@@ -139,6 +145,12 @@ class Wire:
 
     def _encode(self, site: Site, codecs: Sequence[Codec], values: tf.Tensor, segments: tuple[Segment, ...]) -> Encoded:
         return encode_all(codecs, values, Scope(site, segments, SiteState(self._state, site.name)))
+
+    def _is_there(self, site: Site, tensor: tf.Tensor) -> bool:
+        """Whether a tensor is on the ps task already, although the worker computes gradients on another device."""
+        there = tf.DeviceSpec.from_string(self._ps_device(site.ps))
+        own = tf.DeviceSpec.from_string(self._worker_device)
+        return there != own and tf.DeviceSpec.from_string(tensor.device) == there
 
     def _count(self, *messages: tf.Tensor) -> None:
         with tf.device(self._worker_device):

@@ -251,7 +251,9 @@ class ParameterStore(abc.ABC):
         for piece in self.dense:
             with tf.device(self.ps_device(piece.ps)):
                 value = raw[piece.variable.op.name]
-                values.append((piece, tf.saturate_cast(value, self.pull.wire_dtype(value.dtype))))
+                wire_dtype = self.pull.wire_dtype(value.dtype)
+                # A cast to the same type would still copy all parameters, to clip them to the range that they have.
+                values.append((piece, value if value.dtype == wire_dtype else tf.saturate_cast(value, wire_dtype)))
         return Snapshot(clocks, values)
 
     def build_prime(self, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None) -> tf.Operation:

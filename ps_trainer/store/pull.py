@@ -52,7 +52,10 @@ class PullStaging:
         return [tf.cast(value, dtype) for value, dtype in zip(unstaged, dtypes, strict=True)]
 
     def build_pull(
-        self, snapshot: Snapshot, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None
+        self,
+        snapshot: Snapshot,
+        on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None,
+        arrived: Mapping[str, tf.Tensor] | None = None,
     ) -> list[tf.Operation]:
         """The ops that pull for the next step.
 
@@ -60,8 +63,10 @@ class PullStaging:
             snapshot: Values to pull, read after this worker's apply.
             on_pull: Called with each piece and the value that the worker will get, on the ps; the op that it returns
                 runs with the pull.
+            arrived: Values that come to the worker in another message: name of the piece's variable -> value there.
         """
         ops = []
+        arrived = arrived or {}
         for ps, clock in enumerate(snapshot.clocks):
             with tf.device(self._ps_devices[ps]):
                 ops.append(tf.raw_ops.Stage(values=[clock], shared_name=self._name(f"clock_{ps}")))
@@ -72,7 +77,7 @@ class PullStaging:
                     ops.append(on_pull(piece, tf.cast(value, piece.variable.dtype.base_dtype)))
         by_device: dict[str, list[tf.Tensor]] = {}
         for piece, value in snapshot.values:
-            by_device.setdefault(piece.device, []).append(value)
+            by_device.setdefault(piece.device, []).append(arrived.get(piece.variable.op.name, value))
         return [*ops, *self._stage(by_device)]
 
     def build_hold(self) -> list[tf.Operation]:

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
+from ps_trainer.training import joined_result
 from ps_trainer.training.worker_state import OwnVariables
 from ps_trainer.updates.base import Phase, TrainStep
 
@@ -76,7 +77,10 @@ def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase) -> list[tf.O
     if phase.applied is None:
         return store.pull.build_hold()
     snapshot = store.read(phase.applied) if phase.pulled is None else store.joined(phase.pulled)
-    return store.pull.build_pull(snapshot, step.on_pull)
+    is_only = sum(other.applied is not None for other in step.phases) == 1
+    # Phases may share the ops of their result, which can read one message only.
+    arrived = joined_result.join(store, snapshot, [phase.global_step, phase.staleness]) if is_only else {}
+    return store.pull.build_pull(snapshot, step.on_pull, arrived)
 
 
 def _time_after(values: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:

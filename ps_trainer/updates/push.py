@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.gradients.base import Outgoing, Segment, Site
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.looked_up import LookedUp
 from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 
@@ -19,13 +20,15 @@ class Push:
     Args:
         store: The created store.
         wire: Applies the transforms.
+        looked_up: Ids of the step's look-ups, which are on the ps tasks.
 
     Attributes:
         sent_bytes: Number of bytes pushed so far, computed from the tensors that `send` sends, without gRPC's frames;
             int64 variable on the worker.
     """
 
-    def __init__(self, store: ParameterStore, wire: Wire):
+    def __init__(self, store: ParameterStore, wire: Wire, looked_up: LookedUp):
+        self._looked_up = looked_up
         self._shapes = {spec.name: spec.shape for spec in store.specs}
         self._wire = wire
         self._worker_device = store.worker_device
@@ -41,11 +44,26 @@ class Push:
 
         Only their packed form travels. Every phase that uses the result must also run `targets`.
         """
+        if not self._wire.has_transforms:
+            # A transform sends indices in the message of its values, and may change them.
+            gradients = [self._without_known_ids(gradient) for gradient in gradients]
         arrived = self._pass(self._wire.send, gradients)
         self._sent = gradients
         with tf.device(self._worker_device):
             self._count_op = self.sent_bytes.assign_add(tf.cast(self._wire.payload_bytes, tf.int64), read_value=False)
         return arrived
+
+    def _without_known_ids(self, gradient: Gradient) -> Gradient:
+        """Takes the indices of a table's gradient from the ps task, if the look-up has sent them there already."""
+        rows = gradient.value
+        if not isinstance(rows, tf.IndexedSlices):
+            return gradient
+        known = self._looked_up.ids_on(self._ps_device(gradient.piece.ps), rows.indices)
+        return (
+            gradient
+            if known is None
+            else gradient._replace(value=tf.IndexedSlices(rows.values, known, rows.dense_shape))
+        )
 
     def awaited(self, ps: int) -> list[tf.Operation]:
         """Returns the ops that an update on ps task `ps` must wait for if no gradient is sent there.

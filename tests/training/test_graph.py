@@ -70,6 +70,7 @@ def build(config, num_ps=1, num_workers=2, worker=0):
         "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers)),
     }
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
+    config = dataclasses.replace(config, steps_per_call=1)  # a call of several steps would copy the ops
     return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")
 
 
@@ -140,18 +141,17 @@ class TestTraffic:
         sizes = [piece.variable.shape.num_elements() for piece in train.store.pieces]
         assert len(sizes) == num_ps
         assert sorted(to_ps) == sorted((ps, "data", (size,)) for ps, size in enumerate(sizes))
-        progress = [(0, "data", (2,))]
-        staleness = [(ps, "data", (1,) if update == "async" else ()) for ps in range(1, num_ps)]
-        pulled = [(ps, "data", (size,)) for ps, size in enumerate(sizes)]
-        assert sorted(to_worker) == sorted([*progress, *staleness, *pulled])
+        # global_step and staleness of ps 0, and the staleness of ps 1: each takes the place of two floats.
+        results = [2 * 2, 2]
+        assert sorted(to_worker) == sorted((ps, "data", (size + results[ps],)) for ps, size in enumerate(sizes))
 
-    def test_a_layout_of_many_variables_sends_each_of_them_and_no_more(self, update, optimizer):
+    def test_a_layout_of_many_variables_sends_each_gradient_and_no_more(self, update, optimizer):
         config = config_of("Dense", "Rows", layout="per_variable", update=update, optimizer=optimizer)
         train = build(config)
         to_ps, to_worker = crossings(train)
         shapes = Counter((0, "data", spec.shape) for spec in train.store.specs)
         assert Counter(to_ps) == shapes
-        assert Counter(to_worker) == shapes + Counter([(0, "data", (2,))])
+        assert to_worker == [(0, "data", (sum(spec.size for spec in train.store.specs) + 2 * 2,))]
 
 
 def crossings(train, fetches=None):
@@ -183,3 +183,19 @@ def place(op):
     """The ps task that an op runs on, or None for the worker."""
     device = tf.DeviceSpec.from_string(op.device)
     return device.task if device.job == "ps" else None
+
+
+class Large:
+    """A model whose parameters are more than those that travel with the result of a step."""
+
+    def build(self, batch, training):
+        x = layers.dense(batch["x"], 4 * 700, "hidden")
+        return layers.classifier_output(layers.dense(x, small.NUM_CLASSES, "logits"), batch["label"])
+
+
+@pytest.mark.parametrize(("fields", "num_messages"), [({}, 2), ({"pull_dtype": "float16"}, 2)])
+def test_many_parameters_or_those_of_another_type_travel_without_the_result(fields, num_messages):
+    model = Large if not fields else Unused
+    _, to_worker = crossings(build(own_config(model, **fields)))
+    assert len(to_worker) == num_messages
+    assert (0, "data", (2,)) in to_worker

@@ -41,8 +41,9 @@ def test_a_push_sends_the_gradient_and_gets_counts_and_parameters_back(case, num
     assert len(pieces) == num_ps
     places = [(0, "data", (None, 1))] if case == "accumulate" else []  # batches that the worker held back
     assert Counter(to_ps) == Counter([*pieces, *places])
-    counts = [(0, "data", (2,)), *((ps, "data", (1,)) for ps in range(1, num_ps))]
-    assert sorted(to_worker) == sorted([*counts, *pieces])
+    # The counts come with the parameters, each in the place of two floats.
+    sizes = [piece.variable.shape.num_elements() + (4 if ps == 0 else 2) for ps, piece in enumerate(train.store.pieces)]
+    assert sorted(to_worker) == [(ps, "data", (size,)) for ps, size in enumerate(sizes)]
 
 
 def test_a_step_that_accumulates_sends_nothing():

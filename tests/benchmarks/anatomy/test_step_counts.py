@@ -48,7 +48,7 @@ def test_a_step_asks_each_ps_task_once_to_run_its_part():
     assert call.rpcs("worker-1") == {
         ("worker-1", "RunGraph"): 2,
         ("worker-1", "CleanupGraph"): 2,
-        ("worker-1", "RecvTensor"): 6,
-        ("ps-0", "RecvTensor"): 4,
-        ("ps-1", "RecvTensor"): 4,
+        ("worker-1", "RecvTensor"): 4,
+        ("ps-0", "RecvTensor"): 3,
+        ("ps-1", "RecvTensor"): 3,
     }

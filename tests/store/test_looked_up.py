@@ -1,0 +1,73 @@
+"""The ids of look-ups: one message for all tables of a ps task, and none with the gradient."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.testing import components as small
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.training.test_graph import build, crossings
+
+import numpy as np  # isort: skip - after the cluster's environment
+import tensorflow.compat.v1 as tf  # isort: skip
+
+from models import layers
+
+STEPS = 6
+
+
+class Tables:
+    """Two tables of different widths, one of them with int32 ids and looked up twice."""
+
+    def build(self, batch, training):
+        wide_BND = layers.embedding("wide", small.VOCAB_SIZE, 4, batch["ids"])
+        narrow_BN1 = layers.embedding("narrow", small.VOCAB_SIZE, 1, tf.cast(batch["ids"], tf.int32))
+        with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+            again_B1 = layers.embedding("narrow", small.VOCAB_SIZE, 1, tf.cast(batch["label"], tf.int32))
+        x_BF = tf.concat([tf.reduce_mean(wide_BND, 1) + tf.reduce_mean(narrow_BN1, 1) + again_B1, batch["x"]], axis=1)
+        return layers.classifier_output(layers.dense(x_BF, small.NUM_CLASSES, "logits"), batch["label"])
+
+
+class Chained:
+    """A look-up whose ids depend on the rows of another one."""
+
+    def build(self, batch, training):
+        first_BND = layers.embedding("first", small.VOCAB_SIZE, 4, batch["ids"])
+        ids_B = tf.cast(tf.reduce_sum(first_BND, axis=[1, 2]) > 0, tf.int64) + batch["label"]
+        second_BD = layers.embedding("second", small.VOCAB_SIZE, 4, ids_B)
+        x_BF = tf.concat([tf.reduce_mean(first_BND, axis=1) + second_BD, batch["x"]], axis=1)
+        return layers.classifier_output(layers.dense(x_BF, small.NUM_CLASSES, "logits"), batch["label"])
+
+
+def config(model, **fields):
+    return config_of(f"{__name__}:{model.__name__}", "Rows", batch_size=8, max_steps=STEPS, seed=5, **fields)
+
+
+@pytest.mark.parametrize(("num_ps", "update"), [(1, "async"), (2, "sync")])
+@pytest.mark.parametrize("model", [Tables, Chained])
+def test_rows_and_losses_are_those_of_plain_tensorflow(model, num_ps, update):
+    with InProcessCluster(num_ps, 1) as cluster:
+        (outcome,) = cluster.run(config(model, update=update))
+    batches = small.global_batches(8, STEPS)
+    losses, values = small.plain_loop(model(), batches, lambda: tf.train.GradientDescentOptimizer(0.1), seed=5)
+    np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-6)
+    for name, value in values.items():
+        np.testing.assert_allclose(outcome.worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+
+def test_the_tables_of_a_ps_task_share_one_message_of_ids():
+    to_ps, _ = crossings(build(config(Tables)))
+    ids = [shape for _, _, shape in to_ps if len(shape) == 1 and shape[0] is None]
+    rows = [shape for _, _, shape in to_ps if len(shape) == 2]
+    assert len(ids) == 1
+    assert sorted(shape[1] for shape in rows) == [1, 4]
+
+
+def test_ids_that_need_rows_are_a_message_of_their_own():
+    to_ps, _ = crossings(build(config(Chained)))
+    assert len([shape for _, _, shape in to_ps if len(shape) == 1 and shape[0] is None]) == 2
+
+
+def test_a_transform_sends_indices_with_its_values():
+    to_ps, _ = crossings(build(config(Tables, gradient_transform=("clip_norm:norm=1",))))
+    assert len([shape for _, _, shape in to_ps if len(shape) == 1]) >= 3
