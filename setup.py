@@ -28,8 +28,18 @@ def read_description() -> str:
 
 
 PLOTS = ["matplotlib"]
+PARQUET = ["pyarrow>=14"]
 # With setuptools and wheel, which build this package in a test, and pyyaml, which reads the Kubernetes manifest.
-TEST = ["pytest>=9", "pytest-xdist>=3.5", "pytest-rerunfailures>=15", "setuptools>=68", "wheel", "pyyaml", *PLOTS]
+TEST = [
+    "pytest>=9",
+    "pytest-xdist>=3.5",
+    "pytest-rerunfailures>=15",
+    "setuptools>=68",
+    "wheel",
+    "pyyaml",
+    *PLOTS,
+    *PARQUET,
+]
 
 setup(
     name="ps_trainer",
@@ -43,6 +53,7 @@ setup(
     install_requires=["tensorflow>=2.21,<2.23", "numpy>=1.26", "absl-py", "rich"],
     extras_require={
         "plots": PLOTS,
+        "parquet": PARQUET,
         "tensorboard": ["tensorboard"],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
         "test": TEST,

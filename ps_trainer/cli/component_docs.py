@@ -42,6 +42,7 @@ _MODELS = {
     "image_folder": "--data_dir=DIR --model=cnn",
     "tfrecord": "--data_dir=DIR --model=cnn",
     "csv": "--data_dir=DIR --model=mlp --dataset_option=label=species",
+    "parquet": "--data_dir=DIR --model=mlp --dataset_option=label=species",
     "libsvm": "--data_dir=DIR --model=logistic_regression",
     "criteo": "--data_dir=DIR --model=wide_deep",
     "census": "--data_dir=DIR --model=wide_deep",

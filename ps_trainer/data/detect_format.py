@@ -218,20 +218,36 @@ def other_text(path: pathlib.Path) -> DetectedFormat | None:
 
 def csv_set(path: pathlib.Path) -> DetectedFormat | None:
     """Tables with a column of labels, in files of commas, tabs, semicolons or pipes (CSV)."""
+    return _tables(path, table_guesses.guess, "csv")
+
+
+def parquet_set(path: pathlib.Path) -> DetectedFormat | None:
+    """Tables with a column of labels, in Parquet files."""
+    return _tables(path, table_guesses.guess_parquet, "parquet", "in Parquet files")
+
+
+def _tables(
+    path: pathlib.Path,
+    guess: Callable[[pathlib.Path], table_guesses.GuessedTable | None],
+    dataset: str,
+    where: str = "",
+) -> DetectedFormat | None:
+    """Detects files that are all tables of the same columns."""
     files = [file for file in _files_of(path) if not file.name.startswith(".")]
-    tables = [table_guesses.guess(file) for file in files]
+    tables = [guess(file) for file in files]
     first = tables[0] if tables else None
     if first is None or any(table is None or table.columns != first.columns for table in tables):
         return None
     fact = f"a guess: the column {first.label} holds the labels; for another one, change label=…"
     options = (*_splits(files), *first.options)
-    return DetectedFormat(f"a table of {len(first.columns)} columns", (fact,), "csv", options, _folder_of(path))
+    kind = " ".join(filter(None, [f"a table of {len(first.columns)} columns", where]))
+    return DetectedFormat(kind, (fact,), dataset, options, _folder_of(path))
 
 
 # Strict tests come first. Criteo's training file has the name train.txt, too, which `text_set` would accept.
 KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
     idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
-    text_set, parallel_set, csv_set, other_text,
+    text_set, parallel_set, parquet_set, csv_set, other_text,
 )  # fmt: skip
 """Functions of a path, tried in this order; the first that recognises the path decides."""
 

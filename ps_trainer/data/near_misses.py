@@ -7,7 +7,9 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.data.formats import image_folder, movielens, transcript_list
+from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_files import first_lines
+from ps_trainer.data.pipeline.table_rows import is_parquet
 from ps_trainer.errors import DataError
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
@@ -75,9 +77,24 @@ def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     return None
 
 
+def _parquet(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
+    file = next((file for file in files if file.is_file() and is_parquet(file)), None)
+    if file is None:
+        return None
+    names = parquet_rows.names_of(file)
+    return (
+        f"{file.name} is a Parquet file with the columns {_few(names)}; read it by --dataset=parquet"
+        f" --dataset_option=train_files={file.name} --dataset_option=label=<column> --data_dir={file.parent}, with the"
+        f" column of the labels, such as {names[-1]}"
+    )
+
+
+def _few(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:_SHOWN_COLUMNS]) + (", …" if len(columns) > _SHOWN_COLUMNS else "")
+
+
 def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
-    more = ", …" if len(columns) > _SHOWN_COLUMNS else ""
-    shown = f"{', '.join(columns[:_SHOWN_COLUMNS])}{more}"
+    shown = _few(columns)
     if _is_list_of_sounds(file, separator, columns):
         return (
             f"looks like a list of sounds with the columns {shown}; a list must have the columns"
@@ -128,4 +145,4 @@ def _images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     )
 
 
-_LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (_table, _sounds, _images)
+_LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (_parquet, _table, _sounds, _images)

@@ -1,4 +1,4 @@
-"""Guesses about a table in a delimited text file: separator, header, and the column of the labels."""
+"""Guesses about a table: separator and header of delimited text, and the column of the labels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ps_trainer.data import near_misses
+from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_files import first_lines
-from ps_trainer.data.pipeline.table_rows import number_of
+from ps_trainer.data.pipeline.table_rows import is_parquet, number_of
 
 _LABELS = ("label", "labels", "target", "class", "y", "outcome")
 _MAX_ROWS = 1000
@@ -18,12 +19,12 @@ _MIN_ROWS_PER_CLASS = 3
 
 
 class GuessedTable(NamedTuple):
-    """A table that dataset csv can read.
+    """A table that dataset csv or parquet can read.
 
     Attributes:
         columns: Names of its columns, or their numbers if it has no header.
         label: Name of the column that seems to hold the labels.
-        options: Options of dataset csv, without the names of the files.
+        options: Options of the dataset, without the names of the files.
     """
 
     columns: tuple[str, ...]
@@ -40,9 +41,7 @@ def guess(path: pathlib.Path) -> GuessedTable | None:
     has_header = not any(number_of(name.strip()) is not None for name in columns)
     names = [name.strip() for name in columns] if has_header else [str(number) for number in range(len(columns))]
     rows = list(csv.reader(first_lines(path, _MAX_ROWS), delimiter=separator))[1 if has_header else 0 :]
-    label = next((name for name in names if name.lower() in _LABELS), None)
-    if label is None and _looks_like_classes([row[-1] for row in rows if len(row) == len(names)]):
-        label = names[-1]
+    label = _label_of(names, [row[-1] for row in rows if len(row) == len(names)])
     if label is None:
         return None
     options = (
@@ -51,6 +50,26 @@ def guess(path: pathlib.Path) -> GuessedTable | None:
         *(() if has_header else ("header=false",)),
     )
     return GuessedTable(tuple(names), label, options)
+
+
+def guess_parquet(path: pathlib.Path) -> GuessedTable | None:
+    """Returns what a Parquet file looks like as a table; None if it is none, or no column looks like a label.
+
+    Raises:
+        DataError: The file cannot be read, or pyarrow is missing.
+    """
+    if not is_parquet(path):
+        return None
+    names = parquet_rows.names_of(path)
+    first = next(parquet_rows.chunks(path, names, {}, names[-1], wanted=names[-1:]), None)
+    label = _label_of(names, [] if first is None else [str(value) for value in first.columns[names[-1]][:_MAX_ROWS]])
+    return None if label is None else GuessedTable(tuple(names), label, (f"label={label}",))
+
+
+def _label_of(names: Sequence[str], last_column: Sequence[str]) -> str | None:
+    """Returns the column that is named like a label, or the last one if its values look like classes."""
+    label = next((name for name in names if name.lower() in _LABELS), None)
+    return names[-1] if label is None and _looks_like_classes(last_column) else label
 
 
 def _looks_like_classes(values: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -16,7 +16,7 @@ from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
 from ps_trainer.data.pipeline.table_columns import IGNORE, ColumnCounter, Columns, numbers_in
 from ps_trainer.data.pipeline.table_features import TableFeatures, number_table
-from ps_trainer.data.pipeline.table_options import TableOptions
+from ps_trainer.data.pipeline.table_options import ColumnOptions, TableOptions
 from ps_trainer.errors import DataError
 
 MAX_WIDTH = 2**16
@@ -51,6 +51,7 @@ class Csv(FileSource):
     """
 
     max_shuffled = SHUFFLED_LINES
+    name = "csv"
     record_name = "line"
     reads_lines = True
     takes_facts = True
@@ -60,17 +61,20 @@ class Csv(FileSource):
     class Options(TableOptions):
         """Options of `Csv`."""
 
-    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+    def __init__(self, options: ColumnOptions, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
         self._options, self._dialect = options, options.dialect()
-        train, test = options.find("csv", data_dir, self.facts)
+        self._is_learned = False
+        train, test = options.find(self.name, data_dir, self.facts)
         # Read first: a message about the columns is more useful than one about the number of lines.
         self._names, self.columns = self._learned(train, test)
         train, test = ([self._with_header(file) for file in files] for files in (train, test))
         super().__init__(train, test, test_every=options.test_every)
         self.class_names = self._class_names(train[0].path)
         self.num_classes = len(self.class_names)
+        self.label_shares = self._label_shares()
         self._features = TableFeatures(self.columns, options)
+        self._is_learned = True
         self._set_sizes(train[0].path)
         if not options.normalize:
             deviations = {name: self.columns.scales[name] for name in self._features.numbers}
@@ -81,7 +85,7 @@ class Csv(FileSource):
         """Returns the names of the columns, and what the training rows say about them."""
 
         def read_all() -> list[Any]:
-            self._names = table_rows.header_of(train[0].path, self._dialect)
+            self._names = self._header_of(train[0].path)
             self._check_names(train[0].path)
             return [self._names, self._find_columns(train, test)._asdict()]
 
@@ -89,8 +93,16 @@ class Csv(FileSource):
         settings = {name: value for name, value in vars(self._options).items() if name not in shown}
         names, columns = self.facts.find("columns", [file.path for file in (*train, *test)], settings, read_all)
         vocabularies = {name: tuple(words) for name, words in columns["vocabularies"].items()}
-        class_names = tuple(columns["class_names"])
-        return names, Columns(**columns | {"vocabularies": vocabularies, "class_names": class_names})
+        classes = {name: tuple(columns.get(name, ())) for name in ("class_names", "class_counts")}
+        return names, Columns(**columns | {"vocabularies": vocabularies} | classes)
+
+    def _header_of(self, path: pathlib.Path) -> list[str]:
+        """Returns the names of the columns of a file of the data."""
+        return table_rows.header_of(path, self._dialect)
+
+    def _chunks_of(self, path: pathlib.Path) -> Iterator[table_rows.Chunk]:
+        """Yields the rows of a file of the data."""
+        return table_rows.chunks(path, self._dialect, self._names)
 
     def _with_header(self, file: CountedFile) -> CountedFile:
         if not self._dialect.has_header:
@@ -119,17 +131,23 @@ class Csv(FileSource):
 
     def _find_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> Columns:
         options = self._options
-        counter = ColumnCounter(str(options.label), options.kinds(), self._dialect, options.num_buckets - 1)
+        kinds = self._known_kinds(train[0].path)
+        counter = ColumnCounter(str(options.label), kinds, self._dialect, options.num_buckets - 1)
         every = 0 if test else options.test_every
         for files, is_train in ((train, lambda at: not every or at % every != 0), (test, lambda at: False)):
             for file in files:
                 self._check_same_header(file.path)
-                for chunk in table_rows.chunks(file.path, self._dialect, self._names):
+                for chunk in self._chunks_of(file.path):
                     counter.add(file.path, chunk, is_train)
         return counter.columns()
 
+    def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
+        """Returns the kinds of columns that need not be found by their values."""
+        del path
+        return self._options.kinds()
+
     def _check_same_header(self, path: pathlib.Path) -> None:
-        names = table_rows.header_of(path, self._dialect)
+        names = self._header_of(path)
         if names != self._names:
             raise DataError(
                 f"{path}: its columns are {', '.join(names)}, but the first file has {', '.join(self._names)};"
@@ -151,6 +169,16 @@ class Csv(FileSource):
                 f" from the others: --dataset_option=positive={names[-1]}"
             )
         return names
+
+    def _label_shares(self) -> tuple[float, ...]:
+        """Returns the share of each class in the training rows."""
+        counts = dict(zip(self.columns.class_names, self.columns.class_counts, strict=False))
+        total = sum(counts.values())
+        if not total:
+            return ()
+        if (positive := self._options.positive) is not None:
+            return (1 - counts[positive] / total, counts[positive] / total)
+        return tuple(counts[name] / total for name in self.class_names)
 
     def _set_sizes(self, path: pathlib.Path) -> None:
         """Sets the sizes that the model needs; raises DataError if a form cannot hold the columns."""
@@ -202,7 +230,7 @@ class Csv(FileSource):
 
     def _names_of(self, path: pathlib.Path) -> list[str]:
         """Returns the columns of a file to predict for; raises DataError if one of the training files is missing."""
-        names = table_rows.header_of(path, self._dialect)
+        names = self._header_of(path)
         known = self._names
         if not self._dialect.has_header:
             unlabeled = [name for name in known if name != self.columns.label]

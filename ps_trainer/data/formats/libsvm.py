@@ -30,6 +30,7 @@ TRAIN = "train"
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _BEFORE_FEATURES = re.compile(rb"(?m)^[^\S\n]*[^\s:]+(?=\s|$)([^\S\n]+qid:\d+)?")
+_LABEL = re.compile(rf"(?m)^[^\S\n]*({_NUMBER.replace('(', '(?:')})(?=\s|$)".encode())
 _PAIR = re.compile(rf"\s(\d{{1,18}}):({_NUMBER.replace('(', '(?:')})".encode())
 _CHUNK_BYTES = 2**22
 _MAX_SCALED = 2**22
@@ -75,6 +76,8 @@ class LibSvm(LineSource):
         settings = [self._test_every, len(train)]
         found = self.facts.find("features", paths, settings, lambda: self._look(paths, len(train)))
         self.num_features, self._scales = found["num_features"], None
+        positive = found.get("positive_share")
+        self.label_shares = () if positive is None else (1 - positive, positive)
         if options.normalize:
             paths = paths[: len(train)]
             self._scales = self.facts.find(
@@ -87,14 +90,16 @@ class LibSvm(LineSource):
             )
 
     def _look(self, paths: Sequence[pathlib.Path], num_train: int) -> dict[str, Any]:
-        """Returns the number of features, and the largest absolute value in the training lines."""
-        index, largest = 0, 0.0
+        """Returns the number of features, and of the training lines the largest value and the share of label 1."""
+        index, largest, num_labels, num_positive = 0, 0.0, 0, 0
         for number, path in enumerate(paths):
-            for split, ids, values in _pairs(path, self._test_every):
+            for split, ids, values, labels in _pairs(path, self._test_every):
                 index = max(index, int(ids.max(initial=0)))
                 if number < num_train and split == TRAIN:
                     largest = max(largest, float(np.abs(values).max(initial=0)))
-        return {"num_features": 1 + index, "largest": largest}
+                    num_labels, num_positive = num_labels + len(labels), num_positive + int((labels > 0).sum())
+        share = num_positive / num_labels if num_labels else None
+        return {"num_features": 1 + index, "largest": largest, "positive_share": share}
 
     def _find_scales(self, paths: Sequence[pathlib.Path], num_features: int) -> list[float]:
         """Returns the largest absolute value of each feature in the training lines; 1 for one that is always 0."""
@@ -105,7 +110,7 @@ class LibSvm(LineSource):
             )
         highest = np.zeros(num_features)
         for path in paths:
-            for split, ids, values in _pairs(path, self._test_every):
+            for split, ids, values, _ in _pairs(path, self._test_every):
                 if split == TRAIN:
                     np.maximum.at(highest, ids, np.abs(values))
         return list(np.where(highest > 0, highest, 1).tolist())
@@ -131,15 +136,15 @@ class LibSvm(LineSource):
         }
 
 
-def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yields the indices and the values of many lines at a time, of training lines and of test lines apart.
+def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields the indices, values and labels of many lines at a time, of training lines and of test lines apart.
 
     Args:
         path: Path of the file.
         test_every: Distance between two test lines; 0 = all lines are of one kind.
 
     Yields:
-        `TRAIN` or another word; indices, int64 [n]; values, float64 [n].
+        `TRAIN` or another word; indices, int64 [n]; values, float64 [n]; labels, float64 [lines].
     """
     at = 0
     with unpacked(path) as (file, _):
@@ -149,7 +154,8 @@ def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarra
             for split, wanted in ((TRAIN, False), ("test", True)):
                 chosen = b"".join(line for line, its in zip(lines, is_test, strict=True) if its == wanted)
                 pairs = _numbers(_BEFORE_FEATURES.sub(b"", _COMMENT.sub(b"", chosen)))
-                yield split, pairs[:, 0].astype(np.int64), pairs[:, 1]
+                labels = np.array([float(label) for label in _LABEL.findall(chosen)])
+                yield split, pairs[:, 0].astype(np.int64), pairs[:, 1], labels
 
 
 def _numbers(text: bytes) -> np.ndarray:

@@ -130,9 +130,13 @@ class NamedFiles:
         if missing:
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
         train, test = (
-            [text_file(folder / name, facts=facts) for name in files] for files in (self.train_files, self.test_files)
+            [self.counted(folder / name, facts) for name in files] for files in (self.train_files, self.test_files)
         )
         return train, test
+
+    def counted(self, path: pathlib.Path, facts: Facts) -> CountedFile:
+        """Checks a file, and counts its examples."""
+        return text_file(path, facts=facts)
 
 
 def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | None = None) -> CountedFile:

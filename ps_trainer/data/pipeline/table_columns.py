@@ -37,6 +37,7 @@ class Columns(NamedTuple):
         means: float64, mean of each column of numbers over the training rows where it is not missing.
         scales: float64, standard deviation of each column of numbers; 1 for a constant column.
         class_names: Values of the label, sorted, as numbers if all are numbers.
+        class_counts: Training rows with each of these labels; empty in the record of an older version.
     """
 
     label: str
@@ -45,6 +46,7 @@ class Columns(NamedTuple):
     means: dict[str, float]
     scales: dict[str, float]
     class_names: tuple[str, ...]
+    class_counts: tuple[int, ...] = ()
 
     def of_kind(self, kind: str) -> list[str]:
         """Returns the names of the columns of a kind."""
@@ -123,9 +125,12 @@ class ColumnCounter:
             {name: moments.mean for name, moments in by_name.items()},
             {name: moments.deviation or 1.0 for name, moments in by_name.items()},
             tuple(_sorted(self._classes)),
+            tuple(self._classes[name] for name in _sorted(self._classes)),
         )
 
-    def _kind_of(self, values: Sequence[str]) -> str:
+    def _kind_of(self, values: Sequence[str] | np.ndarray) -> str:
+        if isinstance(values, np.ndarray):
+            return NUMBER
         present = [value for value in values if not self._dialect.is_missing(value)]
         num_numbers = sum(number_of(value) is not None for value in present)
         return NUMBER if present and num_numbers >= _MIN_NUMBER_SHARE * len(present) else CATEGORY
@@ -143,9 +148,9 @@ class ColumnCounter:
         for at, value in enumerate(labels):
             if self._dialect.is_missing(value):
                 raise DataError(
-                    f"{path}: line {chunk.first_line + at}: the label {self._label!r} is missing; remove the line"
+                    f"{path}: {chunk.place(at)}: the label {self._label!r} is missing; remove the {chunk.unit}"
                 )
-            self._place_of.setdefault(value, f"{path}: line {chunk.first_line + at}")
+            self._place_of.setdefault(value, f"{path}: {chunk.place(at)}")
         self._classes.update(labels[at] for at in chosen)
         if len(self._classes) > MAX_CLASSES:
             raise DataError(
@@ -165,6 +170,8 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
         DataError: A value is a text.
     """
     values = chunk.columns[name]
+    if isinstance(values, np.ndarray):
+        return values
     numbers = numbers_of(values)
     if numbers is None:
         numbers = [math.nan] * len(values)
@@ -174,7 +181,7 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
             number = number_of(value)
             if number is None:
                 raise DataError(
-                    f"{path}: line {chunk.first_line + at}: column {name!r} holds numbers, but this value is {value!r};"
+                    f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is {value!r};"
                     f" correct it, give --dataset_option=missing={value} if it means a missing value, or"
                     f" --dataset_option=columns={name}:category"
                 )

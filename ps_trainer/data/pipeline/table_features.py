@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, NUMBER, Columns
-from ps_trainer.data.pipeline.table_options import TableOptions
+from ps_trainer.data.pipeline.table_options import ColumnOptions
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
@@ -25,7 +25,7 @@ class TableFeatures:
         sizes: Number of words of each column of categories, word 0 included, by name.
     """
 
-    def __init__(self, columns: Columns, options: TableOptions):
+    def __init__(self, columns: Columns, options: ColumnOptions):
         self._columns, self._options = columns, options
         self.numbers = columns.of_kind(NUMBER)
         self.categories = [name for name, kind in columns.kinds.items() if kind in (CATEGORY, HASH)]
@@ -36,7 +36,7 @@ class TableFeatures:
         """Returns the tensors of the chosen form.
 
         Args:
-            of: Text of each column, string [B], by name.
+            of: Text of each column, string [B], by name; a column of numbers may be float64 [B], NaN = missing.
             num_rows: B, int32 scalar.
         """
         numbers_BN = self._scaled(of) if self.numbers else tf.zeros([num_rows, 0])
@@ -66,11 +66,15 @@ class TableFeatures:
 
     def _scaled(self, of: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the numbers, float32 [B, N]; missing ones become the mean."""
-        text_BN = tf.stack([of[name] for name in self.numbers], axis=1)
+        given_BN = tf.stack([of[name] for name in self.numbers], axis=1)
         means = tf.constant([self._columns.means[name] for name in self.numbers], tf.float64)
-        is_number_BN = tf.strings.regex_full_match(text_BN, _NUMBER)
         # In float64, because a column such as a time in seconds varies by little of its size.
-        numbers_BN = tf.strings.to_number(tf.where(is_number_BN, text_BN, tf.fill(tf.shape(text_BN), "0")), tf.float64)
+        if given_BN.dtype == tf.string:
+            is_number_BN = tf.strings.regex_full_match(given_BN, _NUMBER)
+            text_BN = tf.where(is_number_BN, given_BN, tf.fill(tf.shape(given_BN), "0"))
+            numbers_BN = tf.strings.to_number(text_BN, tf.float64)
+        else:
+            is_number_BN, numbers_BN = tf.logical_not(tf.is_nan(given_BN)), given_BN
         numbers_BN = tf.where(is_number_BN, numbers_BN, tf.zeros_like(numbers_BN) + means)
         if self._options.normalize:
             scales = tf.constant([self._columns.scales[name] for name in self.numbers], tf.float64)

@@ -1,4 +1,4 @@
-"""Options of a table in delimited text files: its files, its columns, and how its lines are written."""
+"""Options of a table: its files, its columns, and how the lines of delimited text are written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TableOptions(NamedFiles):
-    """Options of a dataset of tables."""
+class ColumnOptions(NamedFiles):
+    """Options of the columns of a table."""
 
-    train_files: tuple[str, ...] = option(("train.csv",), "names of the files to train on")
     label: str | None = option(None, "name of the column of labels; in files without a header its number, from 0")
     form: str = option(
         "vector",
@@ -37,17 +36,9 @@ class TableOptions(NamedFiles):
     )
     num_buckets: int = option(2**12, "largest number of words of a column, with that of a missing one", least=2)
     normalize: bool = option(True, "whether to bring numbers to mean 0 and scale 1 by the training rows")
-    header: str = option(
-        "auto", "whether the first line has names; auto: unless one is a number", choices=("auto", "true", "false")
-    )
-    delimiter: str = option(",", "character between values; also tab, comma, semicolon, pipe or space")
-    quotes: bool = option(True, "whether double quotes may surround a value")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mark = _DELIMITERS.get(self.delimiter, self.delimiter)
-        if len(mark.encode()) != 1 or mark in '"\r\n':
-            raise OptionError(f"delimiter={self.delimiter!r} must be one ASCII character, or {', '.join(_DELIMITERS)}")
         self.kinds()
 
     def kinds(self) -> dict[str, str]:
@@ -60,6 +51,28 @@ class TableOptions(NamedFiles):
                     f" kinds {', '.join(KINDS)}"
                 )
         return dict(pairs)
+
+    def dialect(self) -> Dialect:
+        """Returns how lines with such columns are written, for predictions."""
+        return Dialect(missing=frozenset(self.missing), checks_header=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableOptions(ColumnOptions):
+    """Options of a table in delimited text files."""
+
+    train_files: tuple[str, ...] = option(("train.csv",), "names of the files to train on")
+    header: str = option(
+        "auto", "whether the first line has names; auto: unless one is a number", choices=("auto", "true", "false")
+    )
+    delimiter: str = option(",", "character between values; also tab, comma, semicolon, pipe or space")
+    quotes: bool = option(True, "whether double quotes may surround a value")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        mark = _DELIMITERS.get(self.delimiter, self.delimiter)
+        if len(mark.encode()) != 1 or mark in '"\r\n':
+            raise OptionError(f"delimiter={self.delimiter!r} must be one ASCII character, or {', '.join(_DELIMITERS)}")
 
     def dialect(self) -> Dialect:
         """Returns how the lines are written."""

@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ps_trainer.data.pipeline.line_files import unpacked
 from ps_trainer.errors import DataError, did_you_mean
 
@@ -24,6 +26,7 @@ SPACES = " \t\n\v\f\r"
 BYTE_ORDER_MARK = "\ufeff"
 
 _CHUNK_ROWS = 2**14
+_PARQUET = b"PAR1"
 _OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _NUMBER_CHARACTERS = re.compile(r"[-+.eE0-9]*")
 _SHOWN_CHARACTERS = 60
@@ -67,12 +70,19 @@ class Chunk(NamedTuple):
     Attributes:
         first: Number of the first row, from 0; the header is no row.
         first_line: Number of the first row's line, from 1.
-        columns: The values of each column without spaces around them, by the name of the column.
+        columns: The values of each column by its name: texts without spaces around them; or, if the file itself says
+            that they are numbers, float64 [rows], NaN = missing.
+        unit: Word for a line in messages.
     """
 
     first: int
     first_line: int
-    columns: dict[str, list[str]]
+    columns: Mapping[str, list[str] | np.ndarray]
+    unit: str = "line"
+
+    def place(self, at: int) -> str:
+        """Names a row of the chunk, for messages."""
+        return f"{self.unit} {self.first_line + at}"
 
 
 def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
@@ -81,6 +91,8 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
     Raises:
         DataError: The file cannot be read, is empty, has another delimiter, or its header is none.
     """
+    if is_parquet(path):
+        raise DataError(f"{path} is a Parquet file; read it with --dataset=parquet, which has the same options")
     first = next(_rows(path, dialect), None)
     if first is None:
         raise DataError(f"{path}: the file is empty; give a file with one line for each example")
@@ -98,6 +110,15 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
     if twice:
         raise DataError(f"{path}: line 1 names the column {twice[0]!r} twice; rename one of them")
     return names
+
+
+def is_parquet(path: pathlib.Path) -> bool:
+    """Returns whether a file begins as Parquet files do; a missing file does not."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET)) == _PARQUET
+    except OSError:
+        return False
 
 
 def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterator[Chunk]:
@@ -124,7 +145,7 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
                     f"{path}: line {line + at} has {len(row)} values, but there are {len(names)} columns"
                     f" ({_shown(names)}): {_cut(dialect.delimiter.join(row))}"
                 )
-        columns = {
+        columns: dict[str, list[str] | np.ndarray] = {
             name: [v.strip(SPACES) for v in values] for name, values in zip(names, zip(*part, strict=True), strict=True)
         }
         yield Chunk(number, line, columns)

@@ -248,6 +248,15 @@ def test_a_wrong_option_is_rejected(wrong):
         parse(Csv.Options, ["label=kind", wrong], "--dataset_option")
 
 
+def test_the_shares_of_labels_are_those_of_the_training_rows(tmp_path):
+    rows = [[str(at), ["cat", "dog", "owl"][(at % 4) // 2 + (at % 8 == 7)]] for at in range(80)]
+    write(tmp_path / "train.csv", rows, ["x", "kind"])
+    labels = [row[1] for at, row in enumerate(rows) if at % 10]
+    shares = [labels.count(name) / len(labels) for name in ("cat", "dog", "owl")]
+    assert create(tmp_path).label_shares == pytest.approx(shares)
+    assert create(tmp_path, "positive=dog").label_shares == pytest.approx((1 - shares[1], shares[1]))
+
+
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl"])
 def test_predictions_name_the_class(tmp_path, out):
     """A weight of 9 for the only number: a number above the mean is a dog."""

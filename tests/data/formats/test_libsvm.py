@@ -72,6 +72,13 @@ def test_random_examples_are_read_back(tmp_path, seed):
         assert not batch["values"][i][len(ids) :].any()
 
 
+def test_the_shares_of_labels_are_those_of_the_training_lines(tmp_path):
+    (tmp_path / "train").write_text("".join(f"{'+1' if at % 4 == 1 else -1} 1:{at} # 3\n" for at in range(40)))
+    source = LibSvm(LibSvm.Options(train_files=("train",)), data_dir=str(tmp_path))
+    training = [at % 4 == 1 for at in range(40) if at % 10]
+    assert source.label_shares == pytest.approx((1 - np.mean(training), np.mean(training)))
+
+
 def test_normalize_divides_by_the_largest_value_of_the_training_lines(tmp_path):
     lines = [
         "1 1:1000 3:2",

@@ -1,0 +1,158 @@
+"""Tables in Parquet files, with a column of labels."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.data.formats.csv_table import Csv
+from ps_trainer.data.pipeline import parquet_rows, table_rows
+from ps_trainer.data.pipeline.counted_files import CountedFile
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.table_columns import CATEGORY, numbers_in
+from ps_trainer.data.pipeline.table_options import ColumnOptions
+from ps_trainer.errors import DataError
+from ps_trainer.options import option
+
+
+class Parquet(Csv):
+    """Tables in Parquet files with numbers, categories and a column of labels, from --data_dir.
+
+    Reading needs pyarrow: `pip install 'ps_trainer[parquet]'`. The batches are those of `csv`, in the same three forms
+    (`form=vector`, `sparse` or `columns`). Kinds of columns follow from the types in the file: integers, floats,
+    decimals, dates and times are numbers, a date or time in seconds since 1970; texts, Booleans and dictionaries are
+    categories; lists and structs must be ignored. Nulls and NaN are missing.
+
+    A worker reads one row group at a time. `predict` and `serve` also take rows as CSV with a header.
+
+    Args:
+        options: Names of the files, and what the columns hold.
+        data_dir: Folder of the files.
+        facts: What is known of the files.
+
+    Raises:
+        DataError: pyarrow or a file is missing, a file is no Parquet file, a value does not fit its column, or a named
+            column does not exist.
+    """
+
+    name = "parquet"
+    record_name = "row"
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(ColumnOptions):
+        """Options of `Parquet`."""
+
+        train_files: tuple[str, ...] = option(("train.parquet",), "names of the files to train on")
+        label: str | None = option(None, "name of the column of labels")
+
+        def counted(self, path: pathlib.Path, facts: Facts) -> CountedFile:
+            """Checks a file, and counts its rows."""
+
+            def count() -> list[Any]:
+                if not (number := parquet_rows.num_rows(path)):
+                    raise DataError(f"{path}: the file has no row; is it the right file?")
+                return [str(path.resolve()), number]
+
+            resolved, number = facts.of_file(path, ["rows"], count)
+            return CountedFile(pathlib.Path(resolved), number)
+
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self._reads_parquet = True
+        super().__init__(options, data_dir=data_dir, facts=facts)
+        self.num_header_lines = 1  # of lines to predict for, which are CSV
+
+    def _header_of(self, path: pathlib.Path) -> list[str]:
+        return parquet_rows.names_of(path) if self._reads_parquet else super()._header_of(path)
+
+    def _chunks_of(self, path: pathlib.Path) -> Iterator[table_rows.Chunk]:
+        if not self._reads_parquet:
+            return super()._chunks_of(path)
+        label = str(self._options.label)
+        if not self._is_learned:
+            return parquet_rows.chunks(path, self._names, self._options.kinds(), label, wanted=self._names)
+        wanted = {label, *self._features.numbers, *self._features.categories}
+        return parquet_rows.chunks(path, self._names, self.columns.kinds, label, wanted=wanted)
+
+    def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
+        return dict.fromkeys(parquet_rows.texts_of(path), CATEGORY) | self._options.kinds()
+
+    def _with_header(self, file: CountedFile) -> CountedFile:
+        return file if self._reads_parquet else super()._with_header(file)
+
+    def _of_file(self, path: pathlib.Path) -> Parquet:
+        """Returns a copy that reads a file for predictions: Parquet, or rows as CSV."""
+        other = copy.copy(self)
+        other._reads_parquet = table_rows.is_parquet(path)
+        return other
+
+    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
+        """Returns every example of another file, Parquet or CSV; it may lack the labels."""
+        return super(Parquet, self._of_file(path)).read(path, batch_size)
+
+    def line_decoder(self, path: pathlib.Path) -> Any:
+        """Checks a file of lines, and returns how to decode them."""
+        return super(Parquet, self._of_file(path)).line_decoder(path)
+
+    def _counted(self, path: pathlib.Path) -> CountedFile:
+        if not self._reads_parquet:
+            return super()._counted(path)
+        for chunk in self._chunks_of(path):
+            for name in self._features.numbers:
+                numbers_in(path, chunk, name, self._dialect)
+        return self._options.counted(path, Facts())
+
+    def _records_of(
+        self, file: tf.Tensor, is_chosen: Callable[[tf.Tensor], tf.Tensor] = lambda at: tf.ones_like(at, tf.bool)
+    ) -> tf.data.Dataset:
+        if not self._reads_parquet:
+            return super()._records_of(file, is_chosen)
+        text = tf.TensorSpec([None], tf.string)
+        signature = {
+            "at": tf.TensorSpec([None], tf.int64),
+            "numbers": tf.TensorSpec([None, len(self._features.numbers)], tf.float64),
+            "words": tf.TensorSpec([None, len(self._features.categories)], tf.string),
+            **({"label": text} if self.columns.label in self._names else {}),
+        }
+        chunks = tf.data.Dataset.from_generator(self._tensors, output_signature=signature, args=(self._path(file),))
+
+        def choose(chunk: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            chosen = tf.where(is_chosen(chunk["at"]))[:, 0]
+            kept = {name: tf.gather(value, chosen) for name, value in chunk.items()}
+            return kept | {"file": tf.fill(tf.shape(chosen), file)}
+
+        return chunks.map(choose).unbatch()
+
+    def _tensors(self, path: bytes) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the rows of a file in chunks, as arrays."""
+        name = pathlib.Path(path.decode())
+        for chunk in self._chunks_of(name):
+            first, columns = chunk.first, chunk.columns
+            labels = columns.get(self.columns.label, [])
+            numbers = [numbers_in(name, chunk, one, self._dialect) for one in self._features.numbers]
+            words = [_as_bytes(columns[one]) for one in self._features.categories]
+            count = len(next(iter([*numbers, *words])))
+            yield {
+                "at": np.arange(first, first + count),
+                "numbers": np.stack(numbers, axis=1) if numbers else np.zeros([count, 0]),
+                "words": np.stack(words, axis=1) if words else np.zeros([count, 0], object),
+                **({"label": _as_bytes(labels)} if self.columns.label in self._names else {}),
+            }
+
+    def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        if not self._reads_parquet:
+            return super()._decode(batch)
+        numbers_BN, words_BC = batch["numbers"], batch["words"]
+        of = {name: numbers_BN[:, at] for at, name in enumerate(self._features.numbers)}
+        of |= {name: words_BC[:, at] for at, name in enumerate(self._features.categories)}
+        label_B = self._label(batch["label"]) if "label" in batch else tf.zeros_like(batch["at"])
+        return {**self._features.tensors(of, tf.size(batch["at"])), "label": label_B}
+
+
+def _as_bytes(texts: Any) -> np.ndarray:
+    return np.array([text.encode(errors="surrogatepass") for text in texts], object)

@@ -1,0 +1,154 @@
+"""Rows of a Parquet file, read by pyarrow one row group after the other, so that a file may be larger than the memory.
+
+pyarrow is an extra of this package and is imported only when a file is read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, IGNORE
+from ps_trainer.data.pipeline.table_rows import SPACES, Chunk, is_parquet
+from ps_trainer.errors import DataError
+
+CHUNK_ROWS = 2**12
+"""Rows that are in memory as Python objects at a time."""
+
+_SHOWN_TYPE = 40
+
+
+def names_of(path: pathlib.Path) -> list[str]:
+    """Returns the names of a file's columns.
+
+    Raises:
+        DataError: The file is not Parquet, or pyarrow is missing.
+    """
+    names = list(_open(path).schema_arrow.names)
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise DataError(f"{path} has the column {twice[0]!r} twice; rename one of them")
+    return names
+
+
+def texts_of(path: pathlib.Path) -> list[str]:
+    """Returns the names of the columns whose type is none of numbers, dates and times."""
+    types, schema = _library("pyarrow").types, _open(path).schema_arrow
+    return [field.name for field in schema if not _is_number(types, field.type)]
+
+
+def num_rows(path: pathlib.Path) -> int:
+    """Returns the number of rows of a file, which its end tells."""
+    return int(_open(path).metadata.num_rows)
+
+
+def chunks(
+    path: pathlib.Path, names: Sequence[str], kinds: Mapping[str, str], label: str, *, wanted: Collection[str]
+) -> Iterator[Chunk]:
+    """Yields all rows of a file.
+
+    Columns of numbers, dates and times become float64, if `kinds` does not say otherwise: a date or time is the number
+    of seconds since 1970. All other columns become texts: true and false for Booleans, an empty one for a null.
+
+    Args:
+        path: Path of the file.
+        names: Names of its columns.
+        kinds: Kinds of columns that are known, by name.
+        label: Name of the column of labels, which are texts.
+        wanted: Names of the columns to read; the others are empty.
+
+    Raises:
+        DataError: A column has a type that is neither number nor text, or a value is infinite, or the file is damaged.
+    """
+    arrow, file = _library("pyarrow"), _open(path)
+    read = [name for name in names if name in wanted and kinds.get(name) != IGNORE]
+    types = {name: file.schema_arrow.field(name).type for name in read}
+    for name in read:
+        _check_type(arrow, path, name, types[name])
+    number = 0
+    try:
+        for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=read):
+            columns: dict[str, list[str] | np.ndarray] = {name: [] for name in names}
+            for name in read:
+                is_text = name == label or kinds.get(name) in (CATEGORY, HASH)
+                columns[name] = _values(arrow, batch.column(batch.schema.get_field_index(name)), is_text=is_text)
+            chunk = Chunk(number, number + 1, columns, "row")
+            _check_finite(path, chunk)
+            yield chunk
+            number += batch.num_rows
+    except (arrow.lib.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _open(path: pathlib.Path) -> Any:
+    parquet, arrow = _library("pyarrow.parquet"), _library("pyarrow")
+    if path.is_file() and not is_parquet(path):
+        raise DataError(f"{path} is not a Parquet file; --dataset=csv reads a delimited text file")
+    try:
+        return parquet.ParquetFile(path)
+    except (arrow.lib.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            "Parquet files need pyarrow, which is not installed; run `pip install 'ps_trainer[parquet]'`"
+        ) from error
+
+
+def _check_type(arrow: Any, path: pathlib.Path, name: str, kind: Any) -> None:
+    """Raises DataError for lists, structs and the like."""
+    if arrow.types.is_nested(kind):
+        shown = str(kind)
+        shown = shown if len(shown) <= _SHOWN_TYPE else f"{shown[:_SHOWN_TYPE]}…"
+        raise DataError(
+            f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; leave it out with"
+            f" --dataset_option=columns={name}:ignore"
+        )
+
+
+def _values(arrow: Any, column: Any, *, is_text: bool) -> list[str] | np.ndarray:
+    """Returns the values of a column as float64 [rows] or as texts."""
+    types, cast = arrow.types, importlib.import_module("pyarrow.compute").cast
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if not is_text:
+        if _is_time(types, kind):
+            return _floats(cast(cast(column, arrow.timestamp("us"), safe=False), arrow.int64())) / 1e6
+        if _is_number(types, kind):
+            return _floats(cast(column, arrow.float64(), safe=False))
+    texts = column if types.is_string(kind) else cast(column, arrow.string())
+    # pandas turns whole numbers into floats where one is missing; their texts must not change by that.
+    end = ".0" if types.is_floating(kind) else ""
+    return ["" if text is None else text.strip(SPACES).removesuffix(end) for text in texts.to_pylist()]
+
+
+def _is_time(types: Any, kind: Any) -> bool:
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
+
+
+def _is_number(types: Any, kind: Any) -> bool:
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(is_number or _is_time(types, kind))
+
+
+def _floats(column: Any) -> np.ndarray:
+    return np.array(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _check_finite(path: pathlib.Path, chunk: Chunk) -> None:
+    for name, values in chunk.columns.items():
+        if isinstance(values, np.ndarray) and np.isinf(values).any():
+            at = int(np.argmax(np.isinf(values)))
+            raise DataError(
+                f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is infinite; correct it, or"
+                f" leave the column out with --dataset_option=columns={name}:{IGNORE}"
+            )

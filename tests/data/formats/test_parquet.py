@@ -1,0 +1,228 @@
+"""Tables in Parquet files against the same table as CSV, and what only Parquet has: types, nulls, row groups."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from ps_trainer.checkpoints import writer
+from ps_trainer.config import TrainConfig
+from ps_trainer.data import detect_format, info
+from ps_trainer.data.formats.csv_table import Csv
+from ps_trainer.data.formats.parquet import Parquet
+from ps_trainer.data.pipeline import parquet_rows
+from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.errors import DataError
+from ps_trainer.options import parse
+from ps_trainer.training import prediction
+from tests.data.reading import read_batches, read_leased
+from tests.data.sharding import assert_every_record_once
+
+NAMES = ["size", "color", "weight", "member", "kind"]
+
+
+def create(folder, *options, cls=Parquet, facts=None):
+    text = options if any(one.startswith("label=") for one in options) else ["label=kind", *options]
+    return cls(parse(cls.Options, text, "--dataset_option"), data_dir=str(folder), facts=facts)
+
+
+def random_columns(count, seed=0):
+    random = np.random.RandomState(seed)
+    return {
+        "size": [int(value) for value in random.randint(0, 1000, count)],
+        "color": [None if random.rand() < 0.1 else str(random.choice(["red", "green", "NA"])) for _ in range(count)],
+        "weight": [None if random.rand() < 0.2 else float(f"{random.normal():.4g}") for _ in range(count)],
+        "member": [bool(value) for value in random.randint(0, 2, count)],
+        "kind": [str(value) for value in random.choice(["cat", "dog"], count)],
+    }
+
+
+def write(path, columns, rows_per_group=None, **types):
+    import pyarrow
+    from pyarrow import parquet
+
+    arrays = {name: pyarrow.array(values, types.get(name)) for name, values in columns.items()}
+    parquet.write_table(pyarrow.table(arrays), path, row_group_size=rows_per_group)
+
+
+def write_csv(path, columns):
+    def text(value):
+        return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([[*columns], *zip(*(map(text, one) for one in columns.values()), strict=True)])
+
+
+@pytest.fixture
+def both(tmp_path):
+    """The same table in two files."""
+    columns = random_columns(95)
+    write(tmp_path / "train.parquet", columns, rows_per_group=20)
+    write_csv(tmp_path / "train.csv", columns)
+    return tmp_path
+
+
+def assert_equal_batches(first, second):
+    assert len(first) == len(second) > 0
+    for one, two in zip(first, second, strict=True):
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+
+
+@pytest.mark.parametrize("form", ["vector", "sparse", "columns"])
+@pytest.mark.parametrize("option", ["columns=size:category,color:hash", "normalize=false"])
+def test_batches_are_those_of_the_same_table_as_csv(both, form, option):
+    sources = [create(both, f"form={form}", option, cls=cls) for cls in (Parquet, Csv)]
+    assert sources[0].columns == sources[1].columns
+    assert sources[0].label_shares == sources[1].label_shares
+    assert_equal_batches(*(read_batches(lambda s=s: s.in_order("train", batch_size=16)) for s in sources))
+    assert_equal_batches(*(read_batches(lambda s=s: s.in_order("test", batch_size=16)) for s in sources))
+
+
+def test_training_batches_and_leased_shards_are_those_of_csv(both):
+    sources = [create(both, cls=cls) for cls in (Parquet, Csv)]
+    shuffled = {"shard": Shard(1, 2), "batch_size": 8, "seed": 3, "num_epochs": 2}
+    assert_equal_batches(*(read_batches(lambda s=s: s.train(**shuffled)) for s in sources))
+    np.testing.assert_array_equal(*(read_leased(source, "image") for source in sources))
+
+
+def test_shards_hold_every_row_once(tmp_path):
+    columns = {"id": list(range(45)), "x": [1.0] * 45, "kind": ["a", "b", "b"] * 15}
+    write(tmp_path / "train.parquet", columns, rows_per_group=7)
+    source = create(tmp_path, "normalize=false", "columns=x:ignore")
+    assert_every_record_once(source, "image")
+
+
+def test_types_of_the_file_decide_the_kinds(tmp_path):
+    import pyarrow
+
+    day = datetime.date(1970, 1, 3)
+    columns = {
+        "digits": ["1", "2", "3"] * 4,
+        "day": [day] * 12,
+        "at": [datetime.datetime(1970, 1, 1, 0, 0, second) for second in range(12)],
+        "price": [decimal.Decimal("1.25")] * 12,
+        "word": ["x", "y", None] * 4,
+        "kind": [1.0, 2.0, 3.0] * 4,
+    }
+    write(tmp_path / "train.parquet", columns, word=pyarrow.dictionary(pyarrow.int8(), pyarrow.string()))
+    source = create(tmp_path)
+    assert source.columns.kinds == {
+        "digits": "category", "day": "number", "at": "number", "price": "number", "word": "category"
+    }  # fmt: skip
+    assert source.columns.means["day"] == 2 * 24 * 3600
+    assert source.columns.means["price"] == 1.25
+    assert source.columns.means["at"] == np.mean([second for second in range(12) if second % 10])
+    assert source.class_names == ("1", "2", "3")
+    given = create(tmp_path, "columns=digits:number,day:category")
+    assert given.columns.kinds["digits"] == "number" and given.columns.vocabularies["day"] == ("1970-01-03",)
+
+
+def test_memory_is_bounded_by_row_groups(tmp_path):
+    columns = {"word": [f"{number:060}" for number in range(60_000)], "kind": [0, 1] * 30_000}
+    write(tmp_path / "train.parquet", columns, rows_per_group=2_000)
+    tracemalloc.start()
+    try:
+        rows = 0
+        names, wanted = ["word", "kind"], {"word", "kind"}
+        for chunk in parquet_rows.chunks(tmp_path / "train.parquet", names, {}, "kind", wanted=wanted):
+            rows += len(chunk.columns["kind"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 60_000
+    assert peak < 60_000 * 60 / 2  # all texts at once would take more than twice as much
+
+
+def trained(folder, source):
+    """A folder of checkpoints whose weights tell one row from another."""
+    weights = np.linspace(-1, 1, source.num_features, dtype=np.float32)[:, np.newaxis]
+    values = {"weights": weights, "bias": np.zeros([1], np.float32), "global_step": np.array(1)}
+    writer.write(folder / "checkpoints", 1, values)
+
+
+def test_a_run_predicts_for_parquet_and_for_csv_without_labels(both, tmp_path):
+    source = create(both, "form=sparse")
+    columns = {name: values for name, values in random_columns(9, seed=1).items() if name != "kind"}
+    write(tmp_path / "new.parquet", columns | {"more": [[1]] * 9})
+    write_csv(tmp_path / "new.csv", columns)
+    known = create(both, "form=sparse", facts=Facts(source.facts.entries))
+    (both / "train.parquet").unlink()
+    again = create(both, "form=sparse", facts=Facts(source.facts.entries))
+    for reader in (known, again):
+        batches = [
+            read_batches(lambda p=path, r=reader: r.read(tmp_path / p, 4)) for path in ("new.parquet", "new.csv")
+        ]
+        assert_equal_batches(*batches)
+        assert sum(len(batch["label"]) for batch in batches[0]) == 9
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"x": [1.0, 2.0], "tags": [[1], [2]]}, (), "column 'tags' has the type list.*columns=tags:ignore"),
+        ({"x": [1.0, float("inf")]}, (), "row 2: column 'x' holds numbers, but this value is infinite"),
+        ({"x": ["1", "two"]}, ("columns=x:number",), "row 2: column 'x' holds numbers, but this value is 'two'"),
+        ({"x": [1.0, 2.0]}, ("label=knd",), "has no column 'knd'; did you mean kind?"),
+    ],
+)
+def test_wrong_columns_are_named_with_the_fix(tmp_path, columns, options, message):
+    write(tmp_path / "train.parquet", columns | {"kind": ["a", "b"]})
+    with pytest.raises(DataError, match=message):
+        create(tmp_path, "test_every=3", *options)
+
+
+def test_a_missing_label_is_named_by_its_row(tmp_path):
+    write(tmp_path / "train.parquet", {"x": [1.0, 2.0, 3.0], "kind": ["a", None, "b"]})
+    with pytest.raises(DataError, match="row 2: the label 'kind' is missing; remove the row"):
+        create(tmp_path)
+
+
+def test_files_of_the_other_dataset_are_near_misses(both):
+    with pytest.raises(DataError, match="is not a Parquet file; --dataset=csv reads"):
+        create(both, "train_files=train.csv")
+    with pytest.raises(DataError, match="is a Parquet file; read it with --dataset=parquet"):
+        create(both, "train_files=train.parquet", cls=Csv)
+    (both / "broken.parquet").write_bytes((both / "train.parquet").read_bytes()[:-30])
+    with pytest.raises(DataError, match=r"broken.parquet cannot be read"):
+        create(both, "train_files=broken.parquet")
+
+
+def test_without_pyarrow_the_error_names_the_extra(both, monkeypatch):
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(DataError, match=r"pip install 'ps_trainer\[parquet\]'"):
+        create(both)
+    with pytest.raises(DataError, match=r"pip install 'ps_trainer\[parquet\]'"):
+        detect_format.detect(both / "train.parquet")
+
+
+def test_data_info_describes_a_table(both):
+    said = info.describe(both / "train.parquet", reads_all=True)
+    assert "column color: 2 words, " in said and "label kind: cat, dog" in said
+    assert (
+        f"--dataset=parquet --dataset_option=train_files=train.parquet --dataset_option=label=kind --data_dir={both}"
+        in said
+    )
+    columns = random_columns(20)
+    write(both / "a.parquet", {name: columns[name] for name in ("size", "weight")})
+    with pytest.raises(DataError, match="a Parquet file with the columns size, weight; .*label=<column>"):
+        detect_format.detect(both / "a.parquet")
+
+
+def test_a_config_with_parquet_predicts(both, tmp_path):
+    source = create(both, "form=sparse")
+    options = ("label=kind", "form=sparse")
+    config = TrainConfig(model="logistic_regression", dataset="parquet", dataset_option=options, data_dir=str(both))
+    trained(tmp_path, source)
+    told = prediction.write(config, tmp_path / "checkpoints", both / "train.parquet", tmp_path / "out.csv")
+    assert told.startswith(f"{tmp_path}/out.csv: 95 predictions")
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "prediction,class"
