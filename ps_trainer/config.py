@@ -198,7 +198,8 @@ class TrainConfig:
         False, "write one line per step of each worker to <logdir>/steps", own="it concerns this worker's own log"
     )
     straggler: tuple[str, ...] = repeatable(
-        "name:key=value,… of a delay between pull and push of each step; the last one that matches a worker counts",
+        "name:key=value,… of a delay between pull and push of each step; the last one that matches a worker counts;"
+        " paced=true counts it from the start of the step, so that it contains the computation",
         own="a delay changes no gradient, and machines differ in speed",
     )
     hook: tuple[str, ...] = repeatable(

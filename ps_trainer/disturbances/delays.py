@@ -37,6 +37,9 @@ class DelayOptions:
 
     mean_ms: float = option(100.0, "mean, in milliseconds", above=0)
     worker: int | None = option(None, "index of the only delayed worker; none = all workers", least=0)
+    paced: bool = option(
+        False, "count the delay from the start of the step, so that it contains the computation; false: add it"
+    )
 
 
 class Delay(abc.ABC):

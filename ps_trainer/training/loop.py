@@ -188,8 +188,14 @@ class StepLoop:
         self._is_data_outdated = reader is not None and reader.is_outdated()
         if self._is_data_outdated or (observer is not None and observer.reason_to_end):
             return False
-        self._progress.begin_step()
+        self._begin_step()
         return True
+
+    def _begin_step(self) -> None:
+        """Notes that a step begins, whose parameters are on the worker."""
+        self._progress.begin_step()
+        if self._train.straggler is not None:
+            self._train.straggler.begin_step()
 
     def _join(self, raw: tf.Session) -> int:
         """Makes this worker one of those that train; returns global_step."""
@@ -223,7 +229,7 @@ class StepLoop:
                 self._is_data_outdated = False
             if self._calls.is_target_reached():
                 return EndReason.TARGET
-            self._progress.begin_step()
+            self._begin_step()
             try:
                 done = phases[choose(int(global_step))]()
             except tf.errors.OutOfRangeError as error:

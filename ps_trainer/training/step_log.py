@@ -14,7 +14,8 @@
     t_applied           time at which the update is applied, as far as this worker waits for that
     t_end               time at which the parameters of the next step are pulled, and the step ends
     wall_time           time of t_end in seconds since the epoch
-    injected_delay      seconds by which `--straggler` delayed the gradient; 0 without it
+    injected_delay      seconds by which `--straggler` delayed the gradient, counted from t_start if it is paced; 0
+                        without it
     loss                loss of the batch; null if it is NaN or infinite
     examples            number of examples in the batch
     cpu_user, cpu_sys   CPU seconds of the whole process since the step before

@@ -1,9 +1,12 @@
 """`Straggler`: a delay in each step of a worker, between its pull and its push, for the flag `--straggler`.
 
 The worker computes its gradient from the parameters and table rows that it has read, holds the gradient back for a
-sampled time, and continues as if the computation had taken that much longer. The worker read everything before the
-delay, so the logged staleness is the staleness of the gradient. Steps that send nothing are delayed as well, each step
-once. A step that ends for lack of data is not delayed.
+sampled time, and continues as if the computation had taken that much longer. A *paced* delay counts from the start of
+the step, when the step's parameters are on the worker: the step then computes for that time in all, however long its
+arithmetic takes. If the arithmetic takes longer than the delay, the step continues at once.
+
+The worker read everything before the delay, so the logged staleness is the staleness of the gradient. Steps that send
+nothing are delayed as well, each step once. A step that ends for lack of data is not delayed.
 
 Workers need not share this setting: each worker follows its own flags.
 
@@ -30,10 +33,11 @@ from ps_trainer.store.pieces import Gradient
 
 
 class _Question(NamedTuple):
-    """A step that waits in its delay: the number of its pass, and its delay in seconds."""
+    """A step that waits in its delay."""
 
-    number: int
-    delay: float
+    number: int  # number of its pass
+    delay: float  # seconds that it still waits
+    sampled: float  # its delay in seconds, the part before this question included
 
 
 class Straggler:
@@ -44,16 +48,30 @@ class Straggler:
         worker_index: Index of the worker.
         device: Device of the worker, "/job:worker/task:0".
         container: Container of the run's resources on the worker.
+        is_paced: Whether the delay counts from `begin_step` instead of the end of the computation.
+        clock: Function that returns monotonic seconds.
 
     Attributes:
-        last_delay: Delay of the last step in seconds; 0 before the first step, and for a step whose delay was cut
-            short.
+        last_delay: Delay of the last step in seconds, of a paced one with the computation; 0 before the first step, and
+            for a step whose delay was cut short.
     """
 
-    def __init__(self, next_delay: Callable[[], float], *, worker_index: int, device: str, container: str):
+    def __init__(
+        self,
+        next_delay: Callable[[], float],
+        *,
+        worker_index: int,
+        device: str,
+        container: str,
+        is_paced: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.worker_index = worker_index
         self.last_delay = 0.0
         self._next_delay = next_delay
+        self._is_paced = is_paced
+        self._clock = clock
+        self._began_at = clock()
         self._device = device
         self._container = container
         self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
@@ -62,6 +80,10 @@ class Straggler:
         self._newest = time.monotonic_ns()
         self._may_go = False
         self._thread: threading.Thread | None = None
+
+    def begin_step(self) -> None:
+        """Notes that a step begins; its parameters are on the worker."""
+        self._began_at = self._clock()
 
     def hold_back(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """The same gradients on the same devices, available once all are computed and the delay is over."""
@@ -110,7 +132,9 @@ class Straggler:
     def _ask(self) -> np.int64:
         with self._changed:
             self._newest += 1
-            self._asked.put(_Question(self._newest, self._next_delay()))
+            sampled = self._next_delay()
+            gone = self._clock() - self._began_at if self._is_paced else 0.0
+            self._asked.put(_Question(self._newest, max(0.0, sampled - gone), sampled))
             self._changed.notify_all()
             return np.int64(self._newest)
 
@@ -120,7 +144,7 @@ class Straggler:
             while (asked := self._asked.get()) is not None:
                 is_cut_short = self._wait(asked)
                 # Before the step may pass, because the step's end reads it.
-                self.last_delay = 0.0 if is_cut_short else asked.delay
+                self.last_delay = 0.0 if is_cut_short else asked.sampled
                 let_pass(asked.number)
 
     def _wait(self, asked: _Question) -> bool:
@@ -156,7 +180,8 @@ def create(
     if spec is None:
         return None
     next_delay = spec.sampler(delays.rng_for(seed, worker_index), worker_index)
-    return Straggler(next_delay, worker_index=worker_index, device=device, container=container)
+    is_paced = spec.distribution.options.paced
+    return Straggler(next_delay, worker_index=worker_index, device=device, container=container, is_paced=is_paced)
 
 
 def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

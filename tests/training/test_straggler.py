@@ -157,6 +157,36 @@ def test_delays_are_counted_and_there_is_none_after_the_last_batch(one_worker, b
     assert outcome.progress.summary().injected_delay_mean == pytest.approx(sum(sampled) / 3)
 
 
+@pytest.mark.parametrize(("is_paced", "waits"), [(False, [0.4, 0.4]), (True, [0.1, 0.0])])
+def test_a_paced_delay_counts_from_the_start_of_the_step(is_paced, waits):
+    now = [100.0]
+    straggler = Straggler(
+        lambda: 0.4, worker_index=0, device="", container="", is_paced=is_paced, clock=lambda: now[0]
+    )  # fmt: skip
+    asked = []
+    for computing_secs in (0.3, 0.5):
+        now[0] += 10.0  # between two steps
+        straggler.begin_step()
+        now[0] += computing_secs
+        straggler._ask()
+        asked.append(straggler._asked.get_nowait())
+    assert [question.delay for question in asked] == pytest.approx(waits)
+    assert [question.sampled for question in asked] == [0.4, 0.4]
+
+
+def test_the_loop_begins_each_step_before_its_delay(one_worker, by_hand, monkeypatch):
+    begins = []
+    monkeypatch.setattr(Straggler, "begin_step", lambda self: begins.append(len(by_hand.begun[0])))
+    spec = "det:mean_ms=60000,jitter=0,paced=true"
+    config = config_of("Dense", "Rows", ["lengths=3"], straggler=(spec,), max_steps=None, num_epochs=9, batch_size=4)
+    for _ in range(3):
+        by_hand.end(0)
+    outcome = one_worker.finish(one_worker.start(config, 0))
+    assert (outcome.code, begins) == (0, [0, 1, 2, 3])  # the fourth step finds no data
+    assert all(secs < 60.0 for secs in by_hand.begun[0])
+    assert outcome.progress.summary().injected_delay_mean == pytest.approx(60.0)  # the computation included
+
+
 @pytest.mark.parametrize("rule", component_tables.UPDATES.names())
 def test_each_phase_of_every_rule_has_the_delay_once(rule):
     facts = FACTS[rule]
