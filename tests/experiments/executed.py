@@ -14,6 +14,12 @@ def results_of(experiment, runs, folder):
     return Results(RunResult(run, experiment.execute(run, folder).figures, 0.1, None, folder) for run in runs)
 
 
+def planned(experiment, seeds, *, quick=False, level=None):
+    """The runs that the experiment's parts plan, of a level; without those that only serve others (calibrations)."""
+    runs = [run for part in experiment.parts for run in part.runs(seeds, quick=quick)]
+    return [run for run in runs if level in (None, run.level)]
+
+
 def findings_of(experiment, results):
     """Claim's key -> its finding, for the claims with at least one measurement."""
     checked = experiment.analyse(results).checked

@@ -11,6 +11,7 @@ from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import schedule_table
 
 OVERHEAD_SECS = 0.004  # overhead of a step, besides its delay
+SERVICE_SECS = 0.001  # of it, the time for which a ps task serves a worker
 
 
 class SimulatedCluster:
@@ -44,7 +45,8 @@ class SimulatedCluster:
                 compute=[value for name, value in pairs if name == "straggler"],
                 num_updates=int(flags["max_steps"]),
                 seed=int(flags["seed"]),
-                latency_secs=OVERHEAD_SECS / 2,
+                latency_secs=(OVERHEAD_SECS - SERVICE_SECS) / 2,
+                ps_secs=SERVICE_SECS,
             ).schedule
         finally:
             schedule_table.RULES.update(whole)
@@ -66,6 +68,9 @@ class SimulatedCluster:
                     "staleness": None if is_dropped else int(steps.staleness[i]),
                     "dropped": int(is_dropped),
                     "t_start": begun[worker],
+                    # The simulator's push arrives half a transfer after the computation, and is then served.
+                    "t_computed": float(steps.t_push_done[i]) - SERVICE_SECS,
+                    "t_applied": float(steps.t_push_done[i]),
                     "t_end": end,
                     "wall_time": 1e9 + end,
                     "injected_delay": float(steps.t_compute_done[i] - steps.t_pull_done[i]),
@@ -92,8 +97,14 @@ class SimulatedCluster:
         }
 
 
-def real_results_of(experiment, runs, folder, share=0.3):
-    """`Results` of real runs during which the machine's cores were busy to this share."""
-    return Results(
-        RunResult(run, experiment.execute(run, folder).figures, 9.0, CpuUse(share, 1.0, 1.0), folder) for run in runs
-    )
+def real_results_of(experiment, runs, folder, delayed_share=0.003, is_calibrated=True):
+    """`Results` of real runs whose tasks waited for cores for this share of a step, after their calibration."""
+    needed = {one.key: one for run in runs if (one := experiment.needed_by(run)) is not None} if is_calibrated else {}
+    calibrations = {key: experiment.execute(one, folder).figures for key, one in needed.items()}
+
+    def executed(run):
+        other = experiment.needed_by(run)
+        figures = experiment.execute(run, folder, calibrations.get(other.key) if other else None).figures
+        return RunResult(run, figures, 9.0, CpuUse(0.3, 1.0, 1.0, delayed_share), folder)
+
+    return Results(map(executed, runs))

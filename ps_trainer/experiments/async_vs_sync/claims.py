@@ -116,7 +116,9 @@ OF_REAL_THROUGHPUT = (
         kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated gradients per second",
         limit=Limit(low=0.9, high=1.1),
-        measure=lambda rates: [Measure(pair.case, pair.ratio) for pairs in rates.values() for pair in pairs.values()],
+        measure=lambda rates: [
+            Measure(pair.case, pair.ratio, pair.interval) for pairs in rates.values() for pair in pairs.values()
+        ],
     ),
     Claim(
         key="real_control",

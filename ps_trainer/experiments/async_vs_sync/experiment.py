@@ -12,6 +12,7 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
 from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.simulation.schedule import Schedule
@@ -52,7 +53,7 @@ _COUNTS = (1, 2, 4, 8)
 _REAL_MEAN_MS = 100.0
 _REAL_ALPHAS = (0.05, cases.UNEVEN)
 _STEPS_OF_WORKER = {0.05: 50, cases.UNEVEN: 80}
-_NUM_UNEVEN_SEEDS = 3
+_NUM_REAL_SEEDS = 5
 _NUM_QUICK_STEPS = 60
 _QUICK_ALPHA = 0.3  # few steps are enough for a ratio with this share
 # Learning rates are the best of the virtual part at n = 8. Example counts are twice the virtual ones.
@@ -160,18 +161,14 @@ class RealThroughput(real.RealPart[RealSettings]):
     claims = claims.OF_REAL_THROUGHPUT
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealSettings]]:
-        """Plan both modes at every number of workers; the quick form has two workers only.
-
-        A run and its simulation use the same delays, so few seeds show whether they agree. Exponential steps have three
-        seeds, because their rates must also agree with a mean.
-        """
+        """Plan both modes at every number of workers, with the same seeds; the quick form has two workers only."""
         settings = [(n, alpha, _STEPS_OF_WORKER[alpha]) for n in _COUNTS for alpha in _REAL_ALPHAS[: 2 if n > 1 else 1]]
         return [
             run
             for n, alpha, num_steps in ([(2, _QUICK_ALPHA, _NUM_QUICK_STEPS)] if quick else settings)
             for mode in (Mode.ASYNC, Mode.SYNC_SAME)
             for run in _real_runs(
-                seeds[: _NUM_UNEVEN_SEEDS if alpha == cases.UNEVEN else 1],
+                seeds[:_NUM_REAL_SEEDS],
                 RealSettings(what=REAL_RATES, **_duration(mode, n, alpha, num_steps)),
                 num_steps,
             )
@@ -192,7 +189,7 @@ class RealThroughput(real.RealPart[RealSettings]):
 
 
 class RealTrainings(real.RealPart[RealTrainingSettings]):
-    """One training of each arm to a target loss; the quick form has none."""
+    """Trainings of each arm to a target loss, with the same seeds; the quick form has none."""
 
     figures_type = RealTargetFigures
     selects = {"level": real.LEVEL, "what": REAL_TRAINING}
@@ -205,7 +202,7 @@ class RealTrainings(real.RealPart[RealTrainingSettings]):
             num_steps = num_examples // (cases.NUM_REAL_WORKERS * batch_size)
             duration = _duration(mode, cases.NUM_REAL_WORKERS, alpha, num_steps)
             settings = RealTrainingSettings(what=REAL_TRAINING, lr=lr, batch_size=batch_size, **duration)
-            runs += _real_runs(seeds[:1], settings, num_steps)
+            runs += _real_runs(seeds[:_NUM_REAL_SEEDS], settings, num_steps)
         return runs
 
     def training_of(self, settings: RealTrainingSettings) -> real.DelayedTraining:
@@ -242,7 +239,7 @@ class AsyncVsSync(Experiment):
     )
     untested = "Chen et al.'s final accuracy with up to 64 workers, and with backup workers"
     published = claims.PUBLISHED
-    parts = (VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
+    parts = (Calibrations(), VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
     num_seeds = 10
     num_quick_seeds = 1
 

@@ -11,7 +11,9 @@ from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Par
 from ps_trainer.experiments.harness.cases import cases_by, grouped
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import cases, claims, plots, records, tables
@@ -77,7 +79,6 @@ _MAX_UPDATES = 250
 _TRAINING_SECS = 3.0
 
 _NUM_REAL_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; enough to count drops to one in a hundred
-_NUM_DECIDING_SEEDS = 3
 _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, because an update then takes ten mean steps
 _NUM_QUICK_UPDATES = 80
 _QUICK_MS = 80.0
@@ -179,40 +180,36 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
     claims = claims.OF_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealBarrierSettings]]:
-        """Plan N = 8 workers with 0 to 4 backup workers; the quick form has one short run.
-
-        A run and its simulation use the same delays, so one seed decides whether they agree. The delays themselves
-        decide whether backup workers pay under lognormal steps, so those runs have three seeds.
-        """
+        """Plan N = 8 workers with 0 to 4 backup workers, with the same seeds; the quick form has one short run."""
         if quick:
             return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
-        runs = _real_runs(seeds[:1], Shape.SHIFTED, records.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], records.MEAN_MS)
+        runs = _real_runs(seeds, Shape.SHIFTED, records.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], records.MEAN_MS)
         for shape, b in itertools.product((Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT), REAL_BACKUPS):
             num_updates = _NUM_SLOW_UPDATES if shape == Shape.PERSISTENT and not b else _NUM_REAL_UPDATES[b]
-            own = seeds[: _NUM_DECIDING_SEEDS if shape == Shape.MODERATE and b <= 1 else 1]
-            runs += _real_runs(own, shape, records.NUM_NEEDED, b, num_updates, records.MEAN_MS)
+            runs += _real_runs(seeds, shape, records.NUM_NEEDED, b, num_updates, records.MEAN_MS)
         return runs
 
     def training_of(self, settings: RealBarrierSettings) -> real.DelayedTraining:
         rule, n, text = settings.rule, settings.n, Shape(settings.shape).text
         options, delays = records.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
-        return real.DelayedTraining(rule, options, n, settings.num_updates, delays, [text])
+        return real.DelayedTraining(rule, options, n, settings.num_updates, delays)
 
     def measured(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
         return records.figures_of_training(training, run.settings.mean_ms / 1000)
 
     def simulated(self, run: Run[RealBarrierSettings], done: virtual.VirtualRun) -> BackupStepFigures:
-        return records.figures_of(done, run.settings.num_needed, has_arrivals=False)
+        mean_secs = run.settings.mean_ms / 1000
+        return records.figures_of(done, run.settings.num_needed, has_arrivals=False, mean_secs=mean_secs)
 
     def figures_of(
-        self, run: Run[RealBarrierSettings], training: Training, done: virtual.VirtualRun
+        self, run: Run[RealBarrierSettings], training: Training, done: virtual.VirtualRun, cost: StepCost
     ) -> RealBarrierFigures:
         """Return the figures of a run, with the models' times for the same delays."""
         settings = run.settings
         return RealBarrierFigures(
             measured=self.measured(run, training),
             simulated=self.simulated(run, done),
-            overhead_secs=real.overhead_secs(training),
+            overhead_secs=cost.overhead_secs,
             models=records.predict(settings.shape, settings.num_needed, settings.b, settings.num_updates, run.seed),
         )
 
@@ -241,7 +238,7 @@ class BackupWorkers(Experiment):
     )
     untested = "Chen et al.'s time to a final accuracy, and the slower updates of many backup workers by their traffic"
     published = claims.PUBLISHED
-    parts = (BackupTiming(), BackupTraining(), RealBackupClusters())
+    parts = (Calibrations(), BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1
 
 

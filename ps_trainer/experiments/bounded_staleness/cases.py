@@ -99,7 +99,7 @@ class TrainedBound(Case):
 
 
 class RealBound(real.RealCase):
-    """Runs of all seeds under one bound on real clusters, CPU-contended runs included."""
+    """Runs of all seeds under one bound on real clusters, runs whose times are not comparable included."""
 
     bound = setting("bound")
 

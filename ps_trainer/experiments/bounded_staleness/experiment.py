@@ -14,6 +14,7 @@ from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Run,
 from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
@@ -184,16 +185,15 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
 
     def training_of(self, settings: RealClockSettings) -> real.DelayedTraining:
         update, options = records.rule_of(settings.bound)
-        n, text = settings.n, Shape(settings.shape).text
-        delays, unscaled = [with_mean(text, settings.mean_ms)], [text]
-        return real.DelayedTraining(update, options, n, n * settings.num_clocks, delays, unscaled)
+        n, delays = settings.n, [with_mean(Shape(settings.shape).text, settings.mean_ms)]
+        return real.DelayedTraining(update, options, n, n * settings.num_clocks, delays)
 
     def measured(self, run: Run[RealClockSettings], training: Training) -> ClusterClockFigures:
         settings = run.settings
         return records.figures_of_training(training, settings.n, settings.bound, settings.mean_ms / 1000)
 
     def simulated(self, run: Run[RealClockSettings], done: virtual.VirtualRun) -> ClockFigures:
-        figures = records.figures_of(done.schedule)
+        figures = records.figures_of(done.schedule, run.settings.mean_ms / 1000)
         return dataclasses.replace(figures, waits=float(np.mean(figures.wait_by_worker)))
 
     cases = staticmethod(grouped(RealBound, "bound"))
@@ -214,5 +214,5 @@ class BoundedStaleness(Experiment):
     )
     untested = "Ho et al.'s reads from a cache on the worker, which may be s clocks old"
     published = claims.PUBLISHED
-    parts = (BoundedTiming(), BoundedTraining(), RealBoundedClusters())
+    parts = (Calibrations(), BoundedTiming(), BoundedTraining(), RealBoundedClusters())
     num_quick_seeds = 1

@@ -24,7 +24,7 @@ SAME_RATE = 0.5  # learning rate at which all bounds are stable
 TARGET_LOSS = 0.25
 NUM_TRAINED_WORKERS = 8
 NUM_REAL_WORKERS = 4
-REAL_MEAN_MS = 100.0
+REAL_MEAN_MS = 160.0
 
 
 class BoundRun(Label):
@@ -125,12 +125,12 @@ def rule_of(bound: int | None) -> tuple[str, list[str]]:
     return ("async", []) if bound is None else ("ssp", [f"staleness={bound}"])
 
 
-def figures_of(schedule: Schedule) -> ClockFigures:
+def figures_of(schedule: Schedule, mean_secs: float = MEAN_SECS) -> ClockFigures:
     """Return the figures of a run."""
     summary = summarise_schedule(schedule)
     at_begin, when_done = largest_leads(schedule)
     return ClockFigures(
-        rate=summary.updates_per_sec / schedule.num_workers * MEAN_SECS,
+        rate=summary.updates_per_sec / schedule.num_workers * mean_secs,
         wait_by_worker=summary.wait_share.tolist(),
         mean_staleness=summary.staleness_mean(),
         lead_at_begin=at_begin,

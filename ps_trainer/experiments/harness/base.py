@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from ps_trainer.experiments.harness.claims import Checked, Claim
-from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuUse
+from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE, MAX_OTHERS_SHARE, CpuUse
 from ps_trainer.experiments.harness.labels import Level as Level
 from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
 from ps_trainer.experiments.harness.published import Published
@@ -40,6 +40,7 @@ class Run(Generic[SettingsT]):
         seed: Seed of this repetition.
         expected_secs: Expected duration on two cores, for the estimate of the time left.
         level: Level that says which parts of the run are real.
+        is_paced: Whether its workers sleep instead of computing, so that no task of it should wait for a core.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Run(Generic[SettingsT]):
     seed: int = 0
     expected_secs: float = 1.0
     level: Level = Level.VIRTUAL
+    is_paced: bool = True
 
     def identity(self) -> dict[str, Any]:
         """JSON values that must be the same for the harness to reuse a finished run."""
@@ -58,10 +60,16 @@ class Run(Generic[SettingsT]):
 
 
 def repeated(
-    seeds: Sequence[int], key: str, settings: SettingsT, expected_secs: float, level: Level = Level.VIRTUAL
+    seeds: Sequence[int],
+    key: str,
+    settings: SettingsT,
+    expected_secs: float,
+    level: Level = Level.VIRTUAL,
+    *,
+    is_paced: bool = True,
 ) -> list[Run[SettingsT]]:
     """Runs that differ only in their seed; each key ends with the seed."""
-    return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level) for seed in seeds]
+    return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level, is_paced) for seed in seeds]
 
 
 def keyed(level: str, settings: Record, without: Sequence[str] = ()) -> str:
@@ -79,11 +87,13 @@ class Measured(Generic[FiguresT]):
         steps: A JSON object per step, in order of time, kept as a file. It may be empty, or have only the first
             steps.
         window: Wall time, in seconds since the epoch, in which the machine's CPU use matters; None = the whole run.
+        num_workers: Number of workers that made steps at the same time.
     """
 
     figures: FiguresT
     steps: Iterable[Mapping[str, Any]] = ()
     window: tuple[float, float] | None = None
+    num_workers: int = 1
 
 
 class RunResult(NamedTuple):
@@ -94,11 +104,19 @@ class RunResult(NamedTuple):
     wall_secs: float  # duration of the run
     cpu: CpuUse | None  # CPU use in the run's window; None where the system does not count it
     folder: pathlib.Path  # folder of result.json, steps.jsonl and logs
+    num_attempts: int = 1  # how often the run was made until its times were comparable, or no more
 
     @property
     def is_contended(self) -> bool:
-        """Whether tasks waited for cores, so that the times are invalid; never true in virtual time."""
-        return self.run.level is not Level.VIRTUAL and self.cpu is not None and self.cpu.share > CONTENDED_SHARE
+        """Whether its times are not comparable, because its tasks waited for cores; never true in virtual time.
+
+        Tasks that compute all the time wait for each other by themselves. Of them, the use by others counts.
+        """
+        if self.run.level is Level.VIRTUAL or self.cpu is None:
+            return False
+        if self.run.is_paced:
+            return (self.cpu.delayed_share or 0.0) > MAX_DELAYED_SHARE
+        return self.cpu.others_share > MAX_OTHERS_SHARE
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """The step records that were kept, in order."""
@@ -200,6 +218,15 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
             RunError: The run failed; the message holds the end of the log.
         """
 
+    def needed_by(self, run: Run[SettingsT]) -> Run[Any] | None:
+        """The run whose figures `execute_with` needs, a run of another part; None by default."""
+        del run
+        return None
+
+    def execute_with(self, run: Run[SettingsT], folder: pathlib.Path, needed: Any) -> Measured[FiguresT]:
+        """Executes one of the runs with the figures of the run that it needs."""
+        raise NotImplementedError(f"{type(self).__name__} needs the figures {needed} of another run")
+
     def figures_type_of(self, settings: SettingsT) -> type[Record]:
         """Type of the figures of a run with these settings; `figures_type` unless the part has several."""
         del settings
@@ -248,12 +275,26 @@ class Experiment:
         }
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[Any]]:
-        """The runs of all parts, in order."""
-        return [run for part in self.parts for run in part.runs(seeds, quick=quick)]
+        """The runs of all parts, in the order in which they are made.
 
-    def execute(self, run: Run[Any], folder: pathlib.Path) -> Measured[Any]:
-        """Executes one run by its part."""
-        return self._part_of(run).execute(run, folder)
+        Real runs that are compared alternate, since a machine changes with time: all with the first seed, then all with
+        the second one, and so on. Before them come the runs whose figures they need.
+        """
+        planned = [run for part in self.parts for run in part.runs(seeds, quick=quick)]
+        needed = {one.key: one for run in planned if (one := self.needed_by(run)) is not None}
+        ordered = [*needed.values(), *planned]
+        virtual = [run for run in ordered if run.level is Level.VIRTUAL]
+        real = [run for run in ordered if run.level is not Level.VIRTUAL]
+        return [*virtual, *sorted(real, key=lambda run: run.seed)]
+
+    def needed_by(self, run: Run[Any]) -> Run[Any] | None:
+        """The run whose figures another run needs, if any."""
+        return self._part_of(run).needed_by(run)
+
+    def execute(self, run: Run[Any], folder: pathlib.Path, needed: Record | None = None) -> Measured[Any]:
+        """Executes one run by its part, with the figures of the run that it needs."""
+        part = self._part_of(run)
+        return part.execute(run, folder) if needed is None else part.execute_with(run, folder, needed)
 
     def read_figures(self, run: Run[Any], values: Mapping[str, Any]) -> Record:
         """The figures of a finished run, from their JSON.

@@ -1,4 +1,9 @@
-"""CPU time of a run's processes and of the machine, sampled from the kernel's counters. Linux; elsewhere None."""
+"""CPU time of a run's processes and of the machine, sampled from the kernel's counters. Linux; elsewhere None.
+
+The *run delay* of a thread is the time for which it was ready to run and waited for a core. The scheduler counts it in
+the second field of `/proc/<pid>/task/<tid>/schedstat`. It is what other work on the cores costs a step, and a mean load
+does not show it: ten tasks that sleep may wake at once.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-CONTENDED_SHARE = 0.7  # share of all cores above which tasks wait for each other, so that times are invalid
+MAX_DELAYED_SHARE = 0.02  # of a step's time; with more run delay, its times are not comparable
+MAX_OTHERS_SHARE = 0.1  # of the cores; with more, times of tasks that compute all the time are not comparable
 
 _PROC = pathlib.Path("/proc")
-_SAMPLE_SECS = 0.5
+_SAMPLE_SECS = 1.0  # a sample reads a file of each thread
 _BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # fields of "cpu" in /proc/stat: user nice system irq softirq steal
+_NANO = 1e-9
 _PPID, _UTIME, _STIME = 1, 11, 12  # fields of /proc/<pid>/stat, counted from behind the command's ")"
 
 
@@ -27,6 +34,14 @@ class CpuUse(NamedTuple):
     share: float  # share of the machine's cores that any process kept busy, 0..1
     tasks_secs: float  # CPU seconds of the watched processes, all threads
     others_secs: float  # CPU seconds of everything else on the machine
+    # Run delay of all threads of the watched processes over the time of the workers' steps: the share of a step for
+    # which its tasks waited for a core. None where the kernel does not count it.
+    delayed_share: float | None = None
+
+    @property
+    def others_share(self) -> float:
+        """Share of the machine's cores that everything else kept busy, 0..1."""
+        return self.share * self.others_secs / max(self.tasks_secs + self.others_secs, 1e-9)
 
 
 class CpuMeter:
@@ -38,8 +53,10 @@ class CpuMeter:
         self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
         self._seen: dict[int, float] = {}  # CPU seconds at the last sample, by pid
         self._tasks_secs = 0.0
+        self._seen_delays: dict[tuple[int, int], float] = {}  # run delay at the last sample, by pid and thread
+        self._delay_secs = 0.0
         self._num_cores = 0
-        self._samples: list[tuple[float, float, float]] = []  # time, tasks, machine
+        self._samples: list[tuple[float, float, float, float]] = []  # time, tasks, machine, run delay
 
     def sample(self, pids: Iterable[int]) -> None:
         """Reads the counters of the machine and of `pids`, those that have ended left out.
@@ -52,23 +69,40 @@ class CpuMeter:
                 secs = (int(fields[_UTIME]) + int(fields[_STIME])) / self._ticks_per_sec
                 self._tasks_secs += max(0.0, secs - self._seen.get(pid, 0.0))
                 self._seen[pid] = secs
-        self._samples.append((self._clock(), self._tasks_secs, self._machine_secs()))
+            if pid != os.getpid():  # this process makes no step
+                self._add_delays(pid)
+        self._samples.append((self._clock(), self._tasks_secs, self._machine_secs(), self._delay_secs))
 
-    def between(self, start: float, end: float) -> CpuUse | None:
+    def between(self, start: float, end: float, num_workers: int = 1) -> CpuUse | None:
         """The use in a window, interpolated between samples; None for a window without length or samples.
 
-        The times are seconds since the epoch. Times outside of the samples do not count.
+        Args:
+            start: Begin of the window, in seconds since the epoch. Times outside of the samples do not count.
+            end: End of the window.
+            num_workers: Number of workers, each of which makes one step at a time.
         """
         if len(self._samples) < 2:
             return None
-        times, tasks, machine = zip(*self._samples, strict=True)
+        times, tasks, machine, delays = zip(*self._samples, strict=True)
         start, end = max(start, times[0]), min(end, times[-1])
         if end <= start:
             return None
         tasks_secs = float(np.interp(end, times, tasks) - np.interp(start, times, tasks))
         machine_secs = float(np.interp(end, times, machine) - np.interp(start, times, machine))
         share = machine_secs / ((end - start) * self._num_cores)
-        return CpuUse(min(1.0, share), tasks_secs, max(0.0, machine_secs - tasks_secs))
+        delay_secs = float(np.interp(end, times, delays) - np.interp(start, times, delays))
+        delayed_share = delay_secs / ((end - start) * num_workers) if self._seen_delays else None
+        return CpuUse(min(1.0, share), tasks_secs, max(0.0, machine_secs - tasks_secs), delayed_share)
+
+    def _add_delays(self, pid: int) -> None:
+        """Adds the run delay of a process's threads since the last sample; a thread that has ended keeps its last."""
+        with contextlib.suppress(OSError):
+            for thread in (self._proc / str(pid) / "task").iterdir():
+                with contextlib.suppress(OSError):
+                    secs = int((thread / "schedstat").read_text().split()[1]) * _NANO
+                    key = (pid, int(thread.name))
+                    self._delay_secs += max(0.0, secs - self._seen_delays.get(key, 0.0))
+                    self._seen_delays[key] = secs
 
     def _machine_secs(self) -> float:
         lines = (self._proc / "stat").read_text().splitlines()
@@ -103,9 +137,9 @@ class CpuWatch:
             self._thread.join()
             self._sample()
 
-    def between(self, start: float, end: float) -> CpuUse | None:
+    def between(self, start: float, end: float, num_workers: int = 1) -> CpuUse | None:
         """The use in a window, after leaving; None without samples."""
-        return self._meter.between(start, end) if self._meter is not None else None
+        return self._meter.between(start, end, num_workers) if self._meter is not None else None
 
     def _watch(self) -> None:
         while not self._stop.wait(_SAMPLE_SECS):

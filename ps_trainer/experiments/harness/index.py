@@ -9,14 +9,14 @@ from typing import Any
 
 from ps_trainer.experiments.harness import page
 from ps_trainer.experiments.harness.claims import ClaimKind
-from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE
+from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.report import FAILED, ClaimLine, Conclusion, tally
 from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration
 
-_COLUMNS = texts("experiment", "source", "verdict", *(kind.value for kind in ClaimKind), "run time", "CPU-contended")
+_COLUMNS = texts("experiment", "source", "verdict", *(kind.value for kind in ClaimKind), "run time", "not comparable")
 _CLAIM_COLUMNS = texts("experiment", "claim", "kind", "measured", "outcome")
 
 
@@ -50,8 +50,9 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
         page.Paragraph(
             f"{number}, {sum(one.num_runs for one in conclusions)} runs, {duration(secs)}.{quick} A claim's threshold"
             " is written in the experiment's file before it is run; amendments have a date and a reason. The verdict"
-            " comes from the claims of the literature. CPU-contended runs kept more than"
-            f" {100 * CONTENDED_SHARE:.0f} % of the cores busy."
+            " comes from the claims of the literature. The times of a real run are not comparable if its tasks waited"
+            f" for a core for more than {100 * MAX_DELAYED_SHARE:g} % of a step, or, where they compute all the time,"
+            " if other programs used the cores."
         ),
         Table("", _COLUMNS, rows, ""),
         Table("Claims", _CLAIM_COLUMNS, claims, ""),

@@ -54,7 +54,7 @@ class Conclusion:
     claims: Sequence[ClaimLine]  # claims with their outcomes; empty where a run failed
     num_runs: int  # number of finished runs
     run_secs: float  # sum of their durations
-    contended: Sequence[str]  # keys of the CPU-contended runs
+    contended: Sequence[str]  # keys of the runs whose times are not comparable
     failures: Sequence[str]  # keys of failed runs, and what else failed
 
 
@@ -200,13 +200,18 @@ def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
 
 
 def _cost(result: RunResult) -> dict[str, Any]:
-    """Time and CPU of a run; `cpu_tasks_secs` counts its own processes, `cpu_share` the whole machine."""
+    """Time and CPU of a run; `cpu_tasks_secs` counts its own processes, `cpu_share` the whole machine.
+
+    `delayed_share` is the share of a step for which its tasks waited for a core.
+    """
     cpu = result.cpu
     return {
         "wall_secs": round(result.wall_secs, 3),
         "cpu_tasks_secs": round(cpu.tasks_secs, 2) if cpu else None,
         "cpu_share": round(cpu.share, 4) if cpu else None,
-        "cpu_contended": result.is_contended,
+        "delayed_share": round(cpu.delayed_share, 5) if cpu and cpu.delayed_share is not None else None,
+        "is_comparable": not result.is_contended,
+        "num_attempts": result.num_attempts,
     }
 
 

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.errors import Interrupted, PsTrainerError
+from ps_trainer.errors import Interrupted, PsTrainerError, RunError
 from ps_trainer.experiments.harness.base import Experiment, Level, Results, Run, RunResult
-from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuWatch
+from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE, MAX_OTHERS_SHARE, CpuWatch
 from ps_trainer.experiments.harness.dependencies import code_version
 from ps_trainer.experiments.harness.progress import Progress
+from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.store import RunStore
 
 _ERROR_LINES = 40
+_MAX_REPETITIONS = 3  # of a run whose times are not comparable
 
 
 class Failure(NamedTuple):
@@ -101,7 +103,7 @@ def execute(job: Job, progress: Progress) -> Executed:
     for run in job.missing:
         progress.begin(job.experiment.name, run)
         try:
-            result = _one(job, run)
+            result = _one(job, run, _needed_by(job, run, results), progress)
         except Interrupted:
             raise
         except Exception as error:  # noqa: BLE001 - any error fails only this run; it is shown and kept
@@ -110,26 +112,27 @@ def execute(job: Job, progress: Progress) -> Executed:
             progress.note(f"{job.experiment.name} {run.key} failed: {failures[-1].reason}", style="bold red")
             continue
         results[run.key] = result
-        remark = f"CPU-contended, {100 * result.cpu.share:.0f} % busy" if result.is_contended and result.cpu else ""
-        progress.end(job.experiment.name, run, remark)
+        progress.end(job.experiment.name, run, f"not comparable: {_waits(result)}" if result.is_contended else "")
     return Executed(Results(results[run.key] for run in job.runs if run.key in results), failures)
 
 
 def contended_sentence(results: Results) -> str:
-    """A sentence that names the CPU-contended runs; empty without any."""
-    keys = [result.run.key for result in results if result.is_contended]
-    if not keys:
+    """A sentence that names the runs whose times are not comparable; empty without any."""
+    found = [f"{result.run.key} ({_waits(result)})" for result in results if result.is_contended]
+    if not found:
         return ""
     return (
-        f"{len(keys)} of {len(results)} runs kept more than {100 * CONTENDED_SHARE:.0f} % of the cores busy"
-        f" (CPU-contended): {', '.join(keys)}."
+        f"The times of {len(found)} of {len(results)} runs are not comparable. Tasks that sleep may wait for a core for"
+        f" {100 * MAX_DELAYED_SHARE:g} % of a step, and beside tasks that compute others may use"
+        f" {100 * MAX_OTHERS_SHARE:g} % of the cores. Each such run was made up to {1 + _MAX_REPETITIONS} times:"
+        f" {', '.join(found)}."
     )
 
 
 def others_sentence(results: Results) -> str:
     """A sentence on the share of the cores that other processes used during real runs; empty where it is unknown."""
     used = [r.cpu for r in results if r.run.level is not Level.VIRTUAL and r.cpu is not None]
-    shares = [100 * cpu.share * cpu.others_secs / max(cpu.tasks_secs + cpu.others_secs, 1e-9) for cpu in used]
+    shares = [100 * cpu.others_share for cpu in used]
     if not shares:
         return ""
     low, middle, high = (np.percentile(shares, percent) for percent in (10, 50, 90))
@@ -139,18 +142,53 @@ def others_sentence(results: Results) -> str:
     )
 
 
-def _one(job: Job, run: Run[Any]) -> RunResult:
+def _needed_by(job: Job, run: Run[Any], results: Mapping[str, RunResult]) -> Record | None:
+    """The figures of the run that a run needs; None if it needs none.
+
+    Raises:
+        RunError: That run failed.
+    """
+    needed = job.experiment.needed_by(run)
+    if needed is None:
+        return None
+    if needed.key not in results:
+        raise RunError(f"it needs the figures of {needed.key}, which failed")
+    figures: Record = results[needed.key].figures
+    return figures
+
+
+def _one(job: Job, run: Run[Any], needed: Record | None, progress: Progress) -> RunResult:
+    """Makes a run, again while its times are not comparable; the last attempt counts."""
+    for attempt in range(1, 1 + _MAX_REPETITIONS):
+        result = _attempt(job, run, needed, attempt)
+        if not result.is_contended:
+            return result
+        progress.note(f"{job.experiment.name} {run.key} is made again: {_waits(result)}", style="yellow")
+    return _attempt(job, run, needed, 1 + _MAX_REPETITIONS)
+
+
+def _attempt(job: Job, run: Run[Any], needed: Record | None, attempt: int) -> RunResult:
     folder = job.store.begin(run)
     started, started_at = time.monotonic(), time.time()
     with CpuWatch() as cpu:
-        measured = job.experiment.execute(run, folder)
+        measured = job.experiment.execute(run, folder, needed)
     wall_secs = time.monotonic() - started
     start, end = measured.window or (started_at, started_at + wall_secs)
-    return job.store.finish(run, measured, wall_secs, cpu.between(start, end))
+    return job.store.finish(run, measured, wall_secs, cpu.between(start, end, measured.num_workers), attempt)
+
+
+def _waits(result: RunResult) -> str:
+    """How long the tasks of a real run waited for cores, in words."""
+    if result.cpu is None:
+        return "unknown"
+    if not result.run.is_paced:
+        return f"others used {100 * result.cpu.others_share:.1f} % of the cores"
+    return f"tasks waited for cores for {100 * (result.cpu.delayed_share or 0.0):.1f} % of their steps"
 
 
 def _failure(job: Job, run: Run[Any], error: Exception) -> Failure:
     folder = job.store.folder / "runs" / run.key
+    folder.mkdir(parents=True, exist_ok=True)  # the run may have failed before it began
     text = "".join(traceback.format_exception(error))
     (folder / "error.txt").write_text(text, encoding="utf-8")
     # An error of this package explains itself; of any other, the end of the traceback does.

@@ -140,7 +140,8 @@ def _show(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], out_dir: pa
                 text.append(f"{one.claim.sentence}{kind}: {one.text}", style="not dim default"), soft_wrap=True
             )
         if conclusion.contended:
-            console.print(Text(f"  CPU-contended: {', '.join(conclusion.contended)}", style="yellow"), soft_wrap=True)
+            names = ", ".join(conclusion.contended)
+            console.print(Text(f"  times not comparable: {names}", style="yellow"), soft_wrap=True)
     console.print(Text(f"files in {out_dir}; open {out_dir / 'index.html'}"), soft_wrap=True)
 
 

@@ -74,7 +74,9 @@ class RunStore:
         folder.mkdir(parents=True)
         return folder
 
-    def finish(self, run: Run[Any], measured: Measured[Any], wall_secs: float, cpu: CpuUse | None) -> RunResult:
+    def finish(
+        self, run: Run[Any], measured: Measured[Any], wall_secs: float, cpu: CpuUse | None, num_attempts: int = 1
+    ) -> RunResult:
         """Stores the result of a run and so marks the run as finished."""
         folder = self._folder_of(run)
         steps = iter(measured.steps)
@@ -89,6 +91,7 @@ class RunStore:
             "figures": measured.figures.as_json(),
             "wall_secs": wall_secs,
             "cpu": cpu._asdict() if cpu is not None else None,
+            "num_attempts": num_attempts,
         }
         write_atomically(folder / "result.json", json.dumps(record, indent=1) + "\n")
         return self._result(run, json.loads(json.dumps(record)))
@@ -101,7 +104,7 @@ class RunStore:
     def _result(self, run: Run[Any], record: Mapping[str, Any]) -> RunResult:
         cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
         figures = self.read_figures(run, record["figures"])
-        return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run))
+        return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run), record.get("num_attempts", 1))
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:

@@ -106,4 +106,4 @@ def _runs(
     )
     settings = dataclasses.replace(settings, **others)
     named = [model, *option.replace(",", "-").split(), *(f"{name}={value}" for name, value in others.items())]
-    return repeated(seeds, "-".join(named), settings, _START_SECS + 2 * steps * step_secs, _LEVEL)
+    return repeated(seeds, "-".join(named), settings, _START_SECS + 2 * steps * step_secs, _LEVEL, is_paced=False)

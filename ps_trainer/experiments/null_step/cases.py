@@ -56,7 +56,7 @@ class TransferFigures(Record):
 
 
 class StepCase(Case):
-    """Repetitions of one run; CPU-contended runs count only if all runs are contended."""
+    """Repetitions of one run; runs that are not comparable count only if none is."""
 
     level = setting("level")
     curve = setting("curve")
@@ -71,7 +71,7 @@ class StepCase(Case):
 
     @property
     def is_contended(self) -> bool:
-        """Whether all runs were CPU-contended."""
+        """Whether none of the runs is comparable."""
         return not self.runs.uncontended()
 
     @functools.cached_property

@@ -12,7 +12,7 @@ from ps_trainer.experiments.toolkit.sized_settings import MEGABYTE, PAPER_STEP_S
 
 from .cases import NullSteps, StepCase
 
-CONTENDED = "every such run was CPU-contended"
+CONTENDED = "no such run is comparable, as its tasks waited for cores"
 
 _TABLE_RATIO = 16
 

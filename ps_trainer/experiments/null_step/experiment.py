@@ -189,6 +189,7 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
         if plan.curve is Curve.GOODPUT
         else _START_SECS + _START_SECS_PER_WORKER * plan.n + steps_secs,
         level,
+        is_paced=bool(plan.delay_ms),
     )
 
 

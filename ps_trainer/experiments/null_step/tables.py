@@ -60,7 +60,11 @@ def notes(steps: NullSteps) -> list[str]:
             if bytes_per_sec
             else []
         ),
-        *([f"The claims about time leave out the CPU-contended cases: {'; '.join(contended)}."] if contended else []),
+        *(
+            [f"The claims about time leave out the cases whose runs are not comparable: {'; '.join(contended)}."]
+            if contended
+            else []
+        ),
         *_NOTES,
     ]
 
@@ -75,7 +79,7 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
         *numbers(".1f", "first to last worker", "predicted", unit="ms"),
         *numbers(".2f", "step / predicted", "(step + first to last) / predicted"),
         *numbers("d", "runs"),
-        *texts("CPU-contended"),
+        *texts("comparable"),
     )
     rows = []
     for case in cases:
@@ -87,7 +91,7 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
             + [case.bytes_per_step, case.switches_per_step, case.skew_ms, predicted]
             + [case.step_ms.median / predicted if predicted else None]
             + [(case.step_ms.median + case.skew_ms) / predicted if predicted else None, len(case.counted)]
-            + ["yes" if case.is_contended else "no"]
+            + ["no" if case.is_contended else "yes"]
         )
     return Table("Null steps", columns, rows, level)
 

@@ -192,7 +192,7 @@ class LinkCase(Case):
 
     @functools.cached_property
     def secs(self) -> Spread | None:
-        """Time of a round over the seeds; None where every run was CPU-contended."""
+        """Time of a round over the seeds; None where no run is comparable."""
         quiet = self.runs.uncontended()
         return spread(quiet.figures("round_secs")) if quiet else None
 
@@ -200,7 +200,7 @@ class LinkCase(Case):
     def timed_secs(self) -> Spread:
         """`secs` of a case that has a time; every case from `timed` has one."""
         if self.secs is None:
-            raise ValueError(f"{self.setting.name}: every run was CPU-contended")
+            raise ValueError(f"{self.setting.name}: no run is comparable")
         return self.secs
 
     @property

@@ -13,6 +13,7 @@ from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
 from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
@@ -44,7 +45,8 @@ _SECS_PER_STEP = 0.002
 
 _REAL_BATCH_SIZE = 15
 _NUM_REAL_EPOCHS = 16
-_REAL_MEAN_MS = 150.0  # 53 gradients per second, with their arithmetic
+_NUM_REAL_SEEDS = 5
+_REAL_MEAN_MS = real.mean_ms(cases.NUM_REAL_LEARNERS)
 
 
 class VirtualArms(Part[RateSettings, RateTrainingFigures]):
@@ -140,7 +142,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
 
 
 class RealArms(real.RealPart[RealRateSettings]):
-    """One training of each arm on a real cluster, and a simulation of it in virtual time."""
+    """Trainings of each arm on a real cluster, with the same seeds, and simulations of them in virtual time."""
 
     figures_type = RealArmFigures
     claims = claims.OF_REAL_CLUSTERS
@@ -162,7 +164,7 @@ class RealArms(real.RealPart[RealRateSettings]):
             run
             for arm in (() if quick else REAL_ARMS)
             for run in repeated(
-                seeds[:1],
+                seeds[:_NUM_REAL_SEEDS],
                 f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
                 dataclasses.replace(settings, arm=arm),
                 secs,
@@ -234,7 +236,7 @@ class StalenessAwareRate(Experiment):
     )
     untested = "learning rates tuned for each arm, and widely spread staleness"
     published = claims.PUBLISHED
-    parts = (VirtualArms(), RealArms())
+    parts = (Calibrations(), VirtualArms(), RealArms())
     num_seeds = 10
     num_quick_seeds = 1
 

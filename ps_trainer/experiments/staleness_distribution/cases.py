@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
@@ -42,6 +44,8 @@ class StalenessFigures(Record):
 
     staleness: Mapping[str, Mapping[str, int]]  # worker -> staleness -> number of gradients
     steps_per_sec: float | None = None  # of a real cluster
+    # of the same delays in virtual time, with the calibrated cost of a step, beside a real cluster
+    simulated: Mapping[str, Mapping[str, int]] | None = None
 
 
 class Staleness(Case):
@@ -65,11 +69,13 @@ class Staleness(Case):
     @functools.cached_property
     def by_worker(self) -> dict[int, Counter[int]]:
         """Histogram of the staleness of each worker's gradients, seeds pooled."""
-        pooled: dict[int, Counter[int]] = {worker: Counter() for worker in range(self.n)}
-        for histograms in self.runs.figures("staleness"):
-            for worker, counts in histograms.items():
-                pooled[int(worker)].update({int(value): count for value, count in counts.items()})
-        return pooled
+        return _pooled(self.runs.figures("staleness"), self.n)
+
+    @functools.cached_property
+    def simulated(self) -> Counter[int] | None:
+        """Histogram of the staleness of all gradients in virtual time, beside a real cluster; else None."""
+        simulated = self.runs.figures("simulated")
+        return None if None in simulated else sum(_pooled(simulated, self.n).values(), Counter())
 
     @property
     def name(self) -> str:
@@ -96,6 +102,14 @@ class Staleness(Case):
         """Share of gradients with a greater staleness, 0..1."""
         return sum(count for value, count in self.counts.items() if value > staleness) / self.counts.total()
 
+    def ks_to_simulated(self) -> float | None:
+        """Kolmogorov-Smirnov distance to the simulation of the same delays; None without one."""
+        if self.simulated is None:
+            return None
+        total, of_value = self.simulated.total(), self.simulated
+        shares = np.cumsum([of_value[value] for value in range(max(*self.counts, *of_value) + 1)]) / total
+        return ks_distance(self.counts, lambda staleness: shares[staleness])
+
     def ks_to_geometric(self) -> float:
         """Kolmogorov-Smirnov distance to the distribution that exponential steps should give."""
         return ks_distance(self.counts, lambda staleness: theory.geometric_cdf(staleness, self.n))
@@ -105,6 +119,14 @@ def compute_of(shape: str, mean_ms: float, *, is_slow: bool) -> list[str]:
     """Values for `--compute` and `--straggler`: step times of all workers, and then of the slow one."""
     slow_worker = [with_mean(Shape(shape).text, mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
     return [with_mean(Shape(shape).text, mean_ms), *slow_worker]
+
+
+def _pooled(of_seeds: Sequence[Mapping[str, Mapping[str, int]]], n: int) -> dict[int, Counter[int]]:
+    pooled: dict[int, Counter[int]] = {worker: Counter() for worker in range(n)}
+    for histograms in of_seeds:
+        for worker, counts in histograms.items():
+            pooled[int(worker)].update({int(value): count for value, count in counts.items()})
+    return pooled
 
 
 def staleness_of(results: Results) -> list[Staleness]:

@@ -66,6 +66,16 @@ CLAIMS = (
         measure=lambda cases: [Measure(c.name, c.ks_to_geometric()) for c in _alike(cases, Shape.EXPONENTIAL)],
     ),
     Claim(
+        key="simulated",
+        sentence="The staleness on a real cluster has the distribution that the simulator gives the same delays",
+        kind=ClaimKind.SIMULATOR,
+        quantity="Kolmogorov–Smirnov distance to the simulation with the calibrated cost of a step",
+        limit=Limit(high=0.05),
+        measure=lambda cases: [
+            Measure(c.name, distance) for c in cases if (distance := c.ks_to_simulated()) is not None
+        ],
+    ),
+    Claim(
         key="per_worker",
         sentence="A worker's mean staleness is the others' rate over its own: slow ones carry the stale gradients",
         kind=ClaimKind.THEORY,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pathlib
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, keyed, repeated
-from ps_trainer.experiments.toolkit import real, virtual
+from ps_trainer.experiments.toolkit import calibration, real, virtual
+from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from . import claims, plots, tables
@@ -67,33 +69,43 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StalenessSettings]]:
         def of(n: int, shape: Shape, *, splits: int | None = None, is_slow: bool | None = None) -> StalenessSettings:
-            num_updates = 600 if quick else 3_200
+            num_updates = 400 if quick else 1_600
             return StalenessSettings(
                 n=n, shape=shape, splits=splits, is_slow=is_slow, mean_ms=real.mean_ms(n), num_updates=num_updates
             )
 
         if quick:
-            return _real_runs(seeds[:1], of(4, Shape.MODERATE))
+            return _real_runs(seeds, of(4, Shape.MODERATE))
         settings = [of(n, shape) for n in _COUNTS for shape in SHAPES]
         settings.append(of(4, Shape.EXPONENTIAL, is_slow=True))
         settings += [of(8, Shape.MODERATE, splits=8 // c) for c in (2, 4)]
-        # A mean or a spike needs few updates. Exponential steps have two seeds, because a distribution needs more data.
-        return [
-            run
-            for one in settings
-            for run in _real_runs(seeds[: 2 if one.shape is Shape.EXPONENTIAL and not one.is_slow else 1], one)
-        ]
+        return [run for one in settings for run in _real_runs(seeds, one)]
+
+    def needed_by(self, run: Run[StalenessSettings]) -> Run[Any] | None:
+        """The calibration run with the same rule."""
+        return calibration.run_for(_delayed(run.settings), run.level)
 
     def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
-        update, options, compute = _rule_of(run.settings)
-        n, num_updates = run.settings.n, run.settings.num_updates
-        training = real.DelayedTraining(update, options, n, num_updates, compute).train(run, folder)
+        return self._execute(run, folder, StepCost())
+
+    def execute_with(
+        self, run: Run[StalenessSettings], folder: pathlib.Path, needed: calibration.Calibration
+    ) -> Measured[StalenessFigures]:
+        return self._execute(run, folder, needed.cost)
+
+    def _execute(self, run: Run[StalenessSettings], folder: pathlib.Path, cost: StepCost) -> Measured[StalenessFigures]:
+        training = _delayed(run.settings).train(run, folder)
         by_worker = {
             worker: Counter(step["staleness"] for step in steps if step["staleness"] is not None)
             for worker, steps in training.by_worker().items()
         }
-        figures = StalenessFigures(staleness=histograms_as_json(by_worker), steps_per_sec=training.steps_per_sec)
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+        simulated = _delayed(run.settings).simulate(run, cost).staleness_by_worker()
+        figures = StalenessFigures(
+            staleness=histograms_as_json(by_worker),
+            steps_per_sec=training.steps_per_sec,
+            simulated=histograms_as_json(simulated),
+        )
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window, run.settings.n)
 
     def cases(self, results: Results) -> list[Staleness]:
         """Cases of the runs whose times count."""
@@ -117,13 +129,19 @@ class StalenessDistribution(Experiment):
         " push. The papers' learners were machines."
     )
     published = claims.PUBLISHED
-    parts = (VirtualStaleness(), RealStaleness())
+    parts = (calibration.Calibrations(), VirtualStaleness(), RealStaleness())
 
 
 def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
     """Update rule, its options, and step times."""
     compute = compute_of(settings.shape, settings.mean_ms, is_slow=bool(settings.is_slow))
     return ("softsync", [f"splits={settings.splits}"], compute) if settings.splits else ("async", [], compute)
+
+
+def _delayed(settings: StalenessSettings) -> real.DelayedTraining:
+    """The training of a real cluster."""
+    update, options, compute = _rule_of(settings)
+    return real.DelayedTraining(update, options, settings.n, settings.num_updates, compute)
 
 
 def _virtual_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:

@@ -1,8 +1,8 @@
 """Real clusters of processes on one machine, whose workers sleep instead of computing; shared by all experiments.
 
 A run's delays depend only on its seed, its workers and their step times. With the same values, the simulator takes the
-very delays that the cluster's workers slept. The two differ only by the cost of a step besides its delay, which also
-changes the order of arrivals.
+very delays that the cluster's workers slept. What a step costs besides its delay comes from a run with one worker
+(`calibration.py`), and is the same in all comparisons.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import math
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,68 +21,20 @@ from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, 
 from ps_trainer.experiments.harness.cases import Case
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit import virtual
-from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
-from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit import calibration, virtual
+from ps_trainer.experiments.toolkit.calibration import Calibration
+from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining as DelayedTraining
+from ps_trainer.experiments.toolkit.delayed_training import StepCost
+from ps_trainer.experiments.toolkit.delayed_training import expected_secs as expected_secs
+from ps_trainer.experiments.toolkit.delayed_training import mean_ms as mean_ms
+from ps_trainer.experiments.toolkit.statistics import Interval, log_ratio_interval, spread
 from ps_trainer.simulation.schedule import Schedule, as_steps
 
 LEVEL = Level.PROCESSES
 WHY_NONE = "no such run was made, as the quick form has few, or none that left the cores to its workers"
 
-_SETTINGS = {**QUIET, "dataset": "digits"}
-# Nearly no arithmetic, so that the cores idle and a step lasts as long as its delay.
-_IDLE = {"model": "softmax", "batch_size": 4, "learning_rate": 0.001}
-_START_SECS = 10.0
-_START_SECS_PER_WORKER = 2.0
-_DEADLINE_FACTOR = 10
 _MIN_PERCENT = 5  # percentile of steps; under a barrier of 8 workers, an eighth of the steps does not wait
-
-
-def mean_ms(num_workers: int, least_ms: float = 80.0) -> float:
-    """Mean step time for at most 85 gradients per second, which leave two cores mostly idle."""
-    return max(least_ms, 12.0 * num_workers)
-
-
-def expected_secs(num_workers: int, steps_secs: float) -> float:
-    """Expected duration of a run whose steps together take `steps_secs`."""
-    return _START_SECS + num_workers * _START_SECS_PER_WORKER + steps_secs
-
-
-class DelayedTraining(NamedTuple):
-    """A training whose workers are delayed, on a cluster with one ps task and in virtual time."""
-
-    update: str  # Name of `--update`
-    options: Sequence[str]  # Values of `--update_option`
-    num_workers: int  # Number of workers
-    num_updates: int  # Value of global_step at the end
-    compute: Sequence[str]  # Delays, as for `--straggler`
-    simulated_compute: Sequence[str] = ()  # Delays in virtual time, where they have another unit
-    settings: Mapping[str, Any] = _IDLE  # Model, batch size, optimizer and learning rate
-
-    def train(self, run: Run[Any], folder: pathlib.Path) -> Training:
-        """Trains on a cluster, with the seed of the run.
-
-        Raises:
-            RunError: The run failed.
-        """
-        options = {"update": self.update, "update_option": self.options, "straggler": self.compute}
-        settings = {**_SETTINGS, **self.settings, **options, "max_steps": self.num_updates, "seed": run.seed}
-        deadline_secs = _DEADLINE_FACTOR * run.expected_secs
-        return Cluster(num_workers=self.num_workers, flags=flags_of(settings), deadline_secs=deadline_secs).train(
-            folder
-        )
-
-    def simulate(self, run: Run[Any]) -> virtual.VirtualRun:
-        """Simulates the same delays in virtual time."""
-        compute, num_workers = self.simulated_compute or self.compute, self.num_workers
-        return virtual.run(
-            self.update,
-            self.options,
-            num_workers=num_workers,
-            compute=compute,
-            num_updates=self.num_updates,
-            seed=run.seed,
-        )
 
 
 def update_secs(training: Training) -> np.ndarray:
@@ -122,7 +74,7 @@ class RealFigures(Record):
 
     measured: Record  # figures of the cluster
     simulated: Record  # the same figures of the simulation
-    overhead_secs: float  # time of a step besides its delay
+    overhead_secs: float  # time of a step besides its delay with one worker, as the simulation has it
 
 
 class Pair(NamedTuple):
@@ -131,9 +83,10 @@ class Pair(NamedTuple):
     case: str  # name of the case
     measured: float  # value on the cluster
     simulated: float  # value in virtual time, in the same unit
-    overhead_ms: float  # time of a step besides its delay
-    cpu_share: float | None  # busy share of the machine's cores, 0..1; None = unknown
+    overhead_ms: float  # time of a step besides its delay in virtual time
+    delayed_share: float | None  # share of a step for which tasks waited for cores, 0..1; None = unknown
     num_seeds: int  # number of runs
+    interval: Interval | None = None  # of the ratio, over the seeds
 
     @property
     def ratio(self) -> float:
@@ -147,10 +100,13 @@ def pair(case: str, runs: Results, name: str) -> Pair:
     """
 
     def median(of: str) -> float:
-        values = [getattr(one, name) for one in runs.figures(of)]
-        return statistics.median(math.inf if value is None else value for value in values)
+        return statistics.median(values(of))
 
-    shares = [result.cpu.share for result in runs if result.cpu is not None]
+    def values(of: str) -> list[float]:
+        found = [getattr(one, name) for one in runs.figures(of)]
+        return [math.inf if value is None else value for value in found]
+
+    shares = [cpu.delayed_share for result in runs if (cpu := result.cpu) and cpu.delayed_share is not None]
     return Pair(
         case,
         median("measured"),
@@ -158,6 +114,7 @@ def pair(case: str, runs: Results, name: str) -> Pair:
         1000 * spread(runs.figures("overhead_secs")).median,
         spread(shares).median if shares else None,
         len(runs),
+        log_ratio_interval(values("measured"), values("simulated")),
     )
 
 
@@ -191,23 +148,36 @@ class RealPart(Part[SettingsT, RealFigures]):
     def simulated(self, run: Run[SettingsT], done: virtual.VirtualRun) -> Record:
         """The same figures of the simulation."""
 
-    def figures_of(self, run: Run[SettingsT], training: Training, done: virtual.VirtualRun) -> RealFigures:
+    def figures_of(
+        self, run: Run[SettingsT], training: Training, done: virtual.VirtualRun, cost: StepCost
+    ) -> RealFigures:
         """All figures of a run."""
         return self.figures_type(
             measured=self.measured(run, training),
             simulated=self.simulated(run, done),
-            overhead_secs=overhead_secs(training),
+            overhead_secs=cost.overhead_secs,
         )
 
     def train(self, run: Run[SettingsT], folder: pathlib.Path) -> Training:
         """Trains on the cluster."""
         return self.training_of(run.settings).train(run, folder)
 
+    def needed_by(self, run: Run[SettingsT]) -> Run[Any] | None:
+        """The calibration run with the same rule and model."""
+        return calibration.run_for(self.training_of(run.settings), run.level)
+
     def execute(self, run: Run[SettingsT], folder: pathlib.Path) -> Measured[RealFigures]:
-        """Trains on a cluster, and simulates the same delays."""
-        training = self.train(run, folder)
-        figures = self.figures_of(run, training, self.training_of(run.settings).simulate(run))
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+        """Trains on a cluster, and simulates the same delays with steps that cost nothing else."""
+        return self._execute(run, folder, StepCost())
+
+    def execute_with(self, run: Run[SettingsT], folder: pathlib.Path, needed: Calibration) -> Measured[RealFigures]:
+        """Trains on a cluster, and simulates the same delays with the calibrated cost of a step."""
+        return self._execute(run, folder, needed.cost)
+
+    def _execute(self, run: Run[SettingsT], folder: pathlib.Path, cost: StepCost) -> Measured[RealFigures]:
+        delayed, training = self.training_of(run.settings), self.train(run, folder)
+        figures = self.figures_of(run, training, delayed.simulate(run, cost), cost)
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window, delayed.num_workers)
 
     def why_none(self, cases: Any) -> str:
         """Reason why nothing was measured: too few runs, or too few cores."""
@@ -220,14 +190,14 @@ def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
     columns = (
         *texts("real clusters"),
         *numbers(".3f", "measured", "simulated", unit=unit),
-        *numbers(".3f", "measured / simulated"),
-        *numbers(".1f", "a step beside its delay", unit="ms"),
-        *numbers(".0f", "CPU", unit="%"),
+        *numbers(".3f", "measured / simulated", "from", "to"),
+        *numbers(".1f", "a step besides its delay", unit="ms"),
+        *numbers(".2f", "wait for cores", unit="% of a step"),
         *numbers("d", "seeds"),
     )
     rows = [
-        [one.case, one.measured, one.simulated, one.ratio, one.overhead_ms]
-        + [None if one.cpu_share is None else 100 * one.cpu_share, one.num_seeds]
+        [one.case, one.measured, one.simulated, one.ratio, *(one.interval or (None, None)), one.overhead_ms]
+        + [None if one.delayed_share is None else 100 * one.delayed_share, one.num_seeds]
         for one in pairs
     ]
     return Table(f"The simulator's timing: {what}", columns, rows, LEVEL)

@@ -91,6 +91,29 @@ def ratio_interval(values: Sequence[float], others: Sequence[float]) -> tuple[fl
     return math.exp(difference), Interval(math.exp(difference - half), math.exp(difference + half))
 
 
+def log_ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
+    """Interval of the ratio of two paired samples of values above 0: Student's t on the logarithms of their ratios.
+
+    It is None for fewer than two pairs, or an infinite value.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.asarray(values, float)) - np.log(np.asarray(others, float))
+    if len(logs) < 2 or not np.all(np.isfinite(logs)):
+        return None
+    ends = mean_interval(logs.tolist())
+    return ends and Interval(math.exp(ends.low), math.exp(ends.high))
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Student's t interval of the mean; None for fewer than two values, or an infinite one."""
+    sample = np.asarray(values, float)
+    if len(sample) < 2 or not np.all(np.isfinite(sample)):
+        return None
+    mean = float(sample.mean())
+    half = _T_95[min(len(sample) - 1, len(_T_95)) - 1] * standard_error(values)
+    return Interval(mean - half, mean + half)
+
+
 def median_interval(values: Sequence[float]) -> tuple[float, Interval]:
     """Median of at least one value and its percentile bootstrap interval, from resamples with a fixed seed."""
     sample = np.asarray(values, float)

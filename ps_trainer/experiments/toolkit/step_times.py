@@ -46,6 +46,11 @@ def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
     return text if worker is None else f"{text},worker={worker}"
 
 
+def paced(text: str) -> str:
+    """A delay for `--straggler` that counts from the start of a step."""
+    return f"{text}{',' if ':' in text else ':'}paced=true"
+
+
 def samplers(compute: Sequence[str], num_workers: int, seed: int) -> list[Callable[[], float]]:
     """Each worker's sampler of step times in seconds, with the values of a run with this seed.
 

@@ -12,10 +12,10 @@ from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
 from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from tests.experiments.async_vs_sync.test_experiment import InPairs
-from tests.experiments.executed import drawn
+from tests.experiments.executed import drawn, planned
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
-REAL = [run for run in AsyncVsSync().runs(range(5), quick=False) if run.level is Level.PROCESSES]
+REAL = planned(AsyncVsSync(), range(5), quick=False, level=Level.PROCESSES)
 TIMED = [run for run in REAL if run.settings.what == REAL_RATES]
 TRAINED = [run for run in REAL if run.settings.what == REAL_TRAINING]
 
@@ -59,13 +59,15 @@ def test_a_cluster_like_the_simulator_confirms_the_claims_on_throughput(tmp_path
 
 def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch, {"async": InPairs})
-    found = findings(real_results_of(AsyncVsSync(), [run for run in TIMED if run.settings.n > 1], tmp_path))
+    found = findings(
+        real_results_of(AsyncVsSync(), [run for run in TIMED if run.settings.n > 1], tmp_path, is_calibrated=False)
+    )
     assert (found["real_throughput"], found["real_rates"]) == (Finding.REFUTED, Finding.REFUTED)
 
 
 def test_throughput_of_a_contended_machine_does_not_count(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
-    found = findings(real_results_of(AsyncVsSync(), TIMED, tmp_path, share=0.9))
+    found = findings(real_results_of(AsyncVsSync(), TIMED, tmp_path, delayed_share=0.03))
     assert set(found.values()) == {Finding.NOT_TESTABLE}
 
 
@@ -111,7 +113,7 @@ def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
     # A window of 20 with the mean 2 − 0.095 k: 16 low losses.
     assert figures.measured.examples == (50 + 16) * 32
     assert 2000 < figures.simulated.examples < 12000
-    # Eight workers, one step each per mean step of 100 ms.
+    # Eight workers, one step each per mean step of 400 ms.
     per_example = figures.simulated.secs / figures.simulated.examples
-    assert per_example == pytest.approx(0.1 / (8 * 32), rel=0.2)
+    assert per_example == pytest.approx(0.4 / (8 * 32), rel=0.2)
     assert math.isfinite(figures.overhead_secs)

@@ -17,7 +17,7 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.rules import groups, schedule_table, tokens
 from ps_trainer.simulation.rules.base import PushOutcome
 from ps_trainer.simulation.schedule import DROPPED
-from tests.experiments.executed import drawn, findings_of, refuted, results_of
+from tests.experiments.executed import drawn, findings_of, planned, refuted, results_of
 
 
 def is_training(run):
@@ -185,4 +185,6 @@ def test_a_training_reaches_its_target_after_a_number_of_updates(tmp_path):
 
 
 def test_there_is_one_real_run_in_the_quick_form():
-    assert [run.key for run in ALL if run.level is Level.PROCESSES] == ["L2-backup-n=5-b=1-lognormal-seed=0"]
+    assert [run.key for run in planned(BackupWorkers(), [0], quick=True, level=Level.PROCESSES)] == [
+        "L2-backup-n=5-b=1-lognormal-seed=0"
+    ]

@@ -9,14 +9,14 @@ from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.toolkit.step_times import Shape
 from tests.experiments.backup_workers.test_experiment import Sleeping
-from tests.experiments.executed import drawn, findings_of, refuted
+from tests.experiments.executed import drawn, findings_of, planned, refuted
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 
-REAL = [run for run in BackupWorkers().runs(range(2), quick=False) if run.level is Level.PROCESSES]
+REAL = planned(BackupWorkers(), range(2), quick=False, level=Level.PROCESSES)
 
 
-def findings(tmp_path, share=0.3):
-    return findings_of(BackupWorkers(), real_results_of(BackupWorkers(), REAL, tmp_path, share))
+def findings(tmp_path, delayed_share=0.003):
+    return findings_of(BackupWorkers(), real_results_of(BackupWorkers(), REAL, tmp_path, delayed_share))
 
 
 def test_a_cluster_like_the_simulator_confirms_all_claims(tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monk
 
 def test_times_of_a_contended_machine_do_not_count(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
-    assert findings(tmp_path, share=0.9) == {}
+    assert findings(tmp_path, delayed_share=0.03) == {}
 
 
 def test_report_has_times_shares_and_a_plot(tmp_path, monkeypatch):

@@ -10,19 +10,19 @@ from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.harness.claims import Finding
 from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
-from tests.experiments.executed import drawn, findings_of, refuted
+from tests.experiments.executed import drawn, findings_of, planned, refuted
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of
 
-RUNS = [run for run in BoundedStaleness().runs(range(2), quick=False) if run.level is Level.PROCESSES]
+RUNS = planned(BoundedStaleness(), range(2), quick=False, level=Level.PROCESSES)
 
 
 @pytest.fixture
 def measure(tmp_path, monkeypatch):
     """Executes the real runs on a cluster with the given rules."""
 
-    def measure(rules=None, share=0.3):
+    def measure(rules=None, delayed_share=0.003):
         SimulatedCluster(monkeypatch, rules)
-        return real_results_of(BoundedStaleness(), RUNS, tmp_path, share)
+        return real_results_of(BoundedStaleness(), RUNS, tmp_path, delayed_share)
 
     return measure
 
@@ -40,9 +40,9 @@ def test_a_broken_bound_on_the_cluster_refutes_the_claims_about_it(measure, brok
 
 
 def test_a_lead_counts_on_a_contended_machine_but_times_do_not(measure):
-    found = findings_of(BoundedStaleness(), measure(share=0.9))
+    found = findings_of(BoundedStaleness(), measure(delayed_share=0.03))
     assert found == {"real_bound": Finding.OK}
-    assert drawn(BoundedStaleness().plots(measure(share=0.9))) == []
+    assert drawn(BoundedStaleness().plots(measure(delayed_share=0.03))) == []
 
 
 def test_a_workers_time_is_split_into_three(measure):
@@ -50,13 +50,13 @@ def test_a_workers_time_is_split_into_three(measure):
     for case in cases_by(RealBound, results, "bound"):
         shares = {name: case.median(name) for name in ("computes", "communicates", "waits")}
         assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
-        # as shares of a mean step of 100 ms
-        assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.1, rel=0.2)
+        # as shares of a mean step of 160 ms
+        assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.16, rel=0.2)
     assert [case.largest_lead for case in cases_by(RealBound, results, "bound")][:4] == [0, 1, 3, 10]
     assert drawn(BoundedStaleness().plots(results)) == ["real_shares"]
     assert [len(table.rows) for table in BoundedStaleness().analyse(results).tables] == [5, 5]
 
 
 def test_full_runs_have_five_seeds_of_all_bounds():
-    runs = [run for run in BoundedStaleness().runs(range(5), quick=False) if run.level is Level.PROCESSES]
+    runs = planned(BoundedStaleness(), range(5), quick=False, level=Level.PROCESSES)
     assert {(run.settings.bound, run.seed) for run in runs} == {(s, i) for s in (0, 1, 3, 10, None) for i in range(5)}

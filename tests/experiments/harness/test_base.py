@@ -9,12 +9,23 @@ import pytest
 
 from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
-from ps_trainer.experiments.harness.cpu import CONTENDED_SHARE, CpuUse
+from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE, MAX_OTHERS_SHARE, CpuUse
+
+QUIET = CpuUse(0.9, 1.0, 0.0, 0.001)
 
 
-def result(n, dist="exp", seed=0, *, level=Level.PROCESSES, share=0.1):
-    run = Run(key=f"{dist}-{n}-{seed}", level=level, settings=SimpleNamespace(n=n, dist=dist), seed=seed)
-    return RunResult(run, SimpleNamespace(mean=10 * n + seed), 1.0, CpuUse(share, 0.0, 0.0), pathlib.Path("nowhere"))
+def result(n, dist="exp", seed=0, *, level=Level.PROCESSES, cpu=QUIET, is_paced=True):
+    settings = SimpleNamespace(n=n, dist=dist)
+    run = Run(key=f"{dist}-{n}-{seed}", level=level, settings=settings, seed=seed, is_paced=is_paced)
+    return RunResult(run, SimpleNamespace(mean=10 * n + seed), 1.0, cpu, pathlib.Path("nowhere"))
+
+
+def waiting(share):
+    return CpuUse(0.1, 1.0, 0.0, share)
+
+
+def beside_others(share):
+    return CpuUse(1.0, 1.0 - share, share, 0.5)
 
 
 RESULTS = Results([result(2), result(2, seed=1), result(4), result(4, "det")])
@@ -35,16 +46,20 @@ def test_results_are_grouped_in_their_order():
 
 
 @pytest.mark.parametrize(
-    ("share", "level", "is_contended"),
+    ("cpu", "level", "is_paced", "is_contended"),
     [
-        (CONTENDED_SHARE + 0.01, Level.PROCESSES, True),
-        (CONTENDED_SHARE, Level.PROCESSES, False),
-        (1.0, Level.VIRTUAL, False),
-        (1.0, Level.SHAPED, True),
+        (waiting(MAX_DELAYED_SHARE + 0.001), Level.PROCESSES, True, True),
+        (waiting(MAX_DELAYED_SHARE), Level.PROCESSES, True, False),
+        (waiting(0.5), Level.VIRTUAL, True, False),
+        (waiting(0.5), Level.SHAPED, True, True),
+        (waiting(None), Level.PROCESSES, True, False),
+        (beside_others(MAX_OTHERS_SHARE - 0.01), Level.PROCESSES, False, False),
+        (beside_others(MAX_OTHERS_SHARE + 0.01), Level.PROCESSES, False, True),
+        (None, Level.PROCESSES, True, False),
     ],
 )
-def test_real_runs_that_keep_the_cores_busy_are_contended(share, level, is_contended):
-    one = result(2, share=share, level=level)
+def test_times_of_real_runs_whose_tasks_wait_for_cores_are_not_comparable(cpu, level, is_paced, is_contended):
+    one = result(2, cpu=cpu, level=level, is_paced=is_paced)
     assert one.is_contended == is_contended
     assert len(Results([one]).uncontended()) == (not is_contended)
 

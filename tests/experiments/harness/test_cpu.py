@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ class FakeProc:
 
     def __init__(self, folder):
         self.folder = folder
-        (folder / "42").mkdir()
+        (folder / "42" / "task").mkdir(parents=True)
 
     def set_secs(self, *, task: float, machine: float) -> None:
         ticks = os.sysconf("SC_CLK_TCK")
@@ -28,6 +29,36 @@ class FakeProc:
         user, rest = int(machine * ticks / 2), int(machine * ticks / 4)
         # user nice system idle iowait irq softirq steal guest guest_nice
         (self.folder / "stat").write_text(f"cpu  {user} 0 {rest} 99999 88888 0 {rest} 0 77777 0\n" + CORES)
+
+
+def test_run_delay_of_all_threads_is_a_share_of_the_workers_steps(tmp_path):
+    proc = FakeProc(tmp_path)
+    now = iter([100.0, 110.0, 120.0])
+    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    proc.set_secs(task=0.0, machine=0.0)
+
+    def sample(**delays):
+        for thread, secs in delays.items():
+            (tmp_path / "42" / "task" / thread[1:]).mkdir(exist_ok=True)
+            (tmp_path / "42" / "task" / thread[1:] / "schedstat").write_text(f"7 {round(secs * 1e9)} 3\n")
+        meter.sample([42])
+
+    sample(t42=5.0, t43=1.0)  # before the window
+    sample(t42=5.2, t43=1.4)
+    shutil.rmtree(tmp_path / "42" / "task" / "43")  # a thread that has ended
+    sample(t42=5.3, t44=0.5)
+    # 0.6 s in the first ten seconds and 0.6 s in the second ones, of two workers
+    assert meter.between(100.0, 120.0, 2).delayed_share == pytest.approx(1.2 / (20 * 2))
+    assert meter.between(105.0, 110.0, 1).delayed_share == pytest.approx(0.3 / 5)
+
+
+def test_without_scheduler_statistics_the_run_delay_is_unknown(tmp_path):
+    proc = FakeProc(tmp_path)
+    meter = CpuMeter(clock=iter([100.0, 110.0]).__next__, proc=tmp_path)
+    for _ in range(2):
+        proc.set_secs(task=1.0, machine=1.0)
+        meter.sample([42])
+    assert meter.between(100.0, 110.0).delayed_share is None
 
 
 def test_cpu_time_in_a_window_is_interpolated_and_split(tmp_path):

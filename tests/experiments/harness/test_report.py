@@ -48,7 +48,7 @@ def test_the_report_names_claims_outcomes_numbers_and_their_origin(write):
     assert "Dice of software." in text
     assert "4 runs, 2 seeds each" in text
     assert "`python -m ps_trainer experiment dice`" in text
-    assert "CPU-contended" not in text
+    assert "not comparable" not in text
     assert conclusion.verdict == "shape reproduced"
 
 
@@ -87,7 +87,7 @@ def test_results_have_a_line_per_run_with_settings_and_figures(write):
         "6",
         "L0 virtual time",
     )
-    assert rows[0]["cpu_contended"] == "False"
+    assert rows[0]["is_comparable"] == "True"
     assert "all" not in rows[0]  # not a scalar
 
 
@@ -105,7 +105,7 @@ def test_provenance_holds_command_seeds_and_each_runs_cpu_share(write):
     assert origin["command"] == ORIGIN["command"]
     assert origin["seeds"] == [0, 1]
     assert origin["runs"]["d6-1"]["settings"] == {"sides": 6}
-    assert origin["runs"]["d6-1"]["cpu_contended"] is False
+    assert origin["runs"]["d6-1"]["is_comparable"] is True
     assert "cpu_share" in origin["runs"]["d6-1"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -13,6 +14,7 @@ from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.progress import PlainProgress
 from ps_trainer.experiments.harness.runner import contended_sentence, execute, others_sentence, prepare
+from tests.experiments.fakes import DieSettings
 
 
 def job_of(dice, folder, **changes):
@@ -103,14 +105,64 @@ def test_two_runs_of_one_key_are_an_error(dice, tmp_path, monkeypatch):
         job_of(dice, tmp_path)
 
 
-def test_contended_runs_are_reported(dice, tmp_path, monkeypatch):
-    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: CpuUse(0.9, 1.0, 0.1))
+def waiting(monkeypatch, *shares):
+    """Lets the tasks of the next attempts wait for cores for these shares of a step; the last one repeats."""
+    left = list(shares)
+
+    def between(*_):
+        return CpuUse(0.2, 1.0, 0.1, left.pop(0) if len(left) > 1 else left[0])
+
+    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", between)
+
+
+def test_a_run_whose_tasks_waited_is_made_again_three_times_and_then_shown(dice, tmp_path, monkeypatch):
+    waiting(monkeypatch, 0.09)
     monkeypatch.setattr(dice, "level", Level.PROCESSES)
-    executed, printed = execute_job(job_of(dice, tmp_path))
-    assert "d4-0" in contended_sentence(executed.results)
-    assert "4 of 4 runs kept more than 70 % of the cores busy" in contended_sentence(executed.results)
-    assert "CPU-contended, 90 % busy" in printed
+    executed, printed = execute_job(job_of(dice, tmp_path, num_seeds=1))
+    assert dice.executed == 4 * ["d4-0"] + 4 * ["d6-0"]
+    assert [(result.num_attempts, result.is_contended) for result in executed.results] == [(4, True), (4, True)]
+    said = contended_sentence(executed.results)
+    assert "The times of 2 of 2 runs are not comparable" in said
+    assert "d4-0 (tasks waited for cores for 9.0 % of their steps)" in said
+    assert printed.count("dice d4-0 is made again: tasks waited for cores for 9.0 % of their steps") == 3
+    assert "not comparable: tasks waited for cores for 9.0 % of their steps" in printed
     assert contended_sentence(executed.results[:0]) == ""
+    assert job_of(dice, tmp_path, num_seeds=1).missing == []  # another call does not try it again
+
+
+def test_the_first_attempt_whose_tasks_hardly_waited_counts(dice, tmp_path, monkeypatch):
+    waiting(monkeypatch, 0.09, 0.03, 0.01)
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    executed, _ = execute_job(job_of(dice, tmp_path, num_seeds=1))
+    assert dice.executed == [*3 * ["d4-0"], "d6-0"]
+    assert [(result.num_attempts, result.is_contended) for result in executed.results] == [(3, False), (1, False)]
+    assert contended_sentence(executed.results) == ""
+
+
+def test_real_runs_that_are_compared_alternate(dice, tmp_path, monkeypatch):
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    execute_job(job_of(dice, tmp_path))
+    assert dice.executed == ["d4-0", "d6-0", "d4-1", "d6-1"]
+
+
+def test_a_run_gets_the_figures_of_the_run_that_it_needs(dice, tmp_path, monkeypatch):
+    throws = dice.parts[0]
+    two_sided = dataclasses.replace(dice().runs([0], quick=True)[0], key="d2", settings=DieSettings(sides=2))
+    got = []
+
+    def execute_with(run, folder, needed):
+        got.append((run.key, needed.largest))
+        return throws.execute(run, folder)
+
+    monkeypatch.setattr(throws, "needed_by", lambda run: None if run.key == "d2" else two_sided)
+    monkeypatch.setattr(throws, "execute_with", execute_with)
+    execute_job(job_of(dice, tmp_path, num_seeds=1))
+    assert dice.executed == ["d2", "d4-0", "d6-0"]
+    assert got == [("d4-0", 2), ("d6-0", 2)]
+    dice.failing = {"d2": RunError("no coin")}
+    failed, _ = execute_job(job_of(dice, tmp_path / "again", num_seeds=1))
+    assert [one.key for one in failed.failures] == ["d2", "d4-0", "d6-0"]
+    assert "it needs the figures of d2, which failed" in failed.failures[1].reason
 
 
 def test_the_cpu_use_of_other_processes_is_reported_for_real_runs(dice, tmp_path, monkeypatch):

@@ -116,7 +116,7 @@ def test_without_matplotlib_no_run_starts(call, dice, monkeypatch, tmp_path):
 def test_sigterm_ends_the_call_and_the_next_call_continues(call, dice, monkeypatch):
     execute = dice.execute
 
-    def killed(self, run, folder):
+    def killed(self, run, folder, needed=None):
         if run.key == "d6-0":
             os.kill(os.getpid(), signal.SIGTERM)
         return execute(self, run, folder)

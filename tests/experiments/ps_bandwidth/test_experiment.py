@@ -113,7 +113,7 @@ def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
 
 def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
-    busy = Results(result._replace(cpu=CpuUse(0.9, 1.0, 1.0)) for result in results)
+    busy = Results(result._replace(cpu=CpuUse(0.9, 1.0, 1.0, 0.05)) for result in results)
     assert findings_of(experiment, busy) == {"bytes": Finding.OK}
     assert drawn(experiment.plots(busy)) == ["bytes"]
 

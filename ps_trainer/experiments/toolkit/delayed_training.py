@@ -1,0 +1,90 @@
+"""`DelayedTraining`: a training whose workers sleep, on a cluster of processes and in virtual time."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer.experiments.harness.base import Run
+from ps_trainer.experiments.toolkit import virtual
+from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
+from ps_trainer.experiments.toolkit.step_times import paced
+
+_SETTINGS = {**QUIET, "dataset": "digits"}
+# Nearly no arithmetic, so that the cores idle and a step lasts as long as its delay.
+IDLE = {"model": "softmax", "batch_size": 4, "learning_rate": 0.001}
+_START_SECS = 10.0
+_START_SECS_PER_WORKER = 2.0
+_DEADLINE_FACTOR = 10
+# With as many tasks, wake-ups of all of them within a few milliseconds must be rare beside a step.
+_MANY_TASKS = 8
+_LEAST_MS = {False: 80.0, True: 400.0}
+_MS_PER_WORKER = 40.0
+
+
+def mean_ms(num_workers: int, least_ms: float = 0.0) -> float:
+    """Mean step time at which the tasks of a cluster with one ps task hardly wait for two cores.
+
+    At most 25 gradients are made per second, and a step of 8 tasks or more lasts 400 ms.
+    """
+    least = _LEAST_MS[num_workers + 1 >= _MANY_TASKS]
+    return max(least_ms, least, _MS_PER_WORKER * num_workers)
+
+
+def expected_secs(num_workers: int, steps_secs: float) -> float:
+    """Expected duration of a run whose steps together take `steps_secs`."""
+    return _START_SECS + num_workers * _START_SECS_PER_WORKER + steps_secs
+
+
+class StepCost(NamedTuple):
+    """What a step of one worker costs besides its delay, in seconds."""
+
+    overhead_secs: float = 0.0  # all of it: push, ps task, pull, and the worker's own code
+    service_secs: float = 0.0  # of it, the part in which a ps task serves this worker and no other one
+
+    @property
+    def latency_secs(self) -> float:
+        """The rest of one transfer; a step has two."""
+        return max(0.0, self.overhead_secs - self.service_secs) / 2
+
+
+class DelayedTraining(NamedTuple):
+    """A training whose workers are delayed, on a cluster with one ps task and in virtual time.
+
+    On the cluster a delay counts from the start of a step, so that a worker's arithmetic is a part of it.
+    """
+
+    update: str  # Name of `--update`
+    options: Sequence[str]  # Values of `--update_option`
+    num_workers: int  # Number of workers
+    num_updates: int  # Value of global_step at the end
+    compute: Sequence[str]  # Delays, as for `--straggler`
+    settings: Mapping[str, Any] = IDLE  # Model, batch size, optimizer and learning rate
+
+    def train(self, run: Run[Any], folder: pathlib.Path) -> Training:
+        """Trains on a cluster, with the seed of the run.
+
+        Raises:
+            RunError: The run failed.
+        """
+        delays = [paced(text) for text in self.compute]
+        options = {"update": self.update, "update_option": self.options, "straggler": delays}
+        settings = {**_SETTINGS, **self.settings, **options, "max_steps": self.num_updates, "seed": run.seed}
+        deadline_secs = _DEADLINE_FACTOR * run.expected_secs
+        return Cluster(num_workers=self.num_workers, flags=flags_of(settings), deadline_secs=deadline_secs).train(
+            folder
+        )
+
+    def simulate(self, run: Run[Any], cost: StepCost) -> virtual.VirtualRun:
+        """Simulates the same delays in virtual time, with what a step costs besides them."""
+        return virtual.run(
+            self.update,
+            self.options,
+            num_workers=self.num_workers,
+            compute=self.compute,
+            num_updates=self.num_updates,
+            seed=run.seed,
+            latency_secs=cost.latency_secs,
+            ps_secs=cost.service_secs,
+        )
