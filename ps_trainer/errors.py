@@ -125,7 +125,7 @@ class TrainingError(RunError):
     """A run that the Python API started has failed, or was stopped.
 
     Args:
-        message: What failed, with the task's own reason.
+        message: The failure, with the task's own reason.
         exit_code: Exit code that the failed task would have on the command line: 1, 2, or 128 + signal.
         task: Name of the task that failed first, "worker-1"; empty if it is unknown.
         cause: Name of the class of its error, "NanLossError"; empty if it is unknown.

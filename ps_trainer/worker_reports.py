@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class WorkerReport(NamedTuple):
-    """What a worker's report says of its steps.
+    """The steps of a worker, from its report.
 
     Attributes:
         local_step: Number of steps since the worker joined; starts at 0 again when it rejoins.

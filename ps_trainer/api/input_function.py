@@ -52,7 +52,7 @@ class InputFunction:
         self.takes_batch_size = "batch_size" in self._arguments
 
     def call(self, mode: str, *, shard: Shard = _WHOLE, batch_size: int, seed: int = 0) -> Any:
-        """What the function returns, in the default graph."""
+        """The function's result, in the default graph."""
         values = {"mode": mode, "batch_size": batch_size, "shard": shard, "seed": seed}
         with _lock:
             return self._function(**{name: values[name] for name in self._arguments})

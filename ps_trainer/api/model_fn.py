@@ -30,13 +30,13 @@ class ModeKeys:
 
 
 class EstimatorSpec(NamedTuple):
-    """What a `model_fn` returns; the part of `tf.estimator.EstimatorSpec` that training and evaluation use.
+    """Result of a `model_fn`; the part of `tf.estimator.EstimatorSpec` that training and evaluation use.
 
     Attributes:
         mode: One of `ModeKeys`.
         predictions: Tensor or dict of tensors.
         loss: Scalar, which training minimises.
-        train_op: What `optimizer.minimize` returned; None leaves the optimizer to `train(optimizer=…)`.
+        train_op: Result of `optimizer.minimize`; None leaves the optimizer to `train(optimizer=…)`.
         eval_metric_ops: Pairs (value, update op) of `tf.metrics` by name.
     """
 

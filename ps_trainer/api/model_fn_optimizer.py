@@ -92,7 +92,7 @@ def check(calls: list[Minimized], spec: Any, name: str) -> FoundOptimizer | None
 
     Args:
         calls: Recorded calls of `minimize`.
-        spec: What the function returned.
+        spec: Result of the function.
         name: Name of the function, for messages.
 
     Raises:

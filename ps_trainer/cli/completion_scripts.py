@@ -25,7 +25,7 @@ class Flag(NamedTuple):
     is_path: bool
 
     def forms(self) -> tuple[str, ...]:
-        """What the user types, up to the value."""
+        """The user's input, up to the value."""
         if self.is_bool is False:
             return (f"--{self.name}=",)
         return (f"--{self.name}", f"--no{self.name}") if self.is_bool else (f"--{self.name}",)

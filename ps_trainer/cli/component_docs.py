@@ -1,4 +1,4 @@
-"""What `ps_trainer list` says about components: their summaries, read without imports, and an example of each."""
+"""The texts of `ps_trainer list` about components: their summaries, read without imports, and an example of each."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ _FLAG_FILE = ("flagfile=PATH", "read flags from a file, one a line")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandHelp:
-    """What the help of a command says, and the flags that the command takes.
+    """The help of a command, and the flags that the command takes.
 
     Attributes:
         usage: Forms of the typed command.
-        text: What the command does: paragraphs, and items that begin with a word and two spaces.
+        text: The command's work: paragraphs, and items that begin with a word and two spaces.
         examples: Pairs of a command that works as it stands, and its purpose.
         flags: Dataclasses of the flags, as `ps_trainer.options` describes them.
         common: Names of the flags that `--help` shows; None = those that `help_groups.GROUPS` calls common.
@@ -181,7 +181,7 @@ def _examples(examples: tuple[tuple[str, str], ...]) -> Iterator[str]:
 def _flag_lines(field: dataclasses.Field[Any], hint: Any, *, is_full: bool, width: int) -> str:
     head, words = _head(field, hint), field.metadata.get("help", "")
     if not is_full:
-        # What follows the first semicolon is a detail.
+        # The words after the first semicolon are a detail.
         return _two_columns(head, words if len(words) <= width - _COLUMN else words.partition(";")[0], width)
     return _two_columns(head, f"{words} ({'; '.join(_notes(field, hint))})", width)
 

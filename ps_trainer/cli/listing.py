@@ -151,7 +151,7 @@ def _find(word: str) -> tuple[list[str], str | None]:
 
 
 def _names_of(kind: str, components: Registry) -> set[str]:
-    """What a user may call a kind: updates, update, --update, "update rule"."""
+    """The names by which a user may call a kind: updates, update, --update, "update rule"."""
     return {kind, kind.removesuffix("s"), components.flag, components.kind, f"{components.kind}s"}
 
 

@@ -45,7 +45,7 @@ class Server(http.server.ThreadingHTTPServer):
     Args:
         host: Name or address to listen on.
         port: Port; 0 = a free one.
-        api: What requests mean.
+        api: Function from a request to its answer.
         limits: Limits of a request.
 
     Raises:

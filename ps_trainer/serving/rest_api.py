@@ -40,7 +40,7 @@ class ApiError(Exception):
 
     Args:
         code: Status code of the response.
-        message: What is wrong, and what to change.
+        message: The fault, and its fix.
     """
 
     def __init__(self, code: int, message: str):

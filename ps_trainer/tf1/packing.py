@@ -198,7 +198,7 @@ class Layout:
             return {spec.name: tf.reshape(tf.concat(parts[spec.name], 0), spec.shape) for spec in self.specs}
 
     def saveables(self) -> list[Any]:
-        """What a saver of the whole graph saves: model variables and slots under their own names, and all others."""
+        """Values in a save of the whole graph: model variables and slots under their own names, and all others."""
         flats = {flat.variable.op.name: flat for flat in self._flats}
         others, groups = [], defaultdict(list)
         for variable in tf.global_variables():

@@ -149,7 +149,7 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
             logging.warning("num_tokens=%d has no effect: there are no tokens at the start", num_tokens)
         return SyncReplicasHook(self)
 
-    # What scripts with a `Supervisor` call. The job itself begins the updates, so most of it does nothing.
+    # Scripts with a `Supervisor` call these. The job itself begins the updates, so most of it does nothing.
 
     @property
     def chief_init_op(self) -> tf.Operation:

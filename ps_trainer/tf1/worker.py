@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
 
 class HandedOver(NamedTuple):
-    """What the job gives to the script.
+    """The parts of the job that the script uses.
 
     Attributes:
         session: Session, ready for steps.
@@ -215,7 +215,7 @@ class ScriptWorker(WorkerTask):
 
 
 class _Found(NamedTuple):
-    """What the chief has found on the ps tasks.
+    """The state that the chief has found on the ps tasks.
 
     Attributes:
         is_alive: Whether they may still hold the run's state.

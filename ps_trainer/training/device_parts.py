@@ -132,7 +132,7 @@ def _dense_means(store: ParameterStore, parts: Sequence[_Part]) -> tuple[list[tf
 
 
 def _table_means(parts: Sequence[_Part]) -> list[tuple[Piece, tf.IndexedSlices]]:
-    """What each device adds to the gradients of the tables that its model reads by itself."""
+    """The part of each device in the gradients of the tables that its model reads by itself."""
     return [
         (piece, tf.IndexedSlices(g.values / tf.constant(len(parts), g.values.dtype), g.indices, g.dense_shape))
         for part in parts

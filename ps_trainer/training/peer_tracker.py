@@ -25,7 +25,7 @@ _SAY_SECS = 1.0  # shorter waits are not worth a line
 
 
 class PeerNeed(NamedTuple):
-    """What the update of one worker needs of the other workers.
+    """The other workers that the update of one worker needs.
 
     Attributes:
         min_workers: Smallest number of workers that make updates.
@@ -50,7 +50,7 @@ class PeerTracker:
         config: Settings of the run.
         controls: Client of each ps task.
         run: Record of the run.
-        need: What the update needs of the other workers.
+        need: The other workers that the update needs.
         stop: Request by which the job is stopped when this worker cannot go on.
         writer: Log of the task's states, such as a wait.
         on_poll: Callback a few times a second, with `waited_at`. Its errors ask the job to stop.
