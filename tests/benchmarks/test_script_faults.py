@@ -13,7 +13,12 @@ LIMIT_SECS = 120.0
 
 @pytest.mark.parametrize(
     ("case", "codes"),
-    [("sync", "ps-0 0, worker-0 0, worker-1 0"), ("ps_killed", "worker-0 1, worker-1 1"), ("no_ps", "worker-0 1")],
+    [
+        # tests/processes/test_tf1_scripts.py has the same script with the same codes and steps.
+        pytest.param("sync", "ps-0 0, worker-0 0, worker-1 0", marks=pytest.mark.full),
+        ("ps_killed", "worker-0 1, worker-1 1"),
+        ("no_ps", "worker-0 1"),
+    ],
 )
 def test_a_script_with_one_import_changed_ends_with_the_code_of_its_case(tmp_path, case, codes):
     row = script_faults.run("tutorial", case, "drop_in", tmp_path / "run", LIMIT_SECS)
