@@ -11,7 +11,16 @@ from ps_trainer.experiments.harness.claims import Finding
 
 def results_of(experiment, runs, folder):
     """`Results` of runs, executed one after the other."""
-    return Results(RunResult(run, experiment.execute(run, folder).figures, 0.1, None, folder) for run in runs)
+    return Results(RunResult(run, _executed(experiment, run, folder), 0.1, None, folder) for run in runs)
+
+
+def _executed(experiment, run, folder):
+    """The figures of a run; a run of processes says how many workers share its run delay."""
+    measured = experiment.execute(run, folder)
+    num_workers = getattr(getattr(run.settings, "cluster", run.settings), "n", None)
+    if measured.window is not None and isinstance(num_workers, int):
+        assert measured.num_workers == num_workers, run
+    return measured.figures
 
 
 def planned(experiment, seeds, *, quick=False, level=None):

@@ -138,7 +138,7 @@ class RealSteps(Part[RealStepSettings, NullStepFigures]):
             loss_error=loss_error(training, run.settings.curve, num_values(run.settings)),
             switches_per_step=None if num_switches is None else num_switches / num_updates,
         )
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window)
+        return Measured(figures, training.steps if run.seed == 0 else (), training.window, run.settings.n)
 
     cases = staticmethod(null_steps_of)
 

@@ -84,7 +84,7 @@ class OurScale(_ScalePart):
         times = StepTimes(done.round_secs, records.percentiles([s for secs in done.step_secs.values() for s in secs]))
         simulated = setting.simulated_long(run.seed)
         figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs)})
-        return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window)
+        return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window, setting.n)
 
     tables = staticmethod(tables.of_ours)
     plots = plots.OF_OURS

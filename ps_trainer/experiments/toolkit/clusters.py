@@ -64,9 +64,9 @@ class Cluster:
 
     @property
     def local_flags(self) -> list[str]:
-        """All flags of `local` but `--logdir`; every step is logged."""
+        """All flags of `local` but `--logdir`. Every step is logged, and is a call of its own as in the papers."""
         counts = [f"--num_ps={self.num_ps}", f"--num_workers={self.num_workers}"]
-        return [*counts, "--step_log", *self.flags]
+        return [*counts, "--step_log", "--steps_per_call=1", *self.flags]
 
     def train(self, folder: pathlib.Path) -> Training:
         """Trains to the end in a subfolder of the run's folder; leaves no process behind.

@@ -37,6 +37,7 @@ _SETTINGS = {
     "intra_op_threads": 1,
     "inter_op_threads": 2,
     "step_log": True,
+    "steps_per_call": 1,  # a call of several steps sends fewer small messages than the papers' systems
 }
 _LOG_LINES = 40
 _INTERRUPTED = {128 + signum: signum for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

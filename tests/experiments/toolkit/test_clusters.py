@@ -49,7 +49,7 @@ def test_a_run_gives_its_summary_and_all_steps_in_the_order_of_time(trained, tmp
     given = trained(STEPS)
     training = Cluster(num_workers=2, flags=["--max_steps=7"], deadline_secs=50.0).train(tmp_path)
     assert training == Training({"global_step": 7}, STEPS, 12.0)
-    flags = ["--num_ps=1", "--num_workers=2", "--step_log", "--max_steps=7"]
+    flags = ["--num_ps=1", "--num_workers=2", "--step_log", "--steps_per_call=1", "--max_steps=7"]
     assert given == [(flags, tmp_path / "cluster", 50.0)]
 
 
