@@ -23,7 +23,8 @@ PARENT_PID_VARIABLE = "PS_TRAINER_PARENT_PID"
 SHARDINGS = ("static", "dynamic")
 PULL_DTYPES = ("float32", "bfloat16", "float16")
 MODEL_PARALLEL = "model_parallel"
-PLACEMENTS = ("data_parallel", MODEL_PARALLEL)
+COLOCATED = "colocated"
+PLACEMENTS = ("data_parallel", MODEL_PARALLEL, COLOCATED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,9 +134,10 @@ class TrainConfig:
     )
     placement: str = option(
         "data_parallel",
-        "data_parallel: each worker computes the whole model; model_parallel: a group of workers, one stage each",
+        "data_parallel: each worker computes the whole model; model_parallel: a group of workers, one stage each;"
+        " colocated: as data_parallel, and the workers hold the parameters, without ps tasks",
         choices=PLACEMENTS,
-        shared="it decides which workers train and which compute a stage for another worker",
+        shared="it decides which workers train, compute a stage for another worker, or hold parameters",
     )
     layout: str = option(
         "packed", "layout of the parameters on the ps tasks", shared="it decides which ps task holds each parameter"

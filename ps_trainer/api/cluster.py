@@ -37,7 +37,7 @@ class LocalCluster:
     import the classes and functions that are given, so these must be in a module.
 
     Args:
-        num_ps: Number of ps tasks; 0, with one worker, trains without servers.
+        num_ps: Number of ps tasks; 0: the workers hold the parameters; one worker then trains without servers.
         num_workers: Number of workers, the chief included.
         mode: "in_process" or "processes".
 
@@ -130,6 +130,10 @@ class LocalCluster:
             is_in_process=self.mode == IN_PROCESS,
         )
         job: Job
+        config, _ = local_cluster.resolved_placement(
+            made.config, self.num_ps, self.num_workers, {"num_ps", *made.given}
+        )
+        made = made._replace(config=config, given=made.given | {"placement"})
         with settings.python_errors():
             local_cluster.LocalCluster(config=made.config, num_ps=self.num_ps, num_workers=self.num_workers).check()
             if self.mode == IN_PROCESS:
@@ -161,7 +165,8 @@ def train(
             model, "module:Class", or what `from_model_fn` returns.
         data: The name of a dataset, a dataset class or instance, a tuple or dict of NumPy arrays, or a function that
             returns arrays, a `tf.data.Dataset` of batches, or a generator of batches.
-        num_ps: Number of ps tasks; 0, with one worker, trains without servers, as a control.
+        num_ps: Number of ps tasks; 0: the workers hold the parameters; one worker then trains without servers, as a
+            control.
         num_workers: Number of workers, the chief included.
         mode: "in_process": the tasks are threads of this process; "processes": each is a process.
         test_data: Arrays or a function like `data`, for the test metrics. None: a function with the argument `mode` is

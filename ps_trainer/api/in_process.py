@@ -13,6 +13,7 @@ from ps_trainer.api.plan import Plan
 from ps_trainer.api.result import Result
 from ps_trainer.api.servers import ServerSet
 from ps_trainer.api.task_thread import TaskThread
+from ps_trainer.config import COLOCATED
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted, LostError, PeerFailedError, TrainingError
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.training import components as components_lib
@@ -30,7 +31,7 @@ def start(plan: Plan, num_ps: int, num_workers: int) -> TaskJob:
 
     Args:
         plan: The training.
-        num_ps: Number of ps tasks; 0 = this process trains alone, without servers.
+        num_ps: Number of ps tasks; 0 = the workers hold the parameters, or this process trains alone, without servers.
         num_workers: Number of workers.
 
     Raises:
@@ -40,7 +41,7 @@ def start(plan: Plan, num_ps: int, num_workers: int) -> TaskJob:
     config = plan.config
     task_lib.check_surroundings(config)
     recorder = StepRecorder(plan.callbacks)
-    if not num_ps:
+    if not num_ps and config.placement != COLOCATED:
         return _start_alone(plan, recorder)
     servers = ServerSet.take(num_ps, num_workers, config)
     try:

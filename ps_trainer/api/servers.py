@@ -27,7 +27,7 @@ class ServerSet:
     """The servers of a whole cluster in this process.
 
     Args:
-        num_ps: Number of ps tasks.
+        num_ps: Number of ps tasks; 0 = the workers hold the parameters.
         num_workers: Number of workers.
         config: Settings of a run, of which the numbers of threads and devices matter.
 
@@ -40,6 +40,9 @@ class ServerSet:
         ports = pick_free_ports(num_ps + num_workers)
         hosts = [f"localhost:{port}" for port in ports]
         self.jobs = {"ps": tuple(hosts[:num_ps]), "worker": tuple(hosts[num_ps:])}
+        self._is_colocated = not num_ps
+        if self._is_colocated:
+            del self.jobs["ps"]
         self._key = _key(num_ps, num_workers, config)
         self.by_task: dict[str, Any] = {}
         for job_name, count in (("ps", num_ps), ("worker", num_workers)):
@@ -63,14 +66,14 @@ class ServerSet:
         """
         if is_sound:
             # The next cluster must not take the introductions of these ps tasks for those of its own.
-            for ps in range(len(self.jobs["ps"])):
-                clear_control(self.by_task[f"ps-{ps}"].target, self.task("ps", ps).device)
+            for job_name, index in self.task("worker", 0).ps_tasks:
+                clear_control(self.by_task[f"{job_name}-{index}"].target, f"/job:{job_name}/task:{index}")
         with _lock:
             (_free.setdefault(self._key, []) if is_sound else _abandoned).append(self)
 
     def task(self, job_name: str, index: int) -> ClusterConfig:
         """The cluster as one of its tasks sees it."""
-        return ClusterConfig(jobs=self.jobs, job_name=job_name, task_index=index)
+        return ClusterConfig(jobs=self.jobs, job_name=job_name, task_index=index, is_colocated=self._is_colocated)
 
     def server_of(self, cluster: ClusterConfig, _config: TrainConfig) -> Any:
         """The server of a task; used in place of `create_server`."""
@@ -101,7 +104,7 @@ class JoinedServers:
 
     def give_back(self, cluster: ClusterConfig, config: TrainConfig, server: Any) -> None:
         """Leaves the server to the next join of this task; only if the task has ended well."""
-        if cluster.job_name == "ps":
+        if cluster.job_name == "ps" or cluster.is_colocated:
             clear_control(server.target, cluster.device)
         with self._lock:
             self._free[_task_key(cluster, config)] = server

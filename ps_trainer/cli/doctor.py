@@ -15,7 +15,7 @@ from ps_trainer.cluster.checks import Place
 from ps_trainer.cluster.config import JOB_NAMES, ClusterConfig
 from ps_trainer.cluster.findings import OK, UNKNOWN, ClusterFinding, will_fail
 from ps_trainer.cluster.sources import ClusterFlags
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
 
 HELP = CommandHelp(
@@ -45,7 +45,13 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     parsed = flags_lib.parse(argv, HELP, ClusterFlags, PsFlags, TrainConfig)
     cluster_flags, _, config = parsed.groups
     # Without a role in any source the doctor acts as an evaluator, which like the doctor has no address in the cluster.
-    cluster = sources.resolve(cluster_flags, environ, roles=JOB_NAMES, default_role="evaluator")
+    cluster = sources.resolve(
+        cluster_flags,
+        environ,
+        roles=JOB_NAMES,
+        default_role="evaluator",
+        is_colocated=config.placement == COLOCATED,
+    )
     config.check()
     found = []
     for finding in _examine(cluster, config, parsed.given, environ):

@@ -12,12 +12,12 @@ from ps_trainer.cli import component_options
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.cli.help import CommandHelp
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError, UsageError, did_you_mean
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.launch.local_cluster import LocalCluster
+from ps_trainer.launch.local_cluster import LocalCluster, resolved_placement
 from ps_trainer.options import option, repeatable, same_as
 
 _HOSTS = ("local", "netns")
@@ -78,8 +78,6 @@ def create_hosts(flags: LocalFlags) -> Hosts:
         raise UnknownNameError(
             f"--hosts={flags.hosts}: unknown; {did_you_mean(flags.hosts, _HOSTS)}known: {', '.join(_HOSTS)}"
         )
-    if flags.hosts == "netns" and not flags.num_ps:
-        raise OptionError("--hosts=netns --num_ps=0: one process has no link; remove --hosts, or give --num_ps=1")
     if flags.hosts == "local":
         given = [f"--{name}={text}" for name, text in texts.items() if text is not None]
         if given:
@@ -93,11 +91,14 @@ def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, HELP, LocalFlags, TrainConfig)
     local_flags, config = parsed.groups
     config.check(has_batch_size="batch_size" in parsed.given)
+    config, num_ps = resolved_placement(config, local_flags.num_ps, local_flags.num_workers, parsed.given)
     hosts = create_hosts(local_flags)
     cluster = LocalCluster(
         config=config,
-        train_args=flags_lib.to_args(config, parsed.given),
-        num_ps=local_flags.num_ps,
+        train_args=flags_lib.to_args(
+            config, parsed.given | ({"placement"} if config.placement == COLOCATED else set())
+        ),
+        num_ps=num_ps,
         num_workers=local_flags.num_workers,
         num_evaluators=local_flags.num_evaluators,
         faults=local_flags.fault,
@@ -106,6 +107,8 @@ def _run(argv: Sequence[str]) -> int:
         plain=local_flags.plain,
     )
     cluster.check()
+    if local_flags.hosts == "netns" and cluster.is_alone:
+        raise OptionError("--hosts=netns --num_ps=0: one process has no link; remove --hosts, or give --num_ps=1")
     # The first entry of the path belongs to this process alone: its script's folder, or the working folder.
     if (problem := shadowing.problem_of_children(os.getcwd(), sys.path[1:])) is not None:
         raise UsageError(problem)

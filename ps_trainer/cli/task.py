@@ -15,7 +15,7 @@ from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cluster import one_process, ports, sources
 from ps_trainer.cluster.config import JOB_NAMES
 from ps_trainer.cluster.sources import ClusterFlags
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.launch.parent_death import wake_when_parent_dies
 from ps_trainer.options import option
 
@@ -113,7 +113,13 @@ def _run(
         cluster = one_process.resolve(cluster_flags, environ)
         one_process.check(config)
     else:
-        cluster = sources.resolve(cluster_flags, environ, roles=roles, default_role=default_role)
+        cluster = sources.resolve(
+            cluster_flags,
+            environ,
+            roles=roles,
+            default_role=default_role,
+            is_colocated=config.placement == COLOCATED,
+        )
     config.check(has_batch_size="batch_size" in parsed.given)
     # TensorFlow would notice a port in use only after its import, and its error names neither the port nor the cause.
     if cluster.job_name != "evaluator" and not cluster.is_one_process:

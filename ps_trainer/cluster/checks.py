@@ -48,6 +48,11 @@ class Place(NamedTuple):
         return f"{self.job_name}-{self.task_index} ({self.address})"
 
     @property
+    def task(self) -> tuple[str, int]:
+        """Job and index of the task."""
+        return self.job_name, self.task_index
+
+    @property
     def device(self) -> str:
         """The task's device prefix."""
         return f"/job:{self.job_name}/task:{self.task_index}"

@@ -30,10 +30,11 @@ class ClusterConfig:
     addresses are removed, because no other task connects to it.
 
     Attributes:
-        jobs: Addresses (`host:port`) of the tasks by job name. "ps" always; "worker", "chief" or both. `ONE_PROCESS`
-            stands for a process that trains alone.
+        jobs: Addresses (`host:port`) of the tasks by job name. "ps", unless the parameters are colocated; "worker",
+            "chief" or both. `ONE_PROCESS` stands for a process that trains alone.
         job_name: Job of this task, one of `JOB_NAMES`.
         task_index: Index of this task in its job.
+        is_colocated: Whether the workers hold the parameters (`--placement=colocated`), so that there are no ps tasks.
         source: Source of the description, for messages; it does not count when configurations are compared.
 
     Raises:
@@ -43,19 +44,20 @@ class ClusterConfig:
     jobs: Mapping[str, tuple[str, ...]]
     job_name: str
     task_index: int
+    is_colocated: bool = False
     source: str = dataclasses.field(default="ClusterConfig", compare=False)
 
     def __post_init__(self) -> None:
         # The dataclass is frozen, so this is the only way to replace what was given.
         if self.jobs != ONE_PROCESS:
-            object.__setattr__(self, "jobs", normalise_jobs(self.jobs, self.source))
+            object.__setattr__(self, "jobs", normalise_jobs(self.jobs, self.source, is_colocated=self.is_colocated))
         object.__setattr__(self, "job_name", normalise_job_name(self.job_name, self.source))
         check_task(self.jobs, self.job_name, self.task_index, self.source)
 
     @property
     def num_ps(self) -> int:
-        """Number of ps tasks."""
-        return len(self.jobs["ps"])
+        """Number of tasks of the job ps."""
+        return len(self.jobs.get("ps", ()))
 
     @property
     def is_one_process(self) -> bool:
@@ -64,15 +66,17 @@ class ClusterConfig:
 
     @property
     def ps_tasks(self) -> tuple[tuple[str, int], ...]:
-        """(job, index) of each task that serves parameters to others."""
+        """(job, index) of each task that serves parameters to others: the ps tasks, or else the workers."""
+        if self.is_colocated:
+            return self.worker_tasks
         return tuple(("ps", index) for index in range(self.num_ps))
 
     @property
     def ps_devices(self) -> tuple[str, ...]:
-        """Device of each task that holds parameters: of the ps tasks, or of this process alone."""
-        if self.is_one_process:
+        """Device of each task that holds parameters: of the ps tasks, the workers, or this process alone."""
+        if self.is_one_process or self.is_colocated:
             # As on a ps task, which has no GPU, updates run on the CPU.
-            return (f"{self.worker_devices[0]}/device:CPU:0",)
+            return tuple(f"{device}/device:CPU:0" for device in self.worker_devices)
         return tuple(f"/job:{job}/task:{index}" for job, index in self.ps_tasks)
 
     @property
@@ -84,6 +88,10 @@ class ClusterConfig:
     def ps_filters(self) -> tuple[str, ...]:
         """Device filters of the tasks that serve parameters: "/job:ps"."""
         return tuple(dict.fromkeys(f"/job:{job}" for job, _ in self.ps_tasks))
+
+    def is_ps(self, ps: int) -> bool:
+        """Whether this task serves share `ps` of the parameters."""
+        return bool(self.ps_tasks) and self.ps_tasks[ps] == (self.job_name, self.task_index)
 
     @property
     def ps_index(self) -> int:
@@ -202,8 +210,13 @@ def normalise_job_name(job_name: Any, source: str) -> str:
     return name
 
 
-def normalise_jobs(jobs: Mapping[str, Any], source: str) -> dict[str, tuple[str, ...]]:
+def normalise_jobs(jobs: Mapping[str, Any], source: str, *, is_colocated: bool = False) -> dict[str, tuple[str, ...]]:
     """The checked addresses of the tasks with a server, as tuples of `host:port`, in the order ps, chief, worker.
+
+    Args:
+        jobs: The given addresses by job.
+        source: Source of the description, for messages.
+        is_colocated: Whether the workers hold the parameters, so that there must be no ps task.
 
     Raises:
         ClusterConfigError: a job is unknown, a list is missing, empty or malformed, an address is wrong, or occurs
@@ -219,13 +232,21 @@ def normalise_jobs(jobs: Mapping[str, Any], source: str) -> dict[str, tuple[str,
             raise ClusterConfigError(
                 f"{field_name(source, name)}: unknown job {name!r}; allowed are {', '.join(JOB_NAMES)} (or master)"
             )
-        if job == "evaluator":
+        if job == "evaluator" or (job == "ps" and is_colocated and hosts in ((), [])):
             continue
         if job in given:
             raise ClusterConfigError(f"{source}: both cluster.chief and cluster.master are given; keep one of them")
         given[job] = _checked_hosts(hosts, field_name(source, name), seen)
-    if "ps" not in given:
-        raise ClusterConfigError(f"{field_name(source, 'ps')} is missing; give the address of at least one ps task")
+    if "ps" not in given and not is_colocated:
+        raise ClusterConfigError(
+            f"{field_name(source, 'ps')} is missing; give the address of at least one ps task, or --placement=colocated"
+            " to every task, with which the workers hold the parameters"
+        )
+    if "ps" in given and is_colocated:
+        raise ClusterConfigError(
+            f"--placement=colocated: the workers hold the parameters, so {field_name(source, 'ps')} must not be given;"
+            " remove it, or --placement"
+        )
     if len(given.get("chief", ())) > 1:
         raise ClusterConfigError(
             f"{field_name(source, 'chief')} has {len(given['chief'])} addresses; a cluster has one chief;"

@@ -87,7 +87,6 @@ def count_groups(num_workers: int, num_stages: int) -> int:
 
 def _first_workers(cluster: ClusterConfig, count: int) -> ClusterConfig:
     tasks = cluster.worker_tasks[:count]
-    jobs = {job: hosts[: sum(task[0] == job for task in tasks)] for job, hosts in cluster.jobs.items() if job != "ps"}
-    return dataclasses.replace(
-        cluster, jobs={"ps": cluster.jobs["ps"], **{job: hosts for job, hosts in jobs.items() if hosts}}
-    )
+    counts = {job: sum(task[0] == job for task in tasks) for job in cluster.jobs} | {"ps": cluster.num_ps}
+    kept = {job: hosts[: counts[job]] for job, hosts in cluster.jobs.items()}
+    return dataclasses.replace(cluster, jobs={job: hosts for job, hosts in kept.items() if hosts or job == "ps"})

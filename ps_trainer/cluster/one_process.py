@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ps_trainer.cluster.config import ONE_PROCESS, ClusterConfig
 from ps_trainer.cluster.sources import TF_CONFIG, ClusterFlags
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError
 
 _EXCHANGING = ("all_reduce", "hybrid")  # rules whose workers send gradients to each other
@@ -48,6 +48,11 @@ def check(config: TrainConfig) -> None:
     Raises:
         OptionError: a setting needs a ps task or other workers.
     """
+    if config.placement == COLOCATED:
+        raise OptionError(
+            "--placement=colocated: its workers are tasks of a cluster, and one process has none; remove --placement,"
+            " or --alone"
+        )
     if config.sharding == "dynamic":
         raise OptionError(
             "--sharding=dynamic: ps task 0 hands out the shards, and one process has none; use --sharding=static,"

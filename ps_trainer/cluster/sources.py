@@ -105,6 +105,7 @@ def resolve(
     *,
     roles: Sequence[str] = config_lib.JOB_NAMES,
     default_role: str | None = None,
+    is_colocated: bool = False,
 ) -> ClusterConfig:
     """The cluster from all given sources.
 
@@ -113,6 +114,7 @@ def resolve(
         environ: Environment of the process, which may contain `TF_CONFIG`.
         roles: Jobs that the command can run; for run_ps.py only "ps".
         default_role: Job of this task if no source names one.
+        is_colocated: Whether the workers hold the parameters, so that there are no ps tasks.
 
     Raises:
         ClusterConfigError: no source is given, a source is wrong, two sources disagree, or `roles` lacks the job.
@@ -122,7 +124,7 @@ def resolve(
         given.append(_read_tf_config(environ[TF_CONFIG]))
     if flags.cluster_file is not None:
         given.append(_read_file(flags.cluster_file))
-    return _merge(given, roles, default_role)
+    return _merge(given, roles, default_role, is_colocated=is_colocated)
 
 
 def _read_flags(flags: ClusterFlags) -> _Given:
@@ -204,9 +206,11 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
     return content
 
 
-def _merge(given: Sequence[_Given], roles: Sequence[str], default_role: str | None) -> ClusterConfig:
+def _merge(
+    given: Sequence[_Given], roles: Sequence[str], default_role: str | None, *, is_colocated: bool = False
+) -> ClusterConfig:
     """The configuration on which all sources agree; `given` is in order of precedence."""
-    jobs_source, jobs = _agreed_jobs(given)
+    jobs_source, jobs = _agreed_jobs(given, is_colocated=is_colocated)
     job_source, job_name = _agreed_job_name(given, roles, default_role)
     index_source, task_index = _agreed_index(given)
     if task_index is None:
@@ -216,14 +220,24 @@ def _merge(given: Sequence[_Given], roles: Sequence[str], default_role: str | No
                 f"--task_index is missing: the job {job_name} has {num_tasks} tasks; give 0..{num_tasks - 1}"
             )
         task_index = 0
+    if is_colocated and job_name == "ps":
+        raise ClusterConfigError(
+            "--placement=colocated: the workers hold the parameters, so there is no ps task; start the workers only"
+        )
     # First with index 0, so that a job without addresses is reported with the source that names the job.
     config_lib.check_task(jobs, job_name, 0, job_source)
     config_lib.check_task(jobs, job_name, task_index, index_source)
-    return ClusterConfig(jobs=jobs, job_name=job_name, task_index=task_index, source=jobs_source)
+    return ClusterConfig(
+        jobs=jobs, job_name=job_name, task_index=task_index, is_colocated=is_colocated, source=jobs_source
+    )
 
 
-def _agreed_jobs(given: Sequence[_Given]) -> tuple[str, dict[str, tuple[str, ...]]]:
-    every = [(g.source, config_lib.normalise_jobs(g.jobs, g.source)) for g in given if g.jobs is not None]
+def _agreed_jobs(given: Sequence[_Given], *, is_colocated: bool) -> tuple[str, dict[str, tuple[str, ...]]]:
+    every = [
+        (g.source, config_lib.normalise_jobs(g.jobs, g.source, is_colocated=is_colocated))
+        for g in given
+        if g.jobs is not None
+    ]
     if not every:
         empty = [g.source for g in given if g.source != FLAGS]
         raise ClusterConfigError(

@@ -300,4 +300,6 @@ def _settings(path: pathlib.Path) -> dict[str, Any]:
         tasks = json_files.member(cluster, job, (*json_files.LIST, *json_files.OBJECT), path, None)
         if tasks is not None:
             counts[name] = len(tasks)
+    if "num_workers" in counts:
+        counts.setdefault("num_ps", 0)  # the workers hold the parameters
     return counts | json_files.member(config, "train", json_files.OBJECT, path, {})

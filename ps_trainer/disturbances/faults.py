@@ -45,6 +45,7 @@ _ROLES = {
     "slow_ps": ("ps",),
 }
 _CHAOS_ROLES = ("ps", "worker", "chief")
+_ALL_CHAOS_ROLES = "+".join(_CHAOS_ROLES)
 _FLAG = "--fault"
 
 
@@ -122,7 +123,7 @@ class _Chaos:
     """Keys of `chaos`."""
 
     kills: int = option(10, "number of kills", least=1)
-    roles: str = option("+".join(_CHAOS_ROLES), "roles of the tasks to kill, joined by +")
+    roles: str = option(_ALL_CHAOS_ROLES, "roles of the tasks to kill, joined by +")
     seed: int = option(0, "seed of the random choice")
     together: int = option(1, "tasks killed at the same time, like the tasks of one machine", least=1)
     every_secs: float | None = option(None, "seconds between kills; none = at steps spread over the run", above=0)
@@ -195,6 +196,8 @@ def _task(kind: str, target: str, where: str, cluster: ClusterShape) -> str:
     count = {"ps": cluster.num_ps, "worker": cluster.num_workers, "chief": 1, "evaluator": cluster.num_evaluators}[role]
     if int(index_text) >= count:
         has = f"the {role} tasks of this cluster are 0 to {count - 1}" if count else f"this cluster has no {role}"
+        if role == "ps" and not count and cluster.num_workers > 1:
+            has += "; its workers hold the parameters, so write worker in place of ps"
         raise OptionError(f"{where}: {role} {int(index_text)} does not exist; {has}")
     return f"{'worker' if role == 'chief' else role}-{int(index_text)}"
 
@@ -250,6 +253,8 @@ def _draw_tasks(source: random.Random, tasks: Mapping[str, list[str]], count: in
 
 def _chaos_tasks(roles: str, where: str, cluster: ClusterShape) -> Mapping[str, list[str]]:
     asked = list(dict.fromkeys(roles.split("+")))
+    if roles == _ALL_CHAOS_ROLES and not cluster.num_ps and cluster.num_workers > 1:
+        asked.remove("ps")  # its workers hold the parameters, and each of them may be killed
     known: dict[str, Callable[[], list[str]]] = {
         "ps": lambda: [f"ps-{index}" for index in range(cluster.num_ps)],
         "worker": lambda: [f"worker-{index}" for index in range(1, cluster.num_workers)],
@@ -260,6 +265,7 @@ def _chaos_tasks(roles: str, where: str, cluster: ClusterShape) -> Mapping[str, 
             nearest = did_you_mean(role, known)
             raise UnknownNameError(f"{where}: unknown role {role!r}; {nearest}join some of {', '.join(known)} by +")
         if not known[role]():
-            reason = "one process has no ps task" if role == "ps" else "the chief is the only worker"
+            of_ps = "this cluster has no ps task" if cluster.num_workers > 1 else "one process has no ps task"
+            reason = of_ps if role == "ps" else "the chief is the only worker"
             raise OptionError(f"{where}: {reason}; remove {role} from roles")
     return {role: known[role]() for role in asked}

@@ -84,6 +84,7 @@ def run(
             server=server,
             spawn=spawn,
             clock=clock,
+            is_alone=cluster.is_alone,
         ).create_all(cluster.task_ids, entered)
         outcome = _supervise(
             cluster,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ps_trainer import options
 from ps_trainer.cluster import one_process
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError
 from ps_trainer.launch.supervisor import Limits
@@ -24,7 +24,7 @@ class LocalCluster:
     Attributes:
         config: Settings of the training run, already checked.
         train_args: Flags passed to every task unchanged, with the same settings as `config`.
-        num_ps: Number of ps tasks; 0 = one process, which holds the parameters itself.
+        num_ps: Number of ps tasks; 0 = the workers hold the parameters, or one process that trains alone.
         num_workers: Number of worker tasks.
         num_evaluators: Number of evaluators, 0 or 1.
         faults: Faults that the launcher injects, as `ps_trainer/disturbances/faults.py` reads them.
@@ -38,7 +38,11 @@ class LocalCluster:
     config: TrainConfig
     train_args: Sequence[str] = ()
     num_ps: int = option(
-        1, "ps tasks; 0, with --num_workers=1, trains in one process, without server and port", least=0, most=_MAX_TASKS
+        1,
+        "ps tasks; 0: the workers hold the parameters (--placement=colocated); with --num_workers=1 one process trains"
+        " alone, without server and port",
+        least=0,
+        most=_MAX_TASKS,
     )
     num_workers: int = option(2, "worker tasks, including the chief", least=1, most=_MAX_TASKS)
     num_evaluators: int = option(0, "1 = evaluate every checkpoint in a separate task", choices=(0, 1))
@@ -58,8 +62,19 @@ class LocalCluster:
             UsageError: a count is out of range, or a delay is not valid for these workers.
         """
         options.check(self)
-        if not self.num_ps:
+        if self.is_alone:
             self._check_alone()
+        elif self.is_colocated and self.num_ps:
+            raise OptionError(
+                f"--placement=colocated --num_ps={self.num_ps}: the workers hold the parameters, so there are no ps"
+                " tasks; give --num_ps=0, or another --placement"
+            )
+        elif not self.is_colocated and not self.num_ps:
+            raise OptionError(
+                f"--num_ps=0 --num_workers={self.num_workers} --placement={self.config.placement}: without ps tasks the"
+                " workers hold the parameters; give --placement=colocated, --num_workers=1 for one process, or"
+                " --num_ps=1"
+            )
         if self.config.straggler:
             # Imported here because it takes NumPy along, which a launcher without delays does not need.
             from ps_trainer.disturbances import delays
@@ -67,17 +82,22 @@ class LocalCluster:
             delays.parse_all(self.config.straggler, self.num_workers)
 
     def _check_alone(self) -> None:
-        if self.num_workers != 1:
-            raise OptionError(
-                f"--num_ps=0 --num_workers={self.num_workers}: several workers need a ps task; give --num_workers=1 for"
-                " one process, or --num_ps=1"
-            )
         if self.num_evaluators:
             raise OptionError(
                 "--num_ps=0 --num_evaluators=1: an evaluator finds its run through a ps task; leave the evaluator out"
                 " and use --target_metric or `ps_trainer evaluate`, or give --num_ps=1"
             )
         one_process.check(self.config)
+
+    @property
+    def is_colocated(self) -> bool:
+        """Whether the workers hold the parameters."""
+        return self.config.placement == COLOCATED
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the cluster is one process, without server."""
+        return not self.num_ps and self.num_workers == 1 and not self.is_colocated
 
     def planned_faults(self, *, has_links: bool) -> list[faults_lib.Fault]:
         """The faults to inject, by the time or step at which they are due.
@@ -106,7 +126,27 @@ class LocalCluster:
     @property
     def summary(self) -> str:
         """The numbers of tasks in words."""
-        if not self.num_ps:
+        if self.is_alone:
             return "one process"
         evaluators = f", {self.num_evaluators} evaluator" if self.num_evaluators else ""
+        if self.is_colocated:
+            return f"{self.num_workers} workers, which hold the parameters{evaluators}"
         return f"{self.num_ps} ps, {self.num_workers} workers{evaluators}"
+
+
+def resolved_placement(
+    config: TrainConfig, num_ps: int, num_workers: int, given: Collection[str]
+) -> tuple[TrainConfig, int]:
+    """The settings and the number of ps tasks, where one of `--placement=colocated` and `--num_ps=0` implies the other.
+
+    Args:
+        config: Settings of the training run.
+        num_ps: Number of ps tasks.
+        num_workers: Number of workers.
+        given: Names of the settings that the user gave.
+    """
+    if config.placement == COLOCATED and "num_ps" not in given:
+        return config, 0
+    if not num_ps and num_workers > 1 and "placement" not in given:
+        return dataclasses.replace(config, placement=COLOCATED), 0
+    return config, num_ps

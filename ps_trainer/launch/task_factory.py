@@ -30,6 +30,7 @@ class TaskFactory:
         server: Fork server that forks the tasks; None if each task is a fresh process.
         spawn: `subprocess.Popen` or a replacement; used for tasks that are not forked.
         clock: Monotonic time in seconds.
+        is_alone: Whether the only task trains alone, without server.
     """
 
     command: Sequence[str]
@@ -39,6 +40,7 @@ class TaskFactory:
     server: ForkServer | None
     spawn: Callable[..., StartedProcess]
     clock: Callable[[], float]
+    is_alone: bool = False
 
     def create_all(self, task_ids: Sequence[tuple[str, int]], hosts: Hosts) -> list[TaskProcess]:
         """Places the tasks on hosts and creates them, in the order of `task_ids` (job name and task index).
@@ -46,11 +48,10 @@ class TaskFactory:
         Raises:
             RunError: a host cannot be made.
         """
-        is_alone = all(job != "ps" for job, _ in task_ids)
         # The evaluator needs no host, because no other task connects to it.
-        served = [f"{job}-{index}" for job, index in task_ids if job != "evaluator" and not is_alone]
+        served = [f"{job}-{index}" for job, index in task_ids if job != "evaluator" and not self.is_alone]
         placed = hosts.place(served) if served else {}
-        cluster = ["--alone"] if is_alone else cluster_flags(placed)
+        cluster = ["--alone"] if self.is_alone else cluster_flags(placed)
         flags = [*cluster, *self.train_args, f"--logdir={self.logdir}"]
         return [self._create(job, index, placed.get(f"{job}-{index}"), flags) for job, index in task_ids]
 
@@ -85,11 +86,11 @@ class TaskFactory:
 
 
 def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:
-    """`--ps_hosts` and `--worker_hosts` with the address of each task; the tasks of a job in their order."""
+    """`--ps_hosts`, if there are ps tasks, and `--worker_hosts` with the address of each task, in their order."""
     by_job = {
         job: [host.address for task, host in placed.items() if task.startswith(f"{job}-")] for job in ("ps", "worker")
     }
-    return [f"--{job}_hosts={','.join(addresses)}" for job, addresses in by_job.items()]
+    return [f"--{job}_hosts={','.join(addresses)}" for job, addresses in by_job.items() if addresses]
 
 
 def task_environment(environ: Mapping[str, str], temporary: str | None = None) -> dict[str, str]:

@@ -10,7 +10,8 @@ The kernel cannot tell which bytes are tensors, so everything counts: all bytes 
 other tasks are *push*, all bytes from other tasks are *pull*. Both are payload of TCP without the headers of IP and
 TCP. Besides the tensors they contain gRPC's framing and the requests (about half a kB per step and ps
 task in each direction), the heartbeats (below 1 kB/s per ps task) and, on the chief, the parameters read for each
-checkpoint, and the calls of its rule's service when a worker joins or leaves.
+checkpoint, and the calls of its rule's service when a worker joins or leaves. A worker that holds parameters
+(`--placement=colocated`) also sends these to the other workers, and receives their gradients.
 """
 
 from __future__ import annotations

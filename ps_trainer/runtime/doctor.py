@@ -44,10 +44,11 @@ def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[s
     with ThreadPoolExecutor(max_workers=_POOL) as pool:
         findings, live = _identities(answering, list(pool.map(_ask, answering)))
         yield from findings
-        ps_places = [task.place for task in live if task.place.job_name == "ps"]
-        states = dict(zip(ps_places, pool.map(_read, ps_places), strict=True))
-        yield from _ps_tasks(cluster, states)
-        ps_0 = next((state for place, state in states.items() if place.task_index == 0), None)
+        indices = {task: ps for ps, task in enumerate(cluster.ps_tasks)}
+        ps_places = {indices[t.place.task]: t.place for t in live if t.place.task in indices}
+        states = dict(zip(ps_places, pool.map(_read, ps_places.values(), ps_places), strict=True))
+        yield from _ps_tasks(cluster, ps_places, states)
+        ps_0 = states.get(0)
         if ps_0 is not None:
             yield from _job(cluster, ps_0, settings)
         yield from _clocks(live)
@@ -61,8 +62,8 @@ def _ask(place: Place) -> reachability.Answer | str:
         return reachability.first_line(error)
 
 
-def _read(place: Place) -> PsState | None:
-    client = PsControl(place.address, place.task_index)
+def _read(place: Place, ps: int) -> PsState | None:
+    client = PsControl(place.address, ps)
     try:
         return client.read()
     except tf.errors.OpError:
@@ -102,19 +103,22 @@ def _identities(
     return findings, live
 
 
-def _ps_tasks(cluster: ClusterConfig, states: Mapping[Place, PsState | None]) -> Iterator[ClusterFinding]:
-    """Whether the ps tasks belong to this cluster, and have the same TensorFlow."""
+def _ps_tasks(
+    cluster: ClusterConfig, places: Mapping[int, Place], states: Mapping[int, PsState | None]
+) -> Iterator[ClusterFinding]:
+    """Whether the tasks that hold parameters belong to this cluster, and have the same TensorFlow."""
     own, agreeing = task_info.of(cluster), []
-    for place, state in states.items():
+    for ps, state in states.items():
+        place = places[ps]
         if state is None or state.hello is None:
             yield ClusterFinding(
                 WARNING,
                 "cluster",
-                f"{place.name} is starting, or is not a ps task of ps_trainer",
+                f"{place.name} is starting, or is not a task of ps_trainer that holds parameters",
                 "run this again in a moment, or look at what was started there",
             )
             continue
-        strange = preflight.stranger(state.hello, cluster, place.task_index, "this command")
+        strange = preflight.stranger(state.hello, cluster, ps, "this command")
         found = [strange] if strange is not None else []
         found += task_info.differences(own, state.hello.facts, place.name)
         yield from found
@@ -132,7 +136,9 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
     run = state.run
     if run is None:
         yield ClusterFinding(
-            UNKNOWN, "job", "no run has begun on ps-0; the workers' settings are not known before that"
+            UNKNOWN,
+            "job",
+            f"no run has begun on {cluster.ps_names[0]}; the workers' settings are not known before that",
         )
         return
     names = ["-".join(map(str, task)) for task in cluster.worker_tasks]
@@ -208,13 +214,14 @@ def _reach(
         for circle in (ps_0.run.partners if ps_0 is not None and ps_0.run is not None else ())
         for pair in itertools.permutations([workers[index] for index in circle if index in workers], 2)
     ]
-    ps_tasks = [place for place in running if place.job_name == "ps"]
+    ps_tasks = [places_of[task] for task in cluster.ps_tasks if task in places_of]
     # Between ps tasks and workers in both directions, because each fetches tensors from the other.
-    asked = [*itertools.product(ps_tasks, workers.values()), *itertools.product(workers.values(), ps_tasks), *partners]
+    both = [*itertools.product(ps_tasks, workers.values()), *itertools.product(workers.values(), ps_tasks), *partners]
+    asked = [(one, other) for one, other in dict.fromkeys(both) if one != other]
     faults = list(pool.map(lambda pair: reachability.fault_between(pair[0].address, pair[1].device), asked))
     for (one, other), fault in zip(asked, faults, strict=True):
         if fault:
-            are_workers = "ps" not in (one.job_name, other.job_name)
+            are_workers = not {one.task, other.task} & set(cluster.ps_tasks)
             yield preflight.unreached(one.name, other.name, fault, are_workers=are_workers)
     if faults and not any(faults):
         text = f"in both directions, asked on the tasks themselves: {len(faults)} connections"

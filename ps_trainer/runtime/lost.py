@@ -23,7 +23,7 @@ _REPORTS = re.compile(r"^(?=Additional GRPC error information)", re.MULTILINE)
 _TARGET = re.compile(r"remote target /job:(\w+)/replica:\d+/task:(\d+)")
 # TensorFlow repeats its latest log lines in some messages, if the log level lets it write any.
 _LOG_LINE = re.compile(r"\s*([IWEF]\d{4} \d\d:|Recent warning and error logs:)")
-_SENDER = re.compile(r"From /job:ps/replica:\d+/task:(\d+)")
+_SENDER = re.compile(r"From /job:(\w+)/replica:\d+/task:(\d+)")
 
 # TensorFlow says before this line where the graph was built, and after it what is wrong, in a line of its own.
 _NODE = re.compile(r"^Node: .*\n", re.MULTILINE)
@@ -38,19 +38,24 @@ def reason(error: BaseException) -> str:
     return next((line.strip() for line in lines if not _NO_REASON.fullmatch(line)), type(error).__name__)
 
 
-def lost_task(error: tf.errors.OpError) -> LostError:
+def lost_task(error: tf.errors.OpError, *, is_colocated: bool = False) -> LostError:
     """Translates one of `LOST_ERRORS` into an error that names the lost tasks.
 
-    A `PeerLostError` means another worker, which computes a stage of the model: without stages, a step runs no op on
-    another worker.
+    A `PeerLostError` means another worker, which computes a stage of the model: without stages and colocated
+    parameters, a step runs no op on another worker.
+
+    Args:
+        error: Error of TensorFlow.
+        is_colocated: Whether the workers hold the parameters, so that a lost worker is a lost ps task.
     """
     # The message of a step that failed on several tasks has a report of each.
     causes = [named[-1] for report in _REPORTS.split(error.message) if (named := _TARGET.findall(report))]
-    targets = [index for job, index in causes if job == "ps"]
-    stages = [cause for cause in causes if cause[0] != "ps"]
+    targets = [cause for cause in causes if is_colocated or cause[0] == "ps"]
+    stages = [cause for cause in causes if cause not in targets]
     # A report without a target names only its sender: a restarted ps task, for example, which does not know the graph.
-    tasks = targets or ([] if stages else _SENDER.findall(error.message))
-    names = ", ".join(f"ps-{index}" for index in sorted(set(tasks), key=int))
+    senders = [one for one in _SENDER.findall(error.message) if is_colocated or one[0] == "ps"]
+    tasks = targets or ([] if stages else senders)
+    names = ", ".join(f"{job}-{index}" for job, index in sorted(set(tasks), key=lambda one: (one[0], int(one[1]))))
     if "request was received twice" in error.message:
         return PsLostError(
             f"{names or 'a ps task'} rejected a step because the ids of TensorFlow's requests repeat"
@@ -63,13 +68,13 @@ def lost_task(error: tf.errors.OpError) -> LostError:
     return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 
 
-def reason_to_stop(error: BaseException) -> BaseException:
+def reason_to_stop(error: BaseException, *, is_colocated: bool = False) -> BaseException:
     """Translates an error of a thread beside the steps: into a `LostError` if a task was lost, which may come back.
 
     Calls of such threads have a deadline, so `DeadlineExceededError` means that a ps task does not answer.
     """
     if isinstance(error, LOST_ERRORS):
-        return lost_task(error)
+        return lost_task(error, is_colocated=is_colocated)
     if isinstance(error, tf.errors.DeadlineExceededError):
         return PsLostError("a ps task did not answer in time; look at the logs of the ps tasks")
     if isinstance(error, FREED_ERRORS):

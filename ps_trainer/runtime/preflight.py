@@ -49,8 +49,8 @@ def wait_for_ps(
         return [OwnControl(cluster)]
     patience = config.heartbeat_timeout_secs  # a ps task that is silent for longer counts as lost
     controls = [
-        PsControl(address, ps, patience_secs=patience, task_name=name)
-        for ps, (address, name) in enumerate(zip(cluster.ps_addresses, cluster.ps_names, strict=True))
+        PsControl(_address_for(cluster, ps), ps, patience_secs=patience, task_name=name)
+        for ps, name in enumerate(cluster.ps_names)
     ]
     missing = list(range(len(controls)))
     wait = Wait(config.start_timeout_secs if limit_secs is None else limit_secs)
@@ -66,8 +66,9 @@ def wait_for_ps(
             who = "; ".join(f"{controls[ps].name}: {problem}" for ps, problem in problems.items())
             stop.check()
             if wait.is_over():
+                hosts = "--worker_hosts" if cluster.is_colocated else "--ps_hosts"
                 raise StartTimeoutError(
-                    f"{cluster.task_name} waited {wait.secs():.0f} s for {who}. Is it started, is --ps_hosts the same"
+                    f"{cluster.task_name} waited {wait.secs():.0f} s for {who}. Is it started, is {hosts} the same"
                     " everywhere, and does a firewall let the port through? A longer wait: --start_timeout_secs"
                 )
             wait.log(f"waiting for {who}")
@@ -223,6 +224,12 @@ def say_everywhere(controls: Sequence[PsControl], message: StatusMessage) -> Non
             logging.warning("%s did not take the message %r: %s", ps.name, status, type(error).__name__)
 
 
+def _address_for(cluster: ClusterConfig, ps: int) -> str:
+    """The address at which this task finds ps task `ps`."""
+    # Maybe only other machines can reach this task's own address.
+    return f"localhost:{cluster.own_port}" if cluster.is_ps(ps) else cluster.ps_addresses[ps]
+
+
 def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
     """The reason why a ps task is not ready yet, or None when it is."""
     fault = network.fault_of(ps.address)
@@ -242,6 +249,8 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         raise ClusterConfigError(strange.message)
     if cluster.job_name == "evaluator":
         return None  # no ps task connects to an evaluator
+    if cluster.is_ps(ps.ps):
+        return None  # this process itself
     # The ps task fetches gradients from this task, so a route in one direction is not enough: training would stall.
     fault = reachability.fault_between(ps.address, cluster.device, REACH_SECS)
     return unreached(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None

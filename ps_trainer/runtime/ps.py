@@ -35,11 +35,11 @@ from ps_trainer.runtime.shard_leases import LeaseDesk
 from ps_trainer.runtime.supervise import StopRequest
 
 # A worker's call that brings its last message must return before the ps task ends.
-_LINGER_SECS = 0.5
+LINGER_SECS = 0.5
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
 # Shorter than `supervise.EXIT_SECS`, at which this process is ended.
-_NOTICE_SECS = 6.0
-_FAILED_SECS = 15.0  # for workers to report how they ended when the chief has failed
+NOTICE_SECS = 6.0
+FAILED_SECS = 15.0  # for workers to report how they ended when the chief has failed
 
 # Exit code and last state, by the statuses with which the workers ended; every other mixture is a failure.
 _ENDS = {
@@ -112,34 +112,50 @@ class PsTask:
             Interrupted: A signal came.
         """
         writer = MetricsWriter(self._config.logdir, self._cluster.task_name)
-        self._session.run(self._control.init_op)
-        self._write("hello", control.hello(self._cluster, self._cluster.ps_index, incarnation=uuid.uuid4().hex[:12]))
-        threading.Thread(target=self._receive, name="mail", daemon=True).start()
-        self._liveness.start()
+        self._open()
         writer.state(f"serving on {self._cluster.own_address}")
         try:
             while True:
                 self._serve_run(stop)
                 code, state = _ENDS.get(frozenset(self._roster.statuses()), _FAILURE)
                 if not self._keep_serving:
-                    time.sleep(_LINGER_SECS)
+                    time.sleep(LINGER_SECS)
                     writer.state(state, peer_failure=code != EXIT_DONE)
                     return code
                 self._begin_run("")
         finally:
-            self._liveness.close()
-            self._leases.close()
-            # This also ends the thread of the mail, which waits in a dequeue until then.
-            self._session.close()
+            self._close()
             writer.close()
+
+    def _open(self) -> None:
+        """Introduces this task on the control plane, and begins to hear the workers."""
+        self._session.run(self._control.init_op)
+        self._write("hello", control.hello(self._cluster, self._cluster.ps_index, incarnation=uuid.uuid4().hex[:12]))
+        threading.Thread(target=self._receive, name="mail", daemon=True).start()
+        self._liveness.start()
+
+    def _close(self) -> None:
+        self._liveness.close()
+        self._leases.close()
+        # This also ends the thread of the mail, which waits in a dequeue until then.
+        self._session.close()
+
+    def _is_over(self) -> bool:
+        """Whether every worker has ended, so that none needs this task any more."""
+        return len(self._roster.final()) == self._cluster.num_workers
+
+    def _leave_if_asked(self, stop: StopRequest) -> None:
+        """Raises the reason why this task ends before the run does, after a notice to the workers."""
+        if stop.requested:
+            self._give_notice(f"was {stop.reason}", NOTICE_SECS)
+            stop.check()
 
     def _serve_run(self, stop: StopRequest) -> None:
         """Reads mail until every worker has ended."""
         roster = self._roster
         started, chief_ended_at = self._clock(), None
-        while len(roster.final()) < self._cluster.num_workers:
-            if stop.requested:
-                self._leave_on_notice(stop)
+        while not self._is_over():
+            self._leave_if_asked(stop)
             with contextlib.suppress(queue.Empty):
                 self._note(self._mail.get(timeout=0.1))
             self._liveness.watch(set(roster.workers) - roster.final())
@@ -165,22 +181,26 @@ class PsTask:
         that failed has not waited, but the workers end soon after it.
         """
         is_done = self._roster.workers[0].status is Status.DONE
-        if waited > (self._config.start_timeout_secs if is_done else _FAILED_SECS):
+        if waited > (self._config.start_timeout_secs if is_done else FAILED_SECS):
             missing = sorted(set(range(self._cluster.num_workers)) - self._roster.final())
             raise RunError(
                 f"{self._cluster.task_name}: the chief ended {waited:.0f} s ago and worker {missing} never said"
                 " how it ended; it was not started, or was lost"
             )
 
-    def _leave_on_notice(self, stop: StopRequest) -> None:
-        """Tells the workers why they have to end, waits a moment for them, and raises the reason."""
-        self._write("notice", EndNotice(reason=f"{self._cluster.task_name} was {stop.reason}"))
-        deadline = self._clock() + _NOTICE_SECS
-        while self._clock() < deadline and set(self._roster.workers) - self._roster.final():
+    def _give_notice(self, how: str, limit_secs: float) -> None:
+        """Tells the workers why they have to end, and waits a moment for them.
+
+        Args:
+            how: How this task ends, in words that follow its name.
+            limit_secs: Longest wait.
+        """
+        self._write("notice", EndNotice(reason=f"{self._cluster.task_name} {how}"))
+        deadline = self._clock() + limit_secs
+        while self._clock() < deadline and self._roster.present():
             with contextlib.suppress(queue.Empty):
                 self._note(self._mail.get(timeout=0.1))
-        time.sleep(_LINGER_SECS)
-        stop.check()
+        time.sleep(LINGER_SECS)
 
     def _lose(self, worker: int, reason: str) -> None:
         """Reports the loss of a worker in its place; called by any thread."""

@@ -67,6 +67,10 @@ class RosterBook:
         """Indices of the workers that have ended."""
         return {index for index, entry in self.workers.items() if entry.status in FINAL}
 
+    def present(self) -> set[int]:
+        """Indices of the workers that have joined, and have neither ended nor are lost."""
+        return {index for index, entry in self.workers.items() if entry.status not in (*FINAL, Status.LOST)}
+
     def statuses(self) -> set[Status]:
         """The statuses that workers have."""
         return {entry.status for entry in self.workers.values()}

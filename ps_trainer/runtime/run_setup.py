@@ -69,10 +69,21 @@ def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> 
     return tuple(ps.read(is_patient=is_patient).incarnation for ps in controls)
 
 
-def last_reports_of_done(controls: Sequence[PsControl], run_id: str) -> dict[int, WorkerEntry]:
-    """The last reports of the workers that are done in run `run_id`, by index, as far as a ps task still has them."""
+def last_reports_of_done(
+    controls: Sequence[PsControl], run_id: str, *, is_colocated: bool = False
+) -> dict[int, WorkerEntry]:
+    """The last reports of the workers that are done in a run, by index, as far as a ps task still has them.
+
+    Args:
+        controls: Client of each ps task.
+        run_id: Name of the run; empty if a new process of the chief knows none.
+        is_colocated: Whether the workers hold the parameters. Then a restarted chief has lost the run record, and takes
+            the run from the other workers, whose processes serve this job only.
+    """
     entries: dict[int, WorkerEntry] = {}
     # A ps task that was restarted has forgotten the reports, so all of them are asked.
     for ps in controls:
-        entries |= ps.read(is_patient=True).workers_of(run_id)
+        state = ps.read(is_patient=True)
+        own_run = state.roster.run_id if state.roster is not None else ""
+        entries |= state.workers_of(own_run if is_colocated and not run_id else run_id)
     return {index: entry for index, entry in entries.items() if entry.status is Status.DONE}

@@ -40,6 +40,7 @@ class StopRequest:
 
     Attributes:
         reason: Reason of the request; None until someone makes it.
+        signal: The first signal, even if another reason came before it; None before.
         rounds: Number of times that the job has rejoined.
         patience_secs: Additional time in seconds that the job may take to leave after a `LostError`. TensorFlow closes
             a session only when every ps task has answered or is lost, so a suspended ps task delays it.
@@ -50,6 +51,7 @@ class StopRequest:
         self._lock = threading.RLock()  # a signal handler may run in the main thread while that holds the lock
         self._callbacks: dict[str, list[Callable[[], Any]]] = {"release": [], "abort": []}
         self.reason: BaseException | None = None
+        self.signal: Interrupted | None = None
         self.rounds = 0
         self.patience_secs = 0.0
 
@@ -63,6 +65,8 @@ class StopRequest:
         with self._lock:
             if self.reason is None or (isinstance(self.reason, LostError) and not isinstance(reason, LostError)):
                 self.reason = reason
+            if self.signal is None and isinstance(reason, Interrupted):
+                self.signal = reason
             self._event.set()
 
     def renew(self) -> None:
@@ -75,6 +79,15 @@ class StopRequest:
             # The callbacks belong to the sessions of the round that is over.
             self._callbacks = {"release": [], "abort": []}
             self.rounds += 1
+
+    def start_over(self) -> None:
+        """Clears every reason but a signal, and the callbacks, for a part of the job that they do not concern."""
+        with self._lock:
+            self._callbacks = {"release": [], "abort": []}
+            if self.signal is None:
+                self.reason = None
+                self._event.clear()
+                self.rounds += 1
 
     def check(self) -> None:
         """Raises the reason if the job is asked to stop."""

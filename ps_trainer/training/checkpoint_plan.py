@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ps_trainer.checkpoints import compatibility, report
 from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest, listed
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.config import TrainConfig, recorded
+from ps_trainer.config import COLOCATED, TrainConfig, recorded
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph
@@ -43,10 +43,12 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
         UsageError: the run could not start with any checkpoint (unknown name, wrong option, missing data), or no
             checkpoint in the folder can be loaded.
     """
-    cluster = _cluster(num_ps, num_workers)
+    cluster = _cluster(0 if config.placement == COLOCATED else num_ps, num_workers)
     checkpoint = latest(directory)
     train = graph.build(components_lib.load(config, num_workers), cluster, config, run_id="plan")
-    placement = ["", f"placement on {num_ps} ps, layout {config.layout}:", placement_report(train.store.pieces, num_ps)]
+    where = f"{num_workers} workers" if cluster.is_colocated else f"{num_ps} ps"
+    report_lines = placement_report(train.store.pieces, train.store.num_ps)
+    placement = ["", f"placement on {where}, layout {config.layout}:", report_lines]
     if checkpoint is None:
         lines = [f"{directory} holds no checkpoint: the run starts at step 0", *_initialised(train)]
         return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
@@ -64,10 +66,9 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
 
 def _cluster(num_ps: int, num_workers: int) -> ClusterConfig:
     ports = iter(range(_FIRST_PORT, _FIRST_PORT + num_ps + num_workers))
-    hosts = {
-        job: tuple(f"localhost:{next(ports)}" for _ in range(n)) for job, n in (("ps", num_ps), ("worker", num_workers))
-    }
-    return ClusterConfig(jobs=hosts, job_name="worker", task_index=0, source="checkpoint plan")
+    counts = {"ps": num_ps, "worker": num_workers}
+    hosts = {job: tuple(f"localhost:{next(ports)}" for _ in range(n)) for job, n in counts.items()}
+    return ClusterConfig(jobs=hosts, job_name="worker", task_index=0, is_colocated=not num_ps, source="checkpoint plan")
 
 
 def _restored(train: TrainGraph, checkpoint: Checkpoint, found: compatibility.Fit) -> list[str]:

@@ -120,7 +120,11 @@ class Chief(Worker):
         may_attach = self._components.rule.is_crash_safe
         found = run_setup.begin_run(self._controls, self._cluster, self._config, may_attach=may_attach)
         # Asked before the chief joins: then the ps tasks forget the reports of the run before.
-        done = run_setup.last_reports_of_done(self._controls, before.run_id if before is not None else "")
+        done = run_setup.last_reports_of_done(
+            self._controls,
+            before.run_id if before is not None else "",
+            is_colocated=self._cluster.is_colocated,
+        )
         self._run = found.run
         self._say_joined()
         # The processes of these workers have ended, so they cannot report to the new run that they are done.

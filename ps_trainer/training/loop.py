@@ -97,6 +97,7 @@ class StepLoop:
         calls: Functions to call.
         max_steps: Value of global_step at which the steps end; None if they end otherwise.
         has_hooks: Whether every step goes through the user's hooks.
+        is_colocated: Whether the workers hold the parameters.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class StepLoop:
         *,
         max_steps: int | None,
         has_hooks: bool,
+        is_colocated: bool = False,
     ):
         self._train = train
         self._progress = progress
@@ -116,6 +118,7 @@ class StepLoop:
         self._max_steps = max_steps
         self._has_hooks = has_hooks
         self._is_data_outdated = False
+        self._is_colocated = is_colocated
 
     def run(self, session: tf.train.MonitoredSession) -> EndReason:
         """Joins the run, makes steps until they end, and leaves.
@@ -127,7 +130,7 @@ class StepLoop:
         """
 
         def work(step_context: Any) -> EndReason:
-            with _translated_errors(self._stop):
+            with _translated_errors(self._stop, is_colocated=self._is_colocated):
                 return self._work(session, step_context)
 
         try:
@@ -273,7 +276,7 @@ class StepLoop:
 
 
 @contextlib.contextmanager
-def _translated_errors(stop: StopRequest) -> Iterator[None]:
+def _translated_errors(stop: StopRequest, *, is_colocated: bool) -> Iterator[None]:
     """Translates errors of the body as the table in the module's docstring says."""
     try:
         yield
@@ -282,7 +285,7 @@ def _translated_errors(stop: StopRequest) -> Iterator[None]:
         raise PeerLostError(str(error)) from error
     except LOST_ERRORS as error:
         stop.check()
-        lost = lost_task(error)
+        lost = lost_task(error, is_colocated=is_colocated)
         if isinstance(lost, PeerLostError):
             _wait_for_reason(stop)
         raise lost from error
@@ -322,13 +325,16 @@ def _wait_to_start(
     progress.begin()
 
 
-def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], bool]) -> BaseException:
+def explained(
+    error: BaseException, stop: StopRequest, has_state: Callable[[], bool], *, is_colocated: bool = False
+) -> BaseException:
     """Translates an error that was raised outside of the steps.
 
     Args:
         error: Error that was raised.
         stop: Stop request; its reason replaces an error of TensorFlow.
         has_state: Function that asks whether the ps tasks still hold the run.
+        is_colocated: Whether the workers hold the parameters.
 
     Returns:
         The error to raise: a `LostError` if a task was lost, a `DataError` if the data do not fit the model, else
@@ -346,4 +352,4 @@ def explained(error: BaseException, stop: StopRequest, has_state: Callable[[], b
         is_lost = isinstance(error, (*LOST_ERRORS, tf.errors.DeadlineExceededError)) or not has_state()
     except tf.errors.OpError:
         is_lost = True
-    return lost_task(error) if is_lost else error
+    return lost_task(error, is_colocated=is_colocated) if is_lost else error

@@ -30,13 +30,14 @@ from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_info
+from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.components import Components
 from ps_trainer.training.graph import TrainGraph
-from ps_trainer.training.loop import LoopCalls, StepLoop, explained
+from ps_trainer.training.loop import LoopCalls, StepLoop
 from ps_trainer.training.own_sessions import OwnSessions
 from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
 from ps_trainer.training.progress import StepObserver, WorkerProgress
@@ -95,6 +96,8 @@ class Worker(WorkerTask):
             if server is None
             else ServerSessions(cluster, config, components, self._group, server.target)
         )
+        if cluster.is_colocated and server is not None:
+            self._share = ColocatedPs(cluster, config, server)
         self._drill = worker_faults.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._observer = observer
@@ -158,7 +161,7 @@ class Worker(WorkerTask):
                 self._end_run(run)
             except BaseException as raised:  # noqa: BLE001 - raised again below, explained
                 self._stall_watch.stop()  # the time until the next try is not a stall
-                error = explained(raised, stop, self._has_state)
+                error = self._explained(raised, stop)
                 self._rescue(run, error)
                 # An error must not be its own cause.
                 raise error from (None if error is raised else raised)
@@ -205,7 +208,7 @@ class Worker(WorkerTask):
         """Raises the reason why this worker cannot go on; its own thread may be blocked in a step."""
         error = service.error() if service is not None else None
         if error is not None:
-            raise reason_to_stop(error) from error
+            raise reason_to_stop(error, is_colocated=self._cluster.is_colocated) from error
         self._stall_watch.check(waited_at)
 
     def _services(self, run: ActiveRun) -> contextlib.AbstractContextManager[None]:
@@ -241,6 +244,7 @@ class Worker(WorkerTask):
                 self._loop_calls(run, own_state),
                 max_steps=self._config.max_steps,
                 has_hooks=bool(self._components.hooks),
+                is_colocated=self._cluster.is_colocated,
             )
             reason = loop.run(session)
             self._stall_watch.stop()

@@ -9,10 +9,11 @@ from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, StartTimeoutError
+from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, RunError, StartTimeoutError
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import lost, preflight, run_setup, task_info
+from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.heartbeat import Heartbeat
 from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
@@ -38,6 +39,7 @@ class WorkerTask(abc.ABC):
         self._recovery = RecoveryPolicy(config)
         self._facts = task_info.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
+        self._share: ColocatedPs | None = None  # what this process holds of the parameters
 
     @abc.abstractmethod
     def _take_part(self, stop: StopRequest) -> None:
@@ -51,6 +53,30 @@ class WorkerTask(abc.ABC):
             Interrupted: A signal came; the chief has saved a checkpoint.
         """
         try:
+            return self._work(stop) if self._share is None else self._work_and_serve(self._share, stop)
+        finally:
+            for ps in self._controls:
+                ps.close()
+            self._close()
+            self._writer.close()
+
+    def _work_and_serve(self, share: ColocatedPs, stop: StopRequest) -> int:
+        """Takes part, and serves this process's share of the parameters until no other worker needs it."""
+        share.start(stop)
+        try:
+            code = self._work(stop)
+        except BaseException as error:
+            share.leave(stop, error)
+            raise
+        try:
+            share.stay(stop)
+        except RunError as error:
+            self._writer.state(f"failed: {error}", peer_failure=True, error=type(error).__name__)
+            raise
+        return code
+
+    def _work(self, stop: StopRequest) -> int:
+        try:
             self._work_through_losses(stop)
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
@@ -62,11 +88,6 @@ class WorkerTask(abc.ABC):
             self._say(Status.DONE, summary=self._figures())
             self._writer.state("done")
             return EXIT_DONE
-        finally:
-            for ps in self._controls:
-                ps.close()
-            self._close()
-            self._writer.close()
 
     def _figures(self) -> WorkerFigures | None:
         """Figures of this task's steps for the run's summary; None for a task that makes no steps."""
@@ -87,7 +108,8 @@ class WorkerTask(abc.ABC):
         stop.patience_secs = self._config.recover_timeout_secs
         while True:
             try:
-                self._writer.state("waiting for the ps tasks")
+                holders = "workers, which hold the parameters" if self._cluster.is_colocated else "ps tasks"
+                self._writer.state(f"waiting for the {holders}")
                 limit = self._recovery.limit_secs
                 controls = preflight.wait_for_ps(self._cluster, self._config, stop, limit_secs=limit)
                 # Until here the old clients are needed: if the wait fails, `work` reports that through them.
@@ -99,7 +121,7 @@ class WorkerTask(abc.ABC):
             except StartTimeoutError as error:
                 raise self._recovery.explain(error) from error
             except (LostError, tf.errors.OpError) as raised:
-                loss = explained(raised, stop, self._has_state)
+                loss = self._explained(raised, stop)
                 if not isinstance(loss, LostError) or not self._recovery.may_follow(loss):
                     raise loss from (None if loss is raised else raised)
                 # Raises a reason that is final, such as a signal during the loss; then the task does not wait.
@@ -150,6 +172,9 @@ class WorkerTask(abc.ABC):
     def _heartbeat(self) -> Heartbeat:
         timeout = self._config.heartbeat_timeout_secs
         return Heartbeat(self._controls, self._current_run.run_id, self._cluster.worker_index, timeout)
+
+    def _explained(self, raised: BaseException, stop: StopRequest) -> BaseException:
+        return explained(raised, stop, self._has_state, is_colocated=self._cluster.is_colocated)
 
     def _has_state(self) -> bool:
         """Whether no ps task was restarted since the run was set up, so that its state is still there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import signal
 import threading
@@ -254,8 +255,22 @@ def test_without_ps_tasks_the_result_is_that_of_one_worker(threads):
     with_ps = ps_trainer.train(objects.Linear(), "digits", num_ps=1, num_workers=1, max_steps=20, seed=5, **FAST)
     assert [step.loss for step in alone.history] == [step.loss for step in with_ps.history]
     assert alone.metrics == with_ps.metrics
-    with pytest.raises(ValueError, match="several workers need a ps task; give num_workers=1 for one process"):
-        ps_trainer.train(objects.Linear(), "digits", num_ps=0, **FAST)
+
+
+def test_workers_without_ps_tasks_hold_the_parameters(threads):
+    """Fails if they compute anything else than workers with as many ps tasks."""
+    run = functools.partial(
+        ps_trainer.train, objects.Linear(), "digits", num_workers=2, update="sync", max_steps=20, seed=5, **FAST
+    )
+    colocated = run(num_ps=0)
+    threads.wait_until_ended()
+    apart = run(num_ps=2)
+    assert colocated.metrics == apart.metrics
+    assert sorted(step.loss for step in colocated.history) == sorted(step.loss for step in apart.history)
+    with pytest.raises(ValueError, match="placement=colocated num_ps=2: the workers hold the parameters"):
+        run(num_ps=2, placement="colocated")
+    with pytest.raises(ValueError, match="without ps tasks the workers hold the parameters; give placement=colocated"):
+        run(num_ps=0, placement="data_parallel")
 
 
 @pytest.mark.parametrize("num_ps", [0, 1])

@@ -118,6 +118,18 @@ TASKS = [
     (task.main_task, ["--alone", "--sharding=dynamic"], "use --sharding=static"),
     (doctor.main_doctor, [], "the cluster is not described"),
     (doctor.main_doctor, [*HOSTS, "--num_ps=2"], "unknown flag --num_ps"),
+    (task.main_worker, [*HOSTS, "--placement=colocated"], "so --ps_hosts must not be given; remove it, or --placement"),
+    (
+        task.main_worker,
+        HOSTS[1:],
+        "--ps_hosts is missing; give the address of at least one ps task, or --placement=col",
+    ),
+    (task.main_ps, [*HOSTS[1:], "--placement=colocated"], "there is no ps task; start the workers only"),
+    (
+        task.main_task,
+        ["--alone", "--placement=colocated"],
+        "its workers are tasks of a cluster, and one process has none",
+    ),
     (doctor.main_doctor, [*HOSTS, "--job_name=gpu"], "--job_name='gpu': unknown job"),
 ]
 
@@ -129,7 +141,10 @@ def test_task(refuse, command, args, words):
 
 ALONE = "--num_ps=0 --num_workers=1"
 LOCAL = {
-    "--num_ps=0": "--num_ps=0 --num_workers=2: several workers need a ps task; give --num_workers=1 for one process",
+    "--num_ps=0 --placement=data_parallel": "without ps tasks the workers hold the parameters; give --placement=col",
+    "--num_ps=0 --placement=model_parallel": "--num_ps=0 --num_workers=2 --placement=model_parallel: without ps tasks",
+    "--num_ps=1 --placement=colocated": "--placement=colocated --num_ps=1: the workers hold the parameters",
+    "--placement=colocated --fault=slow_ps:0@step=5": "its workers hold the parameters, so write worker in place of ps",
     "--num_ps=-1": "--num_ps=-1: num_ps must be at least 0 and at most 50000",
     f"{ALONE} --num_evaluators=1": "leave the evaluator out and use --target_metric or `ps_trainer evaluate`",
     f"{ALONE} --sharding=dynamic": "ps task 0 hands out the shards, and one process has none; use --sharding=static",

@@ -136,3 +136,36 @@ def test_names_fields_in_the_terms_of_the_source():
 def test_rejects_chief_and_master_together():
     with pytest.raises(ClusterConfigError, match="both cluster.chief and cluster.master"):
         create({"ps": ["p:1"], "chief": ["c:1"], "master": ["m:1"]}, source="TF_CONFIG")
+
+
+def colocated(jobs, job_name="worker", task_index=0, source=FLAGS):
+    return ClusterConfig(jobs=jobs, job_name=job_name, task_index=task_index, is_colocated=True, source=source)
+
+
+class TestColocated:
+    """Workers that hold the parameters."""
+
+    def test_each_worker_holds_a_share_the_chief_the_first(self):
+        cluster = colocated({"chief": ["c:1"], "worker": ["w:1", "w:2"]}, task_index=1)
+        assert cluster.ps_tasks == cluster.worker_tasks == (("chief", 0), ("worker", 0), ("worker", 1))
+        assert cluster.ps_addresses == ("c:1", "w:1", "w:2")
+        assert cluster.ps_names == ("chief-0", "worker-0", "worker-1")
+        assert cluster.ps_devices[2] == "/job:worker/task:1/device:CPU:0"
+        assert cluster.ps_filters == ("/job:chief", "/job:worker")
+        assert (cluster.num_ps, cluster.ps_index) == (0, 2)
+        assert [cluster.is_ps(ps) for ps in range(3)] == [False, False, True]
+        assert cluster.as_dict() == {"chief": ["c:1"], "worker": ["w:1", "w:2"]}
+
+    def test_an_evaluator_holds_none(self):
+        cluster = colocated({"worker": ["w:1"]}, "evaluator")
+        assert not cluster.is_ps(0)
+        with pytest.raises(ValueError, match="evaluator-0 serves no parameters"):
+            _ = cluster.ps_index
+
+    def test_ps_tasks_must_not_be_given(self):
+        with pytest.raises(ClusterConfigError, match="so --ps_hosts must not be given; remove it, or --placement"):
+            colocated(JOBS)
+
+    def test_without_them_the_placement_must_be_said(self):
+        with pytest.raises(ClusterConfigError, match="--ps_hosts is missing; .*or --placement=colocated to every task"):
+            create({"worker": ["w:1"]})

@@ -181,3 +181,16 @@ def test_rejects_an_empty_element_in_an_address_list():
         sources.from_flags("p:1", "w0:1,", None, "worker", 0)
     with pytest.raises(ClusterConfigError, match="--ps_hosts is empty"):
         sources.from_flags("", "w0:1", None, "worker", 0)
+
+
+def test_tf_config_without_ps_tasks_describes_workers_that_hold_the_parameters():
+    text = json.dumps({"cluster": {"worker": ["h:1", "h:2"]}, "task": {"type": "worker", "index": 1}})
+    cluster = sources.resolve(ClusterFlags(), {"TF_CONFIG": text}, is_colocated=True)
+    assert cluster.is_colocated
+    assert cluster.ps_tasks == (("worker", 0), ("worker", 1))
+
+
+def test_no_ps_task_can_be_started_where_the_workers_hold_the_parameters():
+    flags = ClusterFlags(worker_hosts="h:1,h:2", task_index=0)
+    with pytest.raises(ClusterConfigError, match="there is no ps task; start the workers only"):
+        sources.resolve(flags, {}, roles=("ps",), default_role="ps", is_colocated=True)

@@ -149,3 +149,18 @@ def test_wrong_faults_are_errors_with_a_reason(text, error, message):
 def test_faults_that_do_not_fit_this_cluster(text, cluster, message):
     with pytest.raises(OptionError, match=message):
         faults.parse_all([text], cluster)
+
+
+COLOCATED = ClusterShape(num_ps=0, num_workers=3, max_steps=1000)
+
+
+def test_chaos_kills_only_workers_where_they_hold_the_parameters():
+    killed = {fault.task for fault in faults.parse_all(["chaos:kills=30"], COLOCATED)}
+    assert killed == {"worker-0", "worker-1", "worker-2"}
+    with pytest.raises(OptionError, match="this cluster has no ps task; remove ps from roles"):
+        faults.parse_all(["chaos:kills=3,roles=ps+worker"], COLOCATED)
+
+
+def test_a_fault_of_a_ps_task_names_the_workers_where_they_hold_the_parameters():
+    with pytest.raises(OptionError, match="this cluster has no ps; its workers hold the parameters, so write worker"):
+        faults.parse_all(["kill:ps:0@step=5"], COLOCATED)

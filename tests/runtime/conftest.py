@@ -17,8 +17,8 @@ from ps_trainer.runtime import liveness, ps
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
     """Starts ps tasks whose waits are short; at the end it stops those that still run."""
-    monkeypatch.setattr(ps, "_LINGER_SECS", 0.0)
-    monkeypatch.setattr(ps, "_NOTICE_SECS", 0.3)
+    monkeypatch.setattr(ps, "LINGER_SECS", 0.0)
+    monkeypatch.setattr(ps, "NOTICE_SECS", 0.3)
     monkeypatch.setattr(liveness, "INTERVAL_SECS", 0.05)
     monkeypatch.setattr(liveness, "fault_of", lambda address: "")  # no worker has a server here
     served = []

@@ -47,6 +47,11 @@ class TestLostTask:
         lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
 
+    def test_is_a_worker_with_its_share_of_the_parameters_where_workers_hold_them(self):
+        message = f"From /job:worker/replica:0/task:0: Socket closed {self.TO_STAGE}"
+        lost = lost_task(tf.errors.UnavailableError(None, None, message), is_colocated=True)
+        assert isinstance(lost, PsLostError) and str(lost).startswith("worker-1 was lost")
+
 
 @pytest.mark.parametrize(
     ("kind", "says"),

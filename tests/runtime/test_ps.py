@@ -82,7 +82,7 @@ def test_without_any_worker_it_ends_after_the_start_timeout(serve):
 
 
 def test_after_a_failed_chief_the_wait_for_other_workers_is_short(serve, monkeypatch):
-    monkeypatch.setattr(ps, "_FAILED_SECS", 0.5)
+    monkeypatch.setattr(ps, "FAILED_SECS", 0.5)
     task = serve(start_timeout_secs=120.0)
     task.say(0, Status.JOINED)
     task.say(0, Status.FAILED, reason="worker 1 lost")
@@ -123,7 +123,7 @@ def test_when_stopped_it_reports_and_raises_the_reason(serve):
 
 
 def test_when_stopped_it_does_not_wait_for_workers_that_have_ended(serve, monkeypatch):
-    monkeypatch.setattr(ps, "_NOTICE_SECS", 10 * DEADLINE_SECS)
+    monkeypatch.setattr(ps, "NOTICE_SECS", 10 * DEADLINE_SECS)
     task = serve()
     task.say(0, Status.JOINED)
     task.say(0, Status.TRAINING)

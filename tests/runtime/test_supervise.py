@@ -211,6 +211,19 @@ class TestRenew:
         stop.call("release")
         assert called == []
 
+    def test_only_a_signal_concerns_the_part_of_a_job_that_starts_over(self):
+        stop = StopRequest()
+        stop.on_abort(lambda: pytest.fail("this callback belongs to the first part"))
+        stop.request(PeerFailedError("the chief ended"))
+        stop.start_over()
+        assert (stop.reason, stop.requested, stop.rounds) == (None, False, 1)
+        stop.call("abort")
+        stop.request(PeerFailedError("the chief ended"))
+        stop.request(Interrupted(signal.SIGTERM))
+        assert stop.signal is not None
+        stop.start_over()
+        assert stop.requested and stop.rounds == 1
+
     def test_a_signal_overrides_an_earlier_loss(self):
         stop = StopRequest()
         stop.request(PsLostError("ps-0 was lost"))

@@ -17,7 +17,7 @@ from ps_trainer.runtime import environment
 
 environment.prepare(is_ps=False)
 
-from ps_trainer.api.servers import ServerSet  # noqa: E402 - the environment comes first
+from ps_trainer.api.servers import ServerSet, clear_control  # noqa: E402 - the environment comes first
 from ps_trainer.runtime.ps import PsTask  # noqa: E402
 from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
@@ -85,7 +85,7 @@ class _Servers(ServerSet):
 
     def leave(self) -> None:
         """Leaves the servers to another cluster; no job may be running on them."""
-        self._unused.setdefault((len(self.jobs["ps"]), len(self.jobs["worker"])), []).append(self)
+        self._unused.setdefault((len(self.jobs.get("ps", ())), len(self.jobs["worker"])), []).append(self)
 
     def end(self) -> None:
         """Ends the ps tasks of servers on which an op may still be waiting."""
@@ -98,7 +98,7 @@ class InProcessCluster:
     """A cluster in this process; its ps tasks serve job after job until `close`.
 
     Args:
-        num_ps: Number of ps tasks.
+        num_ps: Number of ps tasks; 0 = the workers hold the parameters.
         num_workers: Number of workers.
         is_new: Whether the servers must be new ones, which keep nothing of an earlier job.
     """
@@ -132,7 +132,7 @@ class InProcessCluster:
         stop = overrides.get("stop") or StopRequest()
         call = _Call(lambda: worker.work(stop))
         self._calls.append(call)
-        call.worker, call.made, call.stop = worker, made, stop
+        call.worker, call.task, call.made, call.stop = worker, cluster, made, stop
         return call
 
     def run(self, config: TrainConfig, **overrides: Any) -> list[Outcome]:
@@ -151,6 +151,9 @@ class InProcessCluster:
 
     def finish(self, call: _Call, deadline_secs: float = DEADLINE_SECS) -> Outcome:
         call.join(deadline_secs)
+        task = call.task
+        if task.is_colocated:  # the next job must not take this worker's introduction for one of its own
+            clear_control(self._servers.by_task[task.task_name].target, task.device)
         return Outcome(call.result, call.error, call.worker, call.made[-1])
 
     def close(self) -> None:

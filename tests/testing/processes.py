@@ -178,7 +178,7 @@ class ClusterRun:
 
     Args:
         folder: Existing empty folder; it holds the run's logdir, which is unique on this machine.
-        num_ps: Number of ps tasks.
+        num_ps: Number of ps tasks; 0 = the workers that a test starts hold the parameters.
         num_workers: Number of workers.
         flags: Flags for every task, after the standard ones.
         env: Variables to add to the environment.
@@ -313,5 +313,6 @@ class ClusterRun:
         return self._start(f"{job_name}-{index}", [*program, *self._cluster_flags(index), *self._flags, *flags])
 
     def _cluster_flags(self, index: int) -> list[str]:
-        hosts = [f"--ps_hosts={','.join(self.ps_hosts)}", f"--worker_hosts={','.join(self.worker_hosts)}"]
+        of_ps = f"--ps_hosts={','.join(self.ps_hosts)}" if self.ps_hosts else "--placement=colocated"
+        hosts = [of_ps, f"--worker_hosts={','.join(self.worker_hosts)}"]
         return [*hosts, f"--task_index={index}", f"--logdir={self.logdir}"]

@@ -62,18 +62,21 @@ def figures(outcome):
 
 @pytest.mark.parametrize(
     ("num_ps", "fields"),
-    repetitions(
-        [
-            (1, {"optimizer": "adam"}),
-            (2, {"layout": "per_variable", "update": "drop_stale"}),
-            (1, {"gradient_transform": ("error_feedback", "top_k:ratio=0.3"), "update": "staleness_aware"}),
-            (2, {"update": "sync"}),
-            (1, {"update": "ssp", "update_option": ("staleness=2",)}),
-            (1, {"sharding": "dynamic", "shard_examples": 16}),
-            (1, {"pull_dtype": "bfloat16", "update": "hogwild"}),
-        ],
-        every=3,
-    ),
+    [
+        *repetitions(
+            [
+                (1, {"optimizer": "adam"}),
+                (2, {"layout": "per_variable", "update": "drop_stale"}),
+                (1, {"gradient_transform": ("error_feedback", "top_k:ratio=0.3"), "update": "staleness_aware"}),
+                (2, {"update": "sync"}),
+                (1, {"update": "ssp", "update_option": ("staleness=2",)}),
+                (1, {"sharding": "dynamic", "shard_examples": 16}),
+                (1, {"pull_dtype": "bfloat16", "update": "hogwild"}),
+            ],
+            every=3,
+        ),
+        (0, {}),  # the worker holds the parameters
+    ],
 )
 def test_the_steps_of_a_call_are_those_of_single_calls_to_the_last_bit(num_ps, fields):
     single, several, automatic = (trained(number, num_ps, **fields) for number in (1, PER_CALL, 0))
@@ -88,9 +91,10 @@ def test_the_steps_of_a_call_are_those_of_single_calls_to_the_last_bit(num_ps, f
     assert values["count"] == STEPS
 
 
-def test_workers_behind_a_barrier_make_the_same_steps_whatever_their_calls_hold():
-    single = trained(1, 2, 2, update="sync")
-    with InProcessCluster(2, 2) as cluster:
+@pytest.mark.parametrize("num_ps", [0, 2], ids=["colocated", "ps"])
+def test_workers_behind_a_barrier_make_the_same_steps_whatever_their_calls_hold(num_ps):
+    single = trained(1, num_ps, 2, update="sync")
+    with InProcessCluster(num_ps, 2) as cluster:
         calls = [cluster.start(config(number, update="sync"), worker) for worker, number in enumerate((PER_CALL, 3))]
         chief, other = (cluster.finish(call) for call in calls)
     assert figures(chief) == figures(single)

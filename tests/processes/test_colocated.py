@@ -1,0 +1,139 @@
+"""Workers that hold the parameters (`--placement=colocated`): a worker is lost with its share, and never silently."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+
+FAILED = 1
+COLOCATED = {"num_ps": 0, "num_workers": 2}
+RECOVERS = ("--recover_timeout_secs=120", "--save_checkpoint_steps=20")
+# Two convolutions and two dense layers on images of 8x8, halved twice by pooling.
+CNN_BYTES = 4 * ((9 * 32 + 32) + (9 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10))
+
+
+def test_half_of_the_parameters_never_leave_the_process_of_a_worker(create_run):
+    run = create_run(step_ms=0, **COLOCATED)
+    flags = ("--model=cnn", "--update=sync", "--max_steps=150", "--num_evaluators=1")
+    assert run.start_local(*flags).wait(START_SECS) == 0
+    assert run.metrics("evaluator-0", "eval")[-1]["global_step"] == 150
+    figures = run.summary()["workers"].values()
+    assert len(figures) == 2
+    for one in figures:
+        # Half of its gradient goes to the other worker, and half of the parameters for the other worker's step.
+        for name in ("push_bytes_per_step", "pull_bytes_per_step"):
+            assert CNN_BYTES < one[name] < 1.1 * CNN_BYTES
+    config = json.loads((run.logdir / "config.json").read_text(encoding="utf-8"))
+    assert config["train"]["placement"] == "colocated"
+    assert list(config["cluster"]) == ["worker"]
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_a_killed_worker_is_restarted_and_the_run_returns_to_the_checkpoint(create_run, update):
+    run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=250"), **COLOCATED)
+    chief, worker = run.start_all()
+    run.wait_for_step(60)
+    worker.send(signal.SIGKILL)
+    chief.wait_for_log(r"worker-1 .*waiting up to 120 s for it to come back", LOST_SECS)
+    again = run.start_worker(1)
+    assert [task.wait(START_SECS) for task in (chief, again)] == [0, 0]
+    (recovered,) = run.metrics("worker-0", "event")
+    assert recovered["global_step"] >= 40
+    assert recovered["rolled_back"] >= 0
+    assert run.summary()["global_step"] >= 250
+    assert run.checkpoint_step() >= 250
+
+
+def test_a_killed_chief_is_restarted_by_the_launcher(create_run):
+    run = create_run(flags=(*RECOVERS, "--update=sync", "--max_steps=250"), **COLOCATED)
+    launcher = run.start_local("--max_restarts=2", "--fault=kill:chief@step=100")
+    assert launcher.wait(START_SECS) == 0
+    assert run.summary()["restarts"]["worker-0"] == 1
+    assert run.summary()["global_step"] == 250
+    assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d*$")
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_a_killed_worker_that_is_not_restarted_is_named_and_nobody_ends_with_0(create_run, update):
+    run = create_run(flags=("--recover_timeout_secs=3", f"--update={update}"), **COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(20)
+    worker.send(signal.SIGKILL)
+    assert chief.wait(LOST_SECS) == FAILED
+    assert "error: worker-1 was lost" in chief.log
+
+
+def test_a_killed_chief_that_is_not_restarted_is_named(create_run):
+    run = create_run(**COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(20)
+    chief.send(signal.SIGKILL)
+    assert worker.wait(LOST_SECS) == FAILED
+    assert "error: worker-0 was lost" in worker.log
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_a_frozen_worker_is_named_and_all_continue_when_it_thaws(create_run, update):
+    flags = (*RECOVERS, f"--update={update}", "--heartbeat_timeout_secs=3")
+    run = create_run(flags=flags, **COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(20)
+    worker.freeze()
+    chief.wait_for_log(r"worker-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
+    reached = run.last_step(0)
+    worker.thaw()
+    run.wait_for_step(reached + 40)
+    chief.send(signal.SIGTERM)
+    assert chief.wait(END_SECS) == 128 + signal.SIGTERM
+    assert worker.wait(END_SECS) == FAILED
+    assert run.checkpoint_step() >= reached + 40
+    assert all(event["rolled_back"] == 0 for event in run.metrics("worker-0", "event"))
+
+
+def test_a_frozen_worker_that_stays_so_ends_the_others_and_is_named(create_run):
+    run = create_run(flags=("--heartbeat_timeout_secs=3", "--recover_timeout_secs=3"), **COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(20)
+    worker.freeze()
+    assert chief.wait(LOST_SECS) == FAILED
+    assert "error: worker-1 (localhost:" in chief.log
+
+
+def test_sigterm_to_a_worker_ends_the_run_with_a_checkpoint(create_run):
+    run = create_run(**COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(20)
+    hosts = ("--placement=colocated", f"--worker_hosts={','.join(run.worker_hosts)}", "--isolation=test")
+    doctor = run.start_command("doctor", *hosts)
+    assert doctor.wait(START_SECS) == 0
+    for finding in ("worker-0 training, worker-1 training", "asked on the tasks themselves: 2 connections"):
+        assert finding in doctor.log
+    worker.send(signal.SIGTERM)
+    assert worker.wait(END_SECS) == 128 + signal.SIGTERM
+    assert chief.wait(END_SECS) == FAILED
+    assert "the job ends because worker-1 was ended by SIGTERM" in chief.log
+    assert run.checkpoint_step() >= 20
+
+
+@pytest.mark.full
+def test_an_error_in_a_worker_ends_all_with_a_checkpoint_from_which_the_launcher_continues(create_run):
+    run = create_run(flags=("--recover_timeout_secs=120", "--update=async", "--max_steps=200"), **COLOCATED)
+    launcher = run.start_local("--max_restarts=2", "--fault=raise:worker:1@step=60")
+    assert launcher.wait(START_SECS) == 0
+    assert run.summary()["restarts"] == {"worker-0": 1, "worker-1": 1}
+    assert run.summary()["global_step"] >= 200
+    assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d+$")
+
+
+def test_a_worker_that_is_done_serves_its_share_until_the_others_are_done(create_run):
+    data = ("--num_epochs=1", "--max_steps=none")
+    run = create_run(flags=data, **COLOCATED)
+    chief, worker = run.start_worker(0, "--straggler=det:mean_ms=100"), run.start_worker(1, "--straggler=det:mean_ms=5")
+    worker.wait_for_log("worker 1 done")
+    assert worker.exit_code is None
+    assert [chief.wait(START_SECS), worker.wait(END_SECS)] == [0, 0]
+    assert run.summary()["workers"]["1"]["status"] == "done"
