@@ -52,7 +52,8 @@ def join(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]
         numbers = list({reader.tensor.ref(): reader.tensor for reader in own}.values())
         values = [(piece, value) for piece, value in snapshot.values if piece.ps == ps]
         is_stage = any(not _same(piece.device, store.worker_device) for piece, _ in values)
-        if _same(device, store.worker_device) or is_stage or not own or not values:
+        # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
+        if _task(device) == _task(store.worker_device) or is_stage or not own or not values:
             continue
         if _can_join(numbers, [value for _, value in values]):
             message, sizes = _build_message(device, numbers, [value for _, value in values])
@@ -104,3 +105,8 @@ def _readers(results: Sequence[tf.Tensor]) -> list[_Reader]:
 
 def _same(device: str, other: str) -> bool:
     return tf.DeviceSpec.from_string(device) == tf.DeviceSpec.from_string(other)
+
+
+def _task(device: str) -> str:
+    """The task of a device."""
+    return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

@@ -1,0 +1,43 @@
+"""The graph of a worker that holds a share of the parameters: what its own share needs no message for."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import graph as graph_lib
+from tests.testing.cluster import config_of
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+JOBS = {"worker": ("localhost:3000", "localhost:3001")}
+TABLES = "tests.store.test_looked_up:Tables"
+
+
+def build(worker, model="Dense", **fields):
+    config = config_of(model, "Rows", batch_size=8, steps_per_call=1, **fields)
+    cluster = ClusterConfig(jobs=JOBS, job_name="worker", task_index=worker, is_colocated=True)
+    return graph_lib.build(components_lib.load(config, 2), cluster, config, "run")
+
+
+def tasks_of(ops):
+    return {tf.DeviceSpec.from_string(op.device).task for op in ops}
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_only_the_result_on_the_other_worker_travels_in_one_message_with_parameters(worker):
+    """A joint message of its own share would be copies in the worker's memory."""
+    ops = build(worker, layout="per_variable").graph.get_operations()
+    as_floats = [op for op in ops if op.type == "Bitcast" and op.inputs[0].dtype == tf.int64]
+    assert tasks_of(as_floats) == {1 - worker}
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_only_look_ups_on_the_other_worker_share_a_message_of_ids(worker):
+    train = build(worker, TABLES)
+    look_ups = [op for op in train.graph.get_operations() if op.type == "ResourceGather"]
+    assert tasks_of(look_ups) == {0, 1}
+    own = [op for op in look_ups if tasks_of([op]) == {worker}]
+    assert all(tasks_of([op.inputs[1].op]) == {worker} for op in own)
+    assert not any("looked_up" in op.inputs[1].name for op in own)
