@@ -274,8 +274,10 @@ def test_a_new_step_ends_the_wait_of_one_that_was_cancelled(one_worker):
 
 
 def test_a_worker_without_a_delay_has_the_same_graph_as_without_the_flag():
-    plain = config_of("Embedded", "Rows", batch_size=4, max_steps=9)
-    other = config_of("Embedded", "Rows", batch_size=4, max_steps=9, straggler=("exp:worker=1",))
+    # With delays, no worker makes several steps in a call.
+    settings = {"batch_size": 4, "max_steps": 9, "steps_per_call": 1}
+    plain = config_of("Embedded", "Rows", **settings)
+    other = config_of("Embedded", "Rows", **settings, straggler=("exp:worker=1",))
     assert nodes(build(other)) == nodes(build(plain))
     assert build(other).straggler is None
     assert {node[1] for node in nodes(build(other, worker=1))} - {
