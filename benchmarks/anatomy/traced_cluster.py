@@ -72,7 +72,7 @@ class _TracedCluster:
             thread.start()
 
     def wait_for_steps(self, num_steps: int) -> None:
-        """Waits until each worker has made so many steps."""
+        """Waits until each worker has made `num_steps` steps."""
         deadline = time.monotonic() + _DEADLINE_SECS
         while min(self._count_steps(index) for index in range(self._num_workers)) < num_steps:
             for thread in self._threads:
