@@ -29,6 +29,7 @@ PRIVATE = {
     "max_failed_saves": 1,
     "report_secs": 1.0,
     "step_log": True,
+    "steps_per_call": 1,
     "eval_examples": 10,
     "straggler": ("exp:worker=1",),
     "hook": ("a:B",),

@@ -22,7 +22,7 @@ CASES = {
     "ps_trainer simulate --num_": {"--num_ps=", "--num_workers="},
     "ps_trainer local --pl": {"--plain", "--placement="},
     "ps_trainer local --nopl": {"--noplain"},
-    "ps_trainer local --max_steps=3 --step": {"--step_log"},
+    "ps_trainer local --max_steps=3 --step_": {"--step_log"},
     "ps_trainer local --update=": set(UPDATES),
     "ps_trainer local --update=s": {name for name in UPDATES if name.startswith("s")},
     "ps_trainer local --model=cnn --dataset=mn": {"mnist"},
