@@ -40,7 +40,7 @@ class LineageStart(NamedTuple):
     step: int
 
 
-class StepLine(NamedTuple):
+class LoggedStep(NamedTuple):
     """A line of a step log."""
 
     wall_time: float
@@ -85,7 +85,7 @@ class Account(NamedTuple):
         return 0 <= self.unlogged <= num_workers * (num_kills + self.num_lineages - 1)
 
 
-def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: int, *, is_joined: bool) -> Account:
+def account(starts: Sequence[LineageStart], lines: Iterable[LoggedStep], applied: int, *, is_joined: bool) -> Account:
     """Counts the updates of a run.
 
     Args:
@@ -94,7 +94,7 @@ def account(starts: Sequence[LineageStart], lines: Iterable[StepLine], applied: 
         applied: global_step at the end.
         is_joined: Whether an update joins several batches.
     """
-    lineages: list[list[StepLine]] = [[] for _ in starts]
+    lineages: list[list[LoggedStep]] = [[] for _ in starts]
     times = [start.wall_time for start in starts]
     for line in sorted(lines):
         # By time and not by step: after a rollback the same steps come a second time.
@@ -125,7 +125,7 @@ def read(logdir: pathlib.Path, applied: int, *, is_joined: bool) -> Account:
         if record.get("kind") == "state" and (match := _START.search(record["state"]))
     ]
     lines = [
-        StepLine(record["wall_time"], record["worker"], record["global_step"])
+        LoggedStep(record["wall_time"], record["worker"], record["global_step"])
         for path in sorted((logdir / "steps").glob("worker-*.jsonl"))
         for record in _records(path)
     ]
@@ -134,7 +134,7 @@ def read(logdir: pathlib.Path, applied: int, *, is_joined: bool) -> Account:
     return account(starts, lines, applied, is_joined=is_joined)
 
 
-def _trained_secs(lines: Sequence[StepLine], step: int) -> float:
+def _trained_secs(lines: Sequence[LoggedStep], step: int) -> float:
     """Seconds in which the chief made steps after `step`, without its pauses."""
     times = [line.wall_time for line in lines if line.worker == 0 and line.global_step >= step]
     pairs = itertools.pairwise(times)

@@ -136,7 +136,7 @@ class Contender(abc.ABC):
         """File to which a worker appends JSON lines with "kind", "wall_time" and "local_step"."""
 
 
-class Script(Contender):
+class StockScript(Contender):
     """The hand-written script, `benchmarks.peers.stock_tf1`.
 
     Args:
@@ -223,7 +223,7 @@ STOCK = CLASSES[0]
 CONTENDERS: dict[str, Contender] = {
     contender.name: contender
     for contender in (
-        *map(Script, CLASSES),
+        *map(StockScript, CLASSES),
         PsTrainer("packed"),
         PsTrainer("per_variable"),
         # The class and the placement of `stock` in "sync".

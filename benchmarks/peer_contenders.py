@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import contenders
-from benchmarks.contenders import CellJob, Contender, PsTrainer, Script
+from benchmarks.contenders import CellJob, Contender, PsTrainer, StockScript
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.peers import install
 
@@ -93,7 +93,7 @@ class RawSocket(Module):
 
 PEER_CONTENDERS: Mapping[str, Contender] = {
     **{rule: PsTrainer("packed", rule) for rule in OWN},
-    "stock": Script("stock"),
+    "stock": StockScript("stock"),
     "torch_ddp": Module("torch_ddp", "torch_peer", "torch", has_ps=False, flags=("--framework=ddp",)),
     "horovod": Module("horovod", "torch_peer", "horovod", has_ps=False, flags=("--framework=horovod",)),
     "paddle_ps": Module("paddle_ps", "paddle_peer", "paddle", workloads=_PADDLE_WORKLOADS),

@@ -22,6 +22,7 @@ import tensorflow.compat.v1 as tf
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
 from benchmarks.report import Report, ResultColumn, Row
+from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing
 from ps_trainer.checkpoints.folder_listing import prefix_of
 from ps_trainer.errors import RunError
@@ -85,18 +86,6 @@ WORKLOADS = {
     ),
 }
 UPDATES = ("sync", "async")
-
-
-class Window(NamedTuple):
-    """A time in seconds since the epoch: of a save, or as long as one."""
-
-    start: float
-    end: float
-
-    @property
-    def secs(self) -> float:
-        """Its length."""
-        return self.end - self.start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ _ENVIRON = {
 _STEPS = re.compile(r"(?:worker|chief) \d(?: is done)?: (\d+) steps of its own")
 
 
-class Script(NamedTuple):
+class ExampleScript(NamedTuple):
     """An example script, in `examples/tf1_scripts`.
 
     Attributes:
@@ -62,13 +62,13 @@ class Script(NamedTuple):
 
 
 SCRIPTS = {
-    "tutorial": Script("--checkpoint_dir", ("--save_steps=1000000000",), ("--sync_replicas",)),
-    "word2vec": Script("--checkpoint_dir", (), ("--sync_replicas",)),
-    "estimator": Script("--model_dir", has_task_flags=False),
+    "tutorial": ExampleScript("--checkpoint_dir", ("--save_steps=1000000000",), ("--sync_replicas",)),
+    "word2vec": ExampleScript("--checkpoint_dir", (), ("--sync_replicas",)),
+    "estimator": ExampleScript("--model_dir", has_task_flags=False),
 }
 
 
-class Cluster(NamedTuple):
+class StartedTasks(NamedTuple):
     """The tasks of one run that were started, by name.
 
     Attributes:
@@ -98,7 +98,7 @@ class Cluster(NamedTuple):
             time.sleep(0.1)
 
 
-class Case(NamedTuple):
+class Situation(NamedTuple):
     """A situation.
 
     Attributes:
@@ -109,17 +109,17 @@ class Case(NamedTuple):
     """
 
     words: str
-    play: Callable[[Cluster], None]
+    play: Callable[[StartedTasks], None]
     is_endless: bool = False
     is_sync: bool = True
 
 
-def _undisturbed(cluster: Cluster) -> None:
+def _undisturbed(cluster: StartedTasks) -> None:
     cluster.start_all()
     cluster.wait_for_steps("worker-0")
 
 
-def _with_a_late_worker(cluster: Cluster) -> None:
+def _with_a_late_worker(cluster: StartedTasks) -> None:
     cluster.start("ps-0")
     cluster.start("worker-0")
     time.sleep(_LATE_SECS)
@@ -127,8 +127,8 @@ def _with_a_late_worker(cluster: Cluster) -> None:
     cluster.wait_for_steps("worker-0")
 
 
-def _signalled(name: str, signum: int) -> Callable[[Cluster], None]:
-    def play(cluster: Cluster) -> None:
+def _signalled(name: str, signum: int) -> Callable[[StartedTasks], None]:
+    def play(cluster: StartedTasks) -> None:
         cluster.start_all()
         # In stock asynchronous runs worker 1 often sleeps, so the chief's steps are enough.
         cluster.wait_for_steps("worker-0", *(["worker-1"] if name == "worker-1" else []))
@@ -138,14 +138,14 @@ def _signalled(name: str, signum: int) -> Callable[[Cluster], None]:
 
 
 CASES = {
-    "async": Case("undisturbed", _undisturbed, is_sync=False),
-    "sync": Case("undisturbed", _undisturbed),
-    "late": Case(f"worker 1 starts {_LATE_SECS:.0f} s late", _with_a_late_worker),
-    "no_ps": Case("the ps task is missing", lambda cluster: (cluster.start("worker-0"), None)[1], is_sync=False),
-    "ps_killed": Case("the ps task is killed", _signalled("ps-0", signal.SIGKILL), is_endless=True, is_sync=False),
-    "worker_killed": Case("worker 1 is killed", _signalled("worker-1", signal.SIGKILL), is_endless=True),
-    "worker_frozen": Case("worker 1 is frozen", _signalled("worker-1", signal.SIGSTOP), is_endless=True),
-    "chief_term": Case("SIGTERM to the chief", _signalled("worker-0", signal.SIGTERM), is_endless=True),
+    "async": Situation("undisturbed", _undisturbed, is_sync=False),
+    "sync": Situation("undisturbed", _undisturbed),
+    "late": Situation(f"worker 1 starts {_LATE_SECS:.0f} s late", _with_a_late_worker),
+    "no_ps": Situation("the ps task is missing", lambda cluster: (cluster.start("worker-0"), None)[1], is_sync=False),
+    "ps_killed": Situation("the ps task is killed", _signalled("ps-0", signal.SIGKILL), is_endless=True, is_sync=False),
+    "worker_killed": Situation("worker 1 is killed", _signalled("worker-1", signal.SIGKILL), is_endless=True),
+    "worker_frozen": Situation("worker 1 is frozen", _signalled("worker-1", signal.SIGSTOP), is_endless=True),
+    "chief_term": Situation("SIGTERM to the chief", _signalled("worker-0", signal.SIGTERM), is_endless=True),
 }
 
 
@@ -238,7 +238,7 @@ def run(script: str, case: str, classes: str, folder: pathlib.Path, limit_secs: 
 
 
 @contextlib.contextmanager
-def started(script: str, case: str, classes: str, folder: pathlib.Path) -> Iterator[Cluster]:
+def started(script: str, case: str, classes: str, folder: pathlib.Path) -> Iterator[StartedTasks]:
     """A cluster whose tasks the body starts; on exit every process of it is killed."""
     hosts = [f"localhost:{port}" for port in pick_free_ports(3)]
     path = f"examples/tf1_scripts/{script}{CLASSES[classes]}.py"
@@ -266,7 +266,7 @@ def started(script: str, case: str, classes: str, folder: pathlib.Path) -> Itera
 
     tasks: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        yield Cluster(start, tasks, folder)
+        yield StartedTasks(start, tasks, folder)
     finally:
         for task in tasks.values():
             task.kill()

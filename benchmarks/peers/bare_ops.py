@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402 - the environment comes first
 
 from benchmarks import peer_models, peer_workloads  # noqa: E402
 from benchmarks.peers.raw_socket import connect  # noqa: E402
-from benchmarks.peers.step_report import StepReport  # noqa: E402
+from benchmarks.peers.step_reporter import StepReporter  # noqa: E402
 from ps_trainer.cluster.config import ClusterConfig  # noqa: E402
 from ps_trainer.config import TrainConfig  # noqa: E402
 from ps_trainer.models import layers  # noqa: E402
@@ -68,7 +68,7 @@ def _train(flags: argparse.Namespace, cluster: ClusterConfig, server: tf.train.S
         init_op, is_ready = graph.init_op, tf.reduce_all(tf.stack(graph.initialized()))
         local_init_op = tf.local_variables_initializer()
         config = session_config(cluster.device)
-        report = StepReport(flags.report_file, flags.losses_file)
+        report = StepReporter(flags.report_file, flags.losses_file)
         for address in flags.ps_hosts.split(","):
             # TensorFlow itself would not wait for a ps task that starts later, with these settings.
             connect(int(address.rpartition(":")[2])).close()

@@ -18,7 +18,7 @@ import paddle
 from paddle.distributed import fleet
 
 from benchmarks import peer_workloads
-from benchmarks.peers.step_report import StepReport
+from benchmarks.peers.step_reporter import StepReporter
 
 WORKLOADS = ("deep", "wide", "mlp", "scalar")
 _initial: dict[str, np.ndarray] = {}  # by name, of the parameters that were made
@@ -77,7 +77,7 @@ def _train(flags: argparse.Namespace, batch: peer_workloads.Batch, loss: Any) ->
     for name, value in _initial.items():
         paddle.static.global_scope().find_var(name).get_tensor().set(value, paddle.CPUPlace())
     fleet.init_worker()  # the first worker's values go to the ps tasks
-    report = StepReport(flags.report_file, flags.losses_file)
+    report = StepReporter(flags.report_file, flags.losses_file)
     program = paddle.static.default_main_program()
     for _ in range(flags.steps):
         (value,) = executor.run(program, feed=batch, fetch_list=[loss])

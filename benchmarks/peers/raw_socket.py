@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 
-from benchmarks.peers.step_report import StepReport
+from benchmarks.peers.step_reporter import StepReporter
 
 _SIZES = struct.Struct("=QQ")
 _CONNECT_SECS = 60.0
@@ -78,7 +78,7 @@ def connect(port: int) -> socket.socket:
 
 
 def _train(flags: argparse.Namespace) -> None:
-    report = StepReport(flags.report_file)
+    report = StepReporter(flags.report_file)
     pull, push = bytearray(flags.pull_bytes), bytes(flags.push_bytes)
     with connect(flags.port) as connection:
         for _ in range(flags.steps):

@@ -16,7 +16,7 @@ from benchmarks import peer_workloads
 Tensors = dict[str, torch.Tensor]
 
 
-class PeerModel(nn.Module):
+class TorchPeerModel(nn.Module):
     """The model of one workload; calling it with a batch gives the loss.
 
     Args:
@@ -30,7 +30,7 @@ class PeerModel(nn.Module):
         self._values = nn.ParameterDict()
         self._tables = nn.ModuleDict()
         self._is_built = False
-        self._loss: Callable[[PeerModel, Tensors], torch.Tensor] = _LOSSES[workload]
+        self._loss: Callable[[TorchPeerModel, Tensors], torch.Tensor] = _LOSSES[workload]
         with torch.no_grad():
             self._loss(self, tensors(workload, 0))  # makes the parameters
         self._is_built = True
@@ -88,18 +88,18 @@ class _ConstantGradient(torch.autograd.Function):
         return context.gradient, None
 
 
-def _classes(units: list[int]) -> Callable[[PeerModel, Tensors], torch.Tensor]:
+def _classes(units: list[int]) -> Callable[[TorchPeerModel, Tensors], torch.Tensor]:
     return lambda model, batch: functional.cross_entropy(model.stack(batch["features"], units), batch["label"])
 
 
-def _scalar(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _scalar(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     return (model.value("weight", [], 0.5) * batch["features"]).mean()
 
 
 _large_gradient: list[torch.Tensor] = []
 
 
-def _large(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _large(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     size = peer_workloads.PEER_WORKLOADS["large"].num_dense
     if not _large_gradient:
         _large_gradient.append(torch.full([size], 0.001))
@@ -107,11 +107,11 @@ def _large(model: PeerModel, batch: Tensors) -> torch.Tensor:
     return loss
 
 
-def _table(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _table(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     return (model.rows("table", 1_000_000, 64, batch["ids"], 0.1) * batch["features"]).sum(1).mean()
 
 
-def _word2vec(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _word2vec(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     center = model.rows("input", 50_000, 128, batch["center"], 0.5)
     output = model.rows("output", 50_000, 128, torch.cat([batch["context"], batch["negative"]]), 0.5)
     num_negative = len(batch["negative"])
@@ -120,25 +120,25 @@ def _word2vec(model: PeerModel, batch: Tensors) -> torch.Tensor:
     return (functional.softplus(-true) + functional.softplus(false).sum(1)).mean()
 
 
-def _wide_deep(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _wide_deep(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     deep = model.rows("deep", 1_000_000, 10, batch["ids"], 0.1).flatten(1)
     wide = model.rows("wide", 1_000_000, 1, batch["ids"], 0.1)[..., 0].sum(1)
     logit = wide + model.stack(deep, [64, 32, 1])[:, 0]
     return functional.binary_cross_entropy_with_logits(logit, batch["label"])
 
 
-def _logistic(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _logistic(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     logit = model.rows("weights", 1_000_000, 1, batch["ids"], 0.1)[..., 0].sum(1) + model.value("bias", [], 0.0)
     return functional.binary_cross_entropy_with_logits(logit, batch["label"])
 
 
-def _factorization(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _factorization(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     user = model.rows("user", 100_000, 32, batch["user"], 0.5)
     item = model.rows("item", 100_000, 32, batch["item"], 0.5)
     return ((user * item).sum(1) - batch["label"]).square().mean()
 
 
-def _resnet(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _resnet(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     x = _conv(model, batch["features"].permute(0, 3, 1, 2), 16, 1, "first", is_active=True)
     for stage, filters in enumerate((16, 32, 64)):
         for block in range(3):
@@ -154,7 +154,7 @@ def _resnet(model: PeerModel, batch: Tensors) -> torch.Tensor:
 
 
 def _conv(
-    model: PeerModel, x: torch.Tensor, filters: int, strides: int, name: str, *, is_active: bool = False
+    model: TorchPeerModel, x: torch.Tensor, filters: int, strides: int, name: str, *, is_active: bool = False
 ) -> torch.Tensor:
     channels = x.shape[1]
     kernel = model.value(f"{name}_kernel", [3, 3, channels, filters], (6 / (9 * channels)) ** 0.5)
@@ -164,7 +164,7 @@ def _conv(
     return torch.relu(y) if is_active else y
 
 
-def _transformer(model: PeerModel, batch: Tensors) -> torch.Tensor:
+def _transformer(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     tokens, target = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
     num_times, dim = tokens.shape[1], 128
     x = model.rows("words", 5_000, dim, tokens, 1.0) + model.value("positions", [num_times, dim], 1.0)
@@ -176,7 +176,7 @@ def _transformer(model: PeerModel, batch: Tensors) -> torch.Tensor:
     return functional.cross_entropy(model.dense(_norm(model, x, "norm"), 5_000, "logits"), target.reshape(-1))
 
 
-def _attention(model: PeerModel, x: torch.Tensor, num_times: int, name: str) -> torch.Tensor:
+def _attention(model: TorchPeerModel, x: torch.Tensor, num_times: int, name: str) -> torch.Tensor:
     num_heads, dim = 4, x.shape[1]
     projected = model.dense(x, 3 * dim, f"{name}_in").reshape(-1, num_times, 3, num_heads, dim // num_heads)
     query, key, value = projected.permute(2, 0, 3, 1, 4)
@@ -186,13 +186,13 @@ def _attention(model: PeerModel, x: torch.Tensor, num_times: int, name: str) -> 
     return model.dense(mixed.permute(0, 2, 1, 3).reshape(-1, dim), dim, f"{name}_out")
 
 
-def _norm(model: PeerModel, x: torch.Tensor, name: str) -> torch.Tensor:
+def _norm(model: TorchPeerModel, x: torch.Tensor, name: str) -> torch.Tensor:
     size = x.shape[1]
     scale, offset = model.value(f"{name}_scale", [size], 0.0) + 1.0, model.value(f"{name}_offset", [size], 0.0)
     return functional.layer_norm(x, [size], scale, offset)
 
 
-_LOSSES: dict[str, Callable[[PeerModel, Tensors], torch.Tensor]] = {
+_LOSSES: dict[str, Callable[[TorchPeerModel, Tensors], torch.Tensor]] = {
     "deep": _classes([64] * 40),
     "wide": _classes([512] * 4),
     "mlp": _classes([256, 256, 10]),

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 
 from benchmarks import peer_workloads
-from benchmarks.peers.step_report import StepReport
-from benchmarks.peers.torch_models import PeerModel, tensors
+from benchmarks.peers.step_reporter import StepReporter
+from benchmarks.peers.torch_models import TorchPeerModel, tensors
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     flags = parser.parse_args()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // flags.world_size))
     step = (_ddp_step if flags.framework == "ddp" else _horovod_step)(flags)
-    report = StepReport(flags.report_file, flags.losses_file)
+    report = StepReporter(flags.report_file, flags.losses_file)
     for _ in range(flags.steps):
         report.count_step(step())
     report.close()
@@ -44,7 +44,7 @@ def _ddp_step(flags: argparse.Namespace) -> Callable[[], float]:
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{flags.port}", rank=flags.rank, world_size=flags.world_size
     )
-    model = torch.nn.parallel.DistributedDataParallel(PeerModel(flags.workload))
+    model = torch.nn.parallel.DistributedDataParallel(TorchPeerModel(flags.workload))
     optimizer = torch.optim.SGD(model.parameters(), lr=peer_workloads.LEARNING_RATE)
     return _step(model, optimizer, tensors(flags.workload, flags.rank))
 
@@ -70,7 +70,7 @@ def _horovod_step(flags: argparse.Namespace) -> Callable[[], float]:
     if flags.rank == 0:
         _serve_rendezvous(flags)
     hvd.init()
-    model = PeerModel(flags.workload)
+    model = TorchPeerModel(flags.workload)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=peer_workloads.LEARNING_RATE),
         named_parameters=model.named_parameters(),

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from benchmarks.accounting import LineageStart, Rollback, StepLine, account, read
+from benchmarks.accounting import LineageStart, LoggedStep, Rollback, account, read
 
 
 def lines(worker, *steps, at):
     """One line for each tenth of a second from `at` on."""
-    return [StepLine(at + number / 10, worker, step) for number, step in enumerate(steps)]
+    return [LoggedStep(at + number / 10, worker, step) for number, step in enumerate(steps)]
 
 
 def test_undisturbed_async_has_a_line_for_each_update():

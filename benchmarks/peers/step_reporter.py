@@ -1,4 +1,4 @@
-"""`StepReport`: a worker's count of its steps for `benchmarks.step_rate`, and its losses; the standard library only."""
+"""`StepReporter`: writes a worker's steps for `benchmarks.step_rate`, and its losses; the standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 _REPORT_SECS = 1.0
 
 
-class StepReport:
+class StepReporter:
     """Writes a line `{"kind": "train", "wall_time": …, "local_step": …}` about once a second.
 
     Args:
