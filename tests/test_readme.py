@@ -78,7 +78,7 @@ def test_the_model_of_the_readme_can_be_built():
 
 def test_flags_in_the_text_exist():
     commands = (task_cli.PsFlags, local_cli.LocalFlags, simulate_cli.SimulateFlags, ExportFlags, PredictFlags)
-    groups = (ClusterFlags, *commands, data_cli.InfoFlags, data_cli.GenerateFlags, TrainConfig)
+    groups = (ClusterFlags, *commands, data_cli.InfoFlags, data_cli.GenerateDataFlags, TrainConfig)
     fields = [field for group in groups for field in dataclasses.fields(group)]
     known = {field.name for field in fields} | {f"no{field.name}" for field in fields if field.default in (True, False)}
     text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # these have flags of their own

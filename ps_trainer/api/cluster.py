@@ -135,7 +135,7 @@ class LocalCluster:
         )
         made = made._replace(config=config, given=made.given | {"placement"})
         with settings.python_errors():
-            local_cluster.LocalCluster(config=made.config, num_ps=self.num_ps, num_workers=self.num_workers).check()
+            local_cluster.LocalClusterSpec(config=made.config, num_ps=self.num_ps, num_workers=self.num_workers).check()
             if self.mode == IN_PROCESS:
                 job = in_process.start(made, self.num_ps, self.num_workers)
             else:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ps_trainer.api.callbacks import StepRecorder
 from ps_trainer.api.job import Job
-from ps_trainer.api.plan import Plan
+from ps_trainer.api.plan import TrainingPlan
 from ps_trainer.api.result import Result
 from ps_trainer.api.servers import ServerSet
 from ps_trainer.api.task_thread import TaskThread
@@ -26,7 +26,7 @@ _FAILED_SECS = 30.0
 _POLL_SECS = 0.1
 
 
-def start(plan: Plan, num_ps: int, num_workers: int) -> TaskJob:
+def start(plan: TrainingPlan, num_ps: int, num_workers: int) -> TaskJob:
     """Starts a training on a cluster of threads.
 
     Args:
@@ -71,7 +71,7 @@ def start(plan: Plan, num_ps: int, num_workers: int) -> TaskJob:
     )
 
 
-def _start_alone(plan: Plan, recorder: StepRecorder) -> TaskJob:
+def _start_alone(plan: TrainingPlan, recorder: StepRecorder) -> TaskJob:
     """Starts a training in one thread, which holds the parameters itself."""
     one_process.prepare(plan.config)
     loaded = components_lib.load(plan.config, 1, plan.objects)

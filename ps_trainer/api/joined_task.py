@@ -6,7 +6,7 @@ from typing import Any
 
 from ps_trainer.api.callbacks import StepRecorder
 from ps_trainer.api.in_process import TaskJob
-from ps_trainer.api.plan import Plan
+from ps_trainer.api.plan import TrainingPlan
 from ps_trainer.api.result import Result
 from ps_trainer.api.servers import JoinedServers
 from ps_trainer.api.task_thread import TaskThread
@@ -21,7 +21,7 @@ from ps_trainer.training.evaluator import EvaluatorTask
 _servers = JoinedServers()
 
 
-def start(place: ClusterConfig, plan: Plan) -> TaskJob:
+def start(place: ClusterConfig, plan: TrainingPlan) -> TaskJob:
     """Starts a task in a thread.
 
     Args:
@@ -49,7 +49,7 @@ def start(place: ClusterConfig, plan: Plan) -> TaskJob:
     return TaskJob([TaskThread(place.task_name, job).start()], lambda: _result(task, recorder, config.logdir), release)
 
 
-def _create(place: ClusterConfig, plan: Plan, recorder: StepRecorder, take_server: Any) -> Any:
+def _create(place: ClusterConfig, plan: TrainingPlan, recorder: StepRecorder, take_server: Any) -> Any:
     config = plan.config
     if place.job_name == "ps":
         return PsTask(place, config, take_server(place, config))

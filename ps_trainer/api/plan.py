@@ -1,4 +1,4 @@
-"""`Plan`: everything that a training needs, from the arguments of the API, checked before anything is started."""
+"""`TrainingPlan`: all that a training needs, from the arguments of the API, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ps_trainer.training.components import Objects
 _lock = threading.RLock()
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """A training to start.
 
     Attributes:
@@ -53,7 +53,7 @@ def create(
     num_workers: int,
     given: Mapping[str, Any],
     is_in_process: bool,
-) -> Plan:
+) -> TrainingPlan:
     """Checks all arguments of a training; returns them as a plan.
 
     Args:
@@ -91,7 +91,7 @@ def create(
         components_lib.check_options(config, num_workers, objects)
     if note:
         logging.info("%s", note)
-    return Plan(config, frozenset(values), objects, checked(callbacks))
+    return TrainingPlan(config, frozenset(values), objects, checked(callbacks))
 
 
 def _component(table: Registry, name: str, given: Any, values: dict[str, Any]) -> tuple[str, Any]:

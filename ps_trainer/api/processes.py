@@ -14,7 +14,7 @@ from collections.abc import Collection
 from ps_trainer.api import settings, shipped
 from ps_trainer.api.callbacks import Step
 from ps_trainer.api.job import Job
-from ps_trainer.api.plan import Plan
+from ps_trainer.api.plan import TrainingPlan
 from ps_trainer.api.result import Result
 from ps_trainer.checkpoints import reader
 from ps_trainer.cli import flags as flags_lib
@@ -30,7 +30,7 @@ _LOG_LINES = 30
 _ERROR = "error: "  # the start of the line in which a command prints why it ended
 
 
-def start(plan: Plan, local_flags: LocalFlags, given: Collection[str]) -> ProcessJob:
+def start(plan: TrainingPlan, local_flags: LocalFlags, given: Collection[str]) -> ProcessJob:
     """Starts a training on a cluster of processes.
 
     Args:
@@ -149,7 +149,7 @@ class ProcessJob(Job):
         return TrainingError("\n".join([f"the run failed with exit code {code}:", *output]), exit_code=code)
 
 
-def _check_functions(plan: Plan) -> None:
+def _check_functions(plan: TrainingPlan) -> None:
     if plan.callbacks:
         raise ArgumentError(
             "callbacks are called in this process, and with mode='processes' no step is made here; use"
@@ -164,7 +164,7 @@ def _check_functions(plan: Plan) -> None:
             )
 
 
-def _component_flags(plan: Plan, folder: pathlib.Path) -> list[str]:
+def _component_flags(plan: TrainingPlan, folder: pathlib.Path) -> list[str]:
     objects = plan.objects
     if objects.model is not None or objects.dataset is not None:
         shipped.write(folder / _OBJECTS, objects.model, objects.dataset)

@@ -21,7 +21,7 @@ class InfoFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerateFlags:
+class GenerateDataFlags:
     """Flags of `generate`."""
 
     out: str | None = option(None, "folder to write into; it must be new or empty")
@@ -42,7 +42,7 @@ generate  writes a generated data set into a new folder, in the format that such
         ("ps_trainer data generate planted_clicks --out=data/clicks", "write clicks in the format of Criteo's"),
         ("ps_trainer data info data/clicks", "print their format, and the flags that read them"),
     ),
-    flags=(InfoFlags, GenerateFlags),
+    flags=(InfoFlags, GenerateDataFlags),
     words=("info", "generate"),
     words_after={"info": (), "generate": ("list",)},
 )
@@ -77,7 +77,7 @@ def _info(program: str, args: list[str]) -> int:
 
 def _generate(program: str, args: list[str]) -> int:
     name = args.pop(0) if args and not args[0].startswith("-") else None
-    (given,) = flags_lib.parse([program, *args], HELP, GenerateFlags).groups
+    (given,) = flags_lib.parse([program, *args], HELP, GenerateDataFlags).groups
     if name is None:
         raise UsageError("data generate: missing name of a data set; `data generate list` prints all names")
 

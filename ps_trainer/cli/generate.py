@@ -21,7 +21,7 @@ _OF_SEARCHES = ("beam_size", "length_penalty")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerateFlags:
+class GenerateTextFlags:
     """The prompt, and how to draw the text after it."""
 
     prompt: str = option("", "text to go on from, or to translate")
@@ -51,7 +51,7 @@ the same text.""",
         ("ps_trainer generate --logdir=runs/gpt --prompt=The --temperature=0", "the most probable characters"),
         ('ps_trainer generate --logdir=runs/en-zh --prompt="twelve thousand" --beam_size=4', "a translation"),
     ),
-    flags=(GenerateFlags, CheckpointFlags, TrainConfig),
+    flags=(GenerateTextFlags, CheckpointFlags, TrainConfig),
     common=("prompt", "length", *_OF_DRAWS, *_OF_SEARCHES, *run_lookup.COMMON_FLAGS),
     shows_only_common=True,
     own_texts={**run_lookup.OWN_TEXTS, "seed": "seed of the draws; default: 0"},
@@ -64,7 +64,7 @@ def main_generate(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parsed = flags_lib.parse(argv, HELP, GenerateFlags, CheckpointFlags, TrainConfig)
+    parsed = flags_lib.parse(argv, HELP, GenerateTextFlags, CheckpointFlags, TrainConfig)
     own, checkpoint_flags, config = parsed.groups
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()

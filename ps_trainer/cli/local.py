@@ -17,7 +17,7 @@ from ps_trainer.errors import OptionError, UnknownNameError, UsageError, did_you
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.launch.local_cluster import LocalCluster, resolved_placement
+from ps_trainer.launch.local_cluster import LocalClusterSpec, resolved_placement
 from ps_trainer.options import option, repeatable, same_as
 
 _HOSTS = ("local", "netns")
@@ -27,14 +27,14 @@ _HOSTS = ("local", "netns")
 class LocalFlags:
     """The cluster, its hosts, faults and display."""
 
-    num_ps: int = same_as(LocalCluster, "num_ps")
-    num_workers: int = same_as(LocalCluster, "num_workers")
-    num_evaluators: int = same_as(LocalCluster, "num_evaluators")
+    num_ps: int = same_as(LocalClusterSpec, "num_ps")
+    num_workers: int = same_as(LocalClusterSpec, "num_workers")
+    num_evaluators: int = same_as(LocalClusterSpec, "num_evaluators")
     hosts: str = option("local", "local = tasks share this machine's network; netns = shaped hosts (Linux, root)")
     rate: str | None = option(None, "with --hosts=netns: rate of each task's link in each direction, e.g. 200mbit")
     ps_rate: str | None = option(None, "rate for the ps tasks only, instead of --rate")
     worker_rate: str | None = option(None, "rate for the workers only, instead of --rate")
-    max_restarts: int | None = same_as(LocalCluster, "max_restarts")
+    max_restarts: int | None = same_as(LocalClusterSpec, "max_restarts")
     fault: tuple[str, ...] = repeatable(
         "a fault to inject, e.g. kill:worker:1@step=200; the others are term:, freeze:ps:0@step=50,secs=20, raise:,"
         " cut:, slow_ps:0@step=50,ms=100, chaos:kills=10,roles=ps+worker+chief,seed=0"
@@ -93,7 +93,7 @@ def _run(argv: Sequence[str]) -> int:
     config.check(has_batch_size="batch_size" in parsed.given)
     config, num_ps = resolved_placement(config, local_flags.num_ps, local_flags.num_workers, parsed.given)
     hosts = create_hosts(local_flags)
-    cluster = LocalCluster(
+    cluster = LocalClusterSpec(
         config=config,
         train_args=flags_lib.to_args(
             config, parsed.given | ({"placement"} if config.placement == COLOCATED else set())

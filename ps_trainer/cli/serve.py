@@ -74,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
 
     with hidden_stderr():
         from ps_trainer.runtime.supervise import StopRequest, run_job
-        from ps_trainer.serving.http_server import Limits, Server
+        from ps_trainer.serving.http_server import ApiServer, RequestLimits
         from ps_trainer.serving.rest_api import RestApi
         from ps_trainer.serving.served_model import ServedModel
         from ps_trainer.training import components
@@ -82,8 +82,8 @@ def _run(argv: Sequence[str]) -> int:
     model = ServedModel(
         components.load(config, 1, trained_run=checkpoint_dir.parent), checkpoint_dir, own.deadline_secs
     )
-    limits = Limits(own.max_body_bytes, own.deadline_secs, own.max_connections)
-    server = Server(own.host, own.port, RestApi(name, model), limits)
+    limits = RequestLimits(own.max_body_bytes, own.deadline_secs, own.max_connections)
+    server = ApiServer(own.host, own.port, RestApi(name, model), limits)
 
     def serve(stop: StopRequest) -> int:
         ended = threading.Event()

@@ -15,7 +15,7 @@ from ps_trainer.launch.process import StartedProcess, TaskProcess
 
 OUTPUT_NAME = "output.txt"
 
-# The launcher kills its tasks within 10 s (`supervisor.Limits`), so only one that hangs reaches this limit.
+# The launcher kills its tasks within 10 s (`supervisor.ShutdownDeadlines`), so only one that hangs reaches this limit.
 _END_SECS = 30.0
 _POLL_SECS = 0.05
 _SERVER_LOG_NAME = "forkserver.txt"

@@ -23,18 +23,18 @@ from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.injector import Injector
-from ps_trainer.launch.local_cluster import LocalCluster
+from ps_trainer.launch.local_cluster import LocalClusterSpec
 from ps_trainer.launch.process import StartedProcess, TaskProcess
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
-from ps_trainer.launch.supervisor import Limits, RunOutcome, Supervisor
+from ps_trainer.launch.supervisor import RunOutcome, ShutdownDeadlines, TaskSupervisor
 from ps_trainer.launch.task_factory import TaskFactory, task_environment
 from ps_trainer.launch.view import create_view
 
 
 def run(
-    cluster: LocalCluster,
+    cluster: LocalClusterSpec,
     *,
     server: ForkServer | None = None,
     hosts: Hosts | None = None,
@@ -150,7 +150,7 @@ def _made_logdir(config: TrainConfig) -> Iterator[pathlib.Path]:
 
 
 def _supervise(
-    cluster: LocalCluster,
+    cluster: LocalClusterSpec,
     tasks: Sequence[TaskProcess],
     faults: Sequence[faults_lib.Fault],
     logdir: pathlib.Path,
@@ -176,11 +176,11 @@ def _supervise(
         if server is not None:
             server.wait_until_ready(lambda: signals.first is not None)
             _check_model(cluster, server, environment, signals, console)
-        outcome = Supervisor(
+        outcome = TaskSupervisor(
             board=board,
             observer=view,
             signals=signals,
-            limits=cluster.limits or Limits(evaluator_exit=cluster.config.stall_timeout_secs),
+            deadlines=cluster.deadlines or ShutdownDeadlines(evaluator_exit=cluster.config.stall_timeout_secs),
             restarts=restarts,
             injector=injector if faults else None,
             log=log,
@@ -194,7 +194,7 @@ def _supervise(
 
 
 def _check_model(
-    cluster: LocalCluster,
+    cluster: LocalClusterSpec,
     server: ForkServer,
     environment: Mapping[str, str],
     signals: SignalRecorder,

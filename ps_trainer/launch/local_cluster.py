@@ -1,4 +1,4 @@
-"""`LocalCluster`: the description of a whole cluster on one machine. Imports no slow package, so that help is quick."""
+"""`LocalClusterSpec`: describes a whole cluster on one machine. Imports no slow package, so that help is quick."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ps_trainer.cluster import one_process
 from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError
-from ps_trainer.launch.supervisor import Limits
+from ps_trainer.launch.supervisor import ShutdownDeadlines
 from ps_trainer.launch.task_factory import TASK_COMMAND
 from ps_trainer.options import option
 
@@ -18,7 +18,7 @@ _MAX_TASKS = 50_000  # each task listens on a port of its own, and one machine h
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalCluster:
+class LocalClusterSpec:
     """A cluster of child processes on this machine: its training run and its numbers of tasks.
 
     Attributes:
@@ -31,7 +31,7 @@ class LocalCluster:
         max_restarts: Number of times that each task is restarted; None = the number of kills that `chaos` asks for.
         preload: True imports TensorFlow once and forks the tasks (`forkserver.py`), where the system supports it.
         plain: True prints plain lines even on a terminal.
-        limits: Deadlines; None = the defaults, with `config.stall_timeout_secs` for the evaluator.
+        deadlines: Deadlines; None = the defaults, with `config.stall_timeout_secs` for the evaluator.
         task_command: Program and first arguments of a task; its flags follow.
     """
 
@@ -52,7 +52,7 @@ class LocalCluster:
     )
     preload: bool = False
     plain: bool = False
-    limits: Limits | None = None
+    deadlines: ShutdownDeadlines | None = None
     task_command: Sequence[str] = TASK_COMMAND
 
     def check(self) -> None:

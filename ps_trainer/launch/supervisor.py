@@ -1,6 +1,6 @@
-"""`Supervisor`: starts the tasks of a run, restarts those that died if allowed, and leaves no task behind.
+"""`TaskSupervisor`: starts the tasks of a run, restarts those that died if allowed, and leaves no task behind.
 
-The life of a run, in `Supervisor.run`:
+The life of a run, in `TaskSupervisor.run`:
 
     start every task
     until every task has ended, or one has failed for good:
@@ -32,7 +32,7 @@ _ORDER = ("ps", "worker", "evaluator")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
+class ShutdownDeadlines:
     """Deadlines in seconds.
 
     Attributes:
@@ -84,14 +84,14 @@ class RunObserver(Protocol):
         """Called after a signal, before the tasks are ended."""
 
 
-class Supervisor:
+class TaskSupervisor:
     """Runs tasks to their end.
 
     Args:
         board: Status of the tasks, which are not started yet; they are started in its order.
         observer: Receiver of the events.
         signals: Recorder of signals, which the caller has entered.
-        limits: Deadlines.
+        deadlines: Deadlines.
         restarts: Policy that decides which tasks are restarted; None = no task is.
         injector: Injector of the requested faults; None = no faults.
         log: Log that records the restarts; None = no record.
@@ -105,7 +105,7 @@ class Supervisor:
         board: Board,
         observer: RunObserver,
         signals: SignalRecorder,
-        limits: Limits,
+        deadlines: ShutdownDeadlines,
         restarts: Restarts | None = None,
         injector: Injector | None = None,
         log: EventLog | None = None,
@@ -116,7 +116,7 @@ class Supervisor:
         self._board = board
         self._observer = observer
         self._signals = signals
-        self._limits = limits
+        self._deadlines = deadlines
         self._restarts = restarts or Restarts()
         self._injector = injector
         self._log = log
@@ -258,7 +258,7 @@ class Supervisor:
             return None
         self._board.refresh()
         causes = [task for task in self._failed if not self._board.status_of(task).is_peer_failure]
-        is_settling = self._clock() < self._failed_at + self._limits.settle
+        is_settling = self._clock() < self._failed_at + self._deadlines.settle
         if not causes and is_settling and any(task.is_running for task in self._tasks):
             return None
         culprit = (causes or self._failed)[0]
@@ -272,7 +272,7 @@ class Supervisor:
         now = self._clock()
         if self._workers_done_at is None:
             self._workers_done_at = now
-        for job_name, limit in (("ps", self._limits.ps_exit), ("evaluator", self._limits.evaluator_exit)):
+        for job_name, limit in (("ps", self._deadlines.ps_exit), ("evaluator", self._deadlines.evaluator_exit)):
             late = [task for task in self._tasks if task.job_name == job_name and task.is_running]
             if late and now > self._workers_done_at + limit:
                 problem = f"still runs {limit:g} s after the last worker ended"
@@ -289,8 +289,8 @@ class Supervisor:
             others = [task for task in self._tasks if task not in ps]
             for task in ps:
                 task.announce_end()  # a ps task may end with the last worker, before it is asked
-            self._ask(others, end_at, end_at + self._limits.workers_end, tick)
-            self._ask(ps, end_at, end_at + self._limits.all_end, tick)
+            self._ask(others, end_at, end_at + self._deadlines.workers_end, tick)
+            self._ask(ps, end_at, end_at + self._deadlines.all_end, tick)
         finally:
             for task in self._tasks:
                 task.kill()

@@ -29,7 +29,7 @@ class _Live(NamedTuple):
     """A running task that is the expected one: its place, and the answer of its server."""
 
     place: Place
-    answer: reachability.Answer
+    answer: reachability.ServerAnswer
 
 
 def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
@@ -55,7 +55,7 @@ def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[s
         yield from _reach(pool, cluster, places, [task.place for task in live], ps_0)
 
 
-def _ask(place: Place) -> reachability.Answer | str:
+def _ask(place: Place) -> reachability.ServerAnswer | str:
     try:
         return reachability.ask(place.address)
     except tf.errors.OpError as error:
@@ -73,7 +73,7 @@ def _read(place: Place, ps: int) -> PsState | None:
 
 
 def _identities(
-    places: Sequence[Place], answers: Sequence[reachability.Answer | str]
+    places: Sequence[Place], answers: Sequence[reachability.ServerAnswer | str]
 ) -> tuple[list[ClusterFinding], list[_Live]]:
     """Findings about the task that answers at each address; and the tasks that are the expected ones."""
     findings, live = [], []

@@ -15,7 +15,7 @@ _NOBODY = "/job:none"
 _MESSAGE_CHARS = 160
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """A TensorFlow server's answer about itself.
 
     Attributes:
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     uncertain_secs: float
 
 
-def ask(address: str, deadline_secs: float = 5.0) -> Answer:
+def ask(address: str, deadline_secs: float = 5.0) -> ServerAnswer:
     """Asks the server at an address for its task and its time.
 
     Raises:
@@ -45,7 +45,7 @@ def ask(address: str, deadline_secs: float = 5.0) -> Answer:
         theirs = float(session.run(now))
         after = time.time()
     name = f"/job:{device.job}/task:{device.task}"
-    return Answer(name, theirs - (before + after) / 2, (after - before) / 2)
+    return ServerAnswer(name, theirs - (before + after) / 2, (after - before) / 2)
 
 
 def fault_between(address: str, device: str, deadline_secs: float = 10.0) -> str:

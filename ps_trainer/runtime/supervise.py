@@ -28,7 +28,7 @@ from ps_trainer.errors import EXIT_FAILED, Interrupted, LostError, PsTrainerErro
 
 RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
-# Just before `local` kills its tasks (`launch.supervisor.Limits.all_end`), so that the log still gets the stacks.
+# Just before `local` kills its tasks (`launch.supervisor.ShutdownDeadlines.all_end`): the log still gets the stacks.
 EXIT_SECS = 8.0
 
 

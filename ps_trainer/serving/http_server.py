@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from ps_trainer.errors import UsageError
-from ps_trainer.serving.rest_api import Answer, ApiError, RestApi
+from ps_trainer.serving.rest_api import ApiError, Response, RestApi
 
 _CHUNK_BYTES = 2**16
 
 
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """Limits of a request.
 
     Attributes:
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     max_connections: int = 64
 
 
-class Server(http.server.ThreadingHTTPServer):
+class ApiServer(http.server.ThreadingHTTPServer):
     """Listens on an address, with a thread for each connection.
 
     Args:
@@ -54,7 +54,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, api: RestApi, limits: Limits):
+    def __init__(self, host: str, port: int, api: RestApi, limits: RequestLimits):
         self.api, self.limits = api, limits
         self._idle = threading.Condition()
         self._num_active = 0
@@ -131,7 +131,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
+    server: ApiServer
     protocol_version = "HTTP/1.1"
     server_version = "ps_trainer"
     # Head and body of a response leave in one packet, at once.
@@ -157,16 +157,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 answer = self.server.api.answer(method, self.path, body)
             except ApiError as error:
                 self.close_connection = True  # the rest of the body is unread
-                answer = Answer(error.code, {"error": str(error)})
+                answer = Response(error.code, {"error": str(error)})
             except Exception as error:  # noqa: BLE001 - a defect must not end the connection without an answer
                 logging.exception("a request failed")
-                answer = Answer(500, {"error": f"{type(error).__name__}: {error}"})
+                answer = Response(500, {"error": f"{type(error).__name__}: {error}"})
             self._send(answer)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answers what the base class rejects, such as an unknown method, in JSON as well."""
         self.close_connection = True
-        self._send(Answer(code, {"error": message or explain or self.responses.get(code, ("",))[0]}))
+        self._send(Response(code, {"error": message or explain or self.responses.get(code, ("",))[0]}))
 
     def log_message(self, format: str, *args: object) -> None:
         """Leaves out the base class's line for each request."""
@@ -197,7 +197,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise ApiError(413, f"the body has {length} bytes; --max_body_bytes={limits.max_body_bytes} allows fewer")
         return b"".join(parts)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         content = (json.dumps(answer.content, ensure_ascii=False) + "\n").encode()
         self.send_response(answer.code)
         self.send_header("Content-Type", "application/json")

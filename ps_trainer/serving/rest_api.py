@@ -28,7 +28,7 @@ _DTYPES = {"float32": "FLOAT", "float64": "DOUBLE"}  # the other names differ in
 _PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(/metadata|:\w+)?")
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """Status code and content of a response."""
 
     code: int
@@ -59,16 +59,16 @@ class RestApi:
     def __init__(self, name: str, model: ServedModel):
         self._name, self._model = name, model
 
-    def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
+    def answer(self, method: str, path: str, body: bytes = b"") -> Response:
         """Answers a request; every error of the request becomes an answer with the key "error"."""
         try:
-            return Answer(200, self._answer(method, path.partition("?")[0], body))
+            return Response(200, self._answer(method, path.partition("?")[0], body))
         except ApiError as error:
-            return Answer(error.code, {"error": str(error)})
+            return Response(error.code, {"error": str(error)})
         except DataError as error:
-            return Answer(400, {"error": " ".join(str(error).split())})
+            return Response(400, {"error": " ".join(str(error).split())})
         except tf.errors.DeadlineExceededError:
-            return Answer(504, {"error": "the prediction took longer than --deadline_secs; send fewer instances"})
+            return Response(504, {"error": "the prediction took longer than --deadline_secs; send fewer instances"})
 
     def _answer(self, method: str, path: str, body: bytes) -> dict[str, Any]:
         found = _PATH.fullmatch(path)

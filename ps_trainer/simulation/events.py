@@ -54,7 +54,7 @@ class Events:
         self._versions = [0] * n
         self._local_steps = [0] * n
         self._started, self._pulled, self._computed = [0.0] * n, [0.0] * n, [0.0] * n
-        self._ended: list[tuple[int | float, ...]] = []  # an entry of `Steps` each
+        self._ended: list[tuple[int | float, ...]] = []  # an entry of `StepColumns` each
         self._update_secs: list[float] = []
 
     def run(self, num_updates: int) -> Iterator[ScheduleBlock]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.errors import OptionError
-from ps_trainer.simulation.schedule import Schedule, Steps
+from ps_trainer.simulation.schedule import Schedule, StepColumns
 
 
 def constant(tau: int, num_updates: int, *, ramp_updates: int = 0) -> Schedule:
@@ -71,7 +71,7 @@ def given(staleness: Sequence[int] | np.ndarray, *, ramp_updates: int = 0) -> Sc
     # After the ramp, which may leave a larger staleness than there are versions.
     taken = np.minimum(taken, update)
     begin, end = update.astype(np.float64), update + 1.0
-    steps = Steps(
+    steps = StepColumns(
         worker=np.zeros(len(update), np.int32),
         local_step=update.astype(np.int32),
         version=update - taken,

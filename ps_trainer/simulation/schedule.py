@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 LOCAL = -1
-"""Value of `Steps.update` for a step that pushed nothing."""
+"""Value of `StepColumns.update` for a step that pushed nothing."""
 
 DROPPED = -2
-"""Value of `Steps.update` for a step whose gradient was dropped."""
+"""Value of `StepColumns.update` for a step whose gradient was dropped."""
 
 _DTYPES = (np.int32, np.int32, np.int64, *[np.float64] * 4, np.int64, np.int64)
 
 
-class Steps(NamedTuple):
+class StepColumns(NamedTuple):
     """Steps of workers, one entry per step, in the order in which they ended. Times are virtual seconds.
 
     A worker's next step begins at its t_push_done or, if it waits for others, later. A step without a pull has
@@ -46,9 +46,9 @@ class Steps(NamedTuple):
     update: np.ndarray
     staleness: np.ndarray
 
-    def select(self, which: np.ndarray | slice) -> Steps:
+    def select(self, which: np.ndarray | slice) -> StepColumns:
         """Returns some of the steps, in the order of `which`."""
-        return Steps(*(column[which] for column in self))
+        return StepColumns(*(column[which] for column in self))
 
 
 class ScheduleBlock(NamedTuple):
@@ -59,7 +59,7 @@ class ScheduleBlock(NamedTuple):
         update_secs: float64, times of the updates made in it.
     """
 
-    steps: Steps
+    steps: StepColumns
     update_secs: np.ndarray
 
 
@@ -73,7 +73,7 @@ class Schedule(NamedTuple):
     """
 
     num_workers: int
-    steps: Steps
+    steps: StepColumns
     update_secs: np.ndarray
 
     @property
@@ -90,10 +90,10 @@ class Schedule(NamedTuple):
         return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def as_steps(columns: Iterable[npt.ArrayLike]) -> Steps:
-    """Converts columns to `Steps` with the types of its attributes; no columns make empty `Steps`."""
+def as_steps(columns: Iterable[npt.ArrayLike]) -> StepColumns:
+    """Converts columns to `StepColumns` with the types of its attributes; no columns make empty `StepColumns`."""
     columns = list(columns) or [()] * len(_DTYPES)
-    return Steps(*(np.asarray(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True)))
+    return StepColumns(*(np.asarray(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True)))
 
 
 def concatenate(blocks: Iterable[ScheduleBlock]) -> ScheduleBlock:

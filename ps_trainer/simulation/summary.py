@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.simulation.schedule import DROPPED, LOCAL, Schedule, ScheduleBlock, Steps, before_of_worker
+from ps_trainer.simulation.schedule import DROPPED, LOCAL, Schedule, ScheduleBlock, StepColumns, before_of_worker
 
 WARMUP_SHARE = 0.2
 """Share of the updates, at the start, that all figures leave out."""
@@ -144,7 +144,7 @@ class Summariser:
             **self._counts,
         )
 
-    def _count(self, steps: Steps, before: np.ndarray) -> None:
+    def _count(self, steps: StepColumns, before: np.ndarray) -> None:
         is_used = steps.update >= 0
         masks = {"used": is_used, "dropped": steps.update == DROPPED, "local": steps.update == LOCAL}
         for kind, mask in masks.items():

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.tf1 import saving, tasks
-from ps_trainer.tf1.job import Job, check_is_chief
+from ps_trainer.tf1.job import ScriptJob, check_is_chief
 from ps_trainer.tf1.run_state import SetUp
 from ps_trainer.tf1.tasks import Server
 
@@ -42,7 +42,7 @@ class JobSessionCreator(tf.train.SessionCreator):
         self._checkpoint_dir = checkpoint_dir
         self._config = config
         self._start_secs = start_secs
-        self.job: Job | None = None
+        self.job: ScriptJob | None = None
 
     def create_session(self) -> tf.Session:
         """Returns the next session of the job."""
@@ -61,7 +61,7 @@ class JobSessionCreator(tf.train.SessionCreator):
                 checkpoint_dir=self._checkpoint_dir,
             )
             graph = tf.get_default_graph()
-            self.job = Job(self._task, graph, set_up, self._config, start_secs=self._start_secs)
+            self.job = ScriptJob(self._task, graph, set_up, self._config, start_secs=self._start_secs)
         return self.job.next_session()
 
 

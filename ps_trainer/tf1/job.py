@@ -1,4 +1,4 @@
-"""`Job`: a script's side of its job. It hands sessions to the script, and translates what ends the steps."""
+"""`ScriptJob`: a script's side of its job. It hands sessions to the script, and translates what ends the steps."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ps_trainer.runtime import supervise
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import exit_codes, run_state, settings, signals, sync_replicas
 from ps_trainer.tf1.run_state import SetUp
-from ps_trainer.tf1.steps import Steps, in_words
+from ps_trainer.tf1.step_guard import StepGuard, in_words
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.tf1.watched_session import Session
-from ps_trainer.tf1.worker import HandedOver, Plan, ScriptWorker
+from ps_trainer.tf1.worker import HandedOver, ScriptPart, ScriptWorker
 
 _POLL_SECS = 0.1
 
 
-class Job:
+class ScriptJob:
     """A worker's part in a job, from the script's point of view.
 
     Args:
@@ -74,7 +74,7 @@ class Job:
         self._task = task
         optimizer = sync_replicas.of_graph(graph)
         self._settings = _settings(optimizer, start_secs)
-        self._plan = Plan(
+        self._part = ScriptPart(
             task=task,
             graph=graph,
             set_up=set_up,
@@ -86,11 +86,11 @@ class Job:
         self.stop = StopRequest()
         self.save: Callable[[tf.Session], Any] | None = None
         self.has_ended = False
-        self._worker = ScriptWorker(self._plan, self._settings)
+        self._worker = ScriptWorker(self._part, self._settings)
         self._thread = threading.Thread(target=self._run, name="job", daemon=True)
         self._ended = threading.Event()  # not the thread: Ctrl-C in a `join` makes Python take it for ended
         recovers = recovers and self._settings.recover_timeout_secs > 0
-        self._steps = Steps(self._worker, self.stop, self._settings, job_thread=self._thread, recovers=recovers)
+        self._steps = StepGuard(self._worker, self.stop, self._settings, job_thread=self._thread, recovers=recovers)
         self._failure: BaseException | None = None  # of the job's thread
         self._handed_over: HandedOver | None = None
         self._is_waiting = False  # whether the script waits for the job
@@ -134,7 +134,7 @@ class Job:
             return
         if service is not None:
             service.worker_left(self._task.cluster.worker_index, 0)
-        step = tf.train.get_global_step(self._plan.graph)
+        step = tf.train.get_global_step(self._part.graph)
         peers.wait_for_end(lambda: int(tf.Session.run(session, step)) if step is not None else 0)
 
     def check(self) -> None:
@@ -178,7 +178,7 @@ class Job:
             return
         try:
             # A session of its own: the script's may have been closed to end a step that blocked.
-            with tf.Session(self._task.target, graph=self._plan.graph, config=self._plan.session_config) as session:
+            with tf.Session(self._task.target, graph=self._part.graph, config=self._part.session_config) as session:
                 self.save(session)
         except (tf.errors.OpError, PsTrainerError, RuntimeError) as failure:
             logging.warning("no checkpoint was saved: %s", failure)

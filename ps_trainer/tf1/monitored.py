@@ -13,7 +13,7 @@ from tensorflow.python.training.monitored_session import USE_DEFAULT
 from ps_trainer.errors import OptionError
 from ps_trainer.tf1 import exit_codes, packing, saving, sync_replicas, tasks
 from ps_trainer.tf1.creators import JobSessionCreator
-from ps_trainer.tf1.job import Job, check_is_chief
+from ps_trainer.tf1.job import ScriptJob, check_is_chief
 from ps_trainer.tf1.saving import CheckpointSaverHook
 from ps_trainer.tf1.staleness import StalenessHook
 from ps_trainer.tf1.sync_replicas import SyncReplicasHook
@@ -245,7 +245,7 @@ class MonitoredSession(tf.train.MonitoredSession):
         return is_end_of_data
 
     @property
-    def _job(self) -> Job:
+    def _job(self) -> ScriptJob:
         if self._creator is None or self._creator.job is None:
             raise RuntimeError("the session was not created")
         return self._creator.job

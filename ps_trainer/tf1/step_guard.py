@@ -1,4 +1,4 @@
-"""`Steps`: surrounds each step of a script, limits its time, and translates the errors that end it."""
+"""`StepGuard`: surrounds each step of a script, limits its time, and translates the errors that end it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ps_trainer.training.loop import explained
 _REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second
 
 
-class Steps:
+class StepGuard:
     """The steps of a script. The thread that creates this object makes them.
 
     Args:
@@ -79,7 +79,7 @@ class Steps:
         """Surrounds each call of the script's session; translates its errors.
 
         Raises:
-            tf.errors.AbortedError: A task is lost that may come back; `Job.next_session` gives another session.
+            tf.errors.AbortedError: A task is lost that may come back; `ScriptJob.next_session` gives another session.
             PsTrainerError: The job has failed.
             Interrupted: A signal came.
         """

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.tf1 import exit_codes, saving, tasks
-from ps_trainer.tf1.job import Job, check_is_chief
+from ps_trainer.tf1.job import ScriptJob, check_is_chief
 from ps_trainer.tf1.run_state import SetUp
 
 
@@ -30,7 +30,7 @@ class Supervisor(tf.train.Supervisor):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._coord = _Coordinator(self._graph)
-        self._job: Job | None = None
+        self._job: ScriptJob | None = None
         self._job_session: tf.Session | None = None
         self._is_managed = False  # whether a `with` ends the session
         self._exit: BaseException | None = None  # by which the script leaves the `with`, such as SystemExit
@@ -169,7 +169,7 @@ class _SessionManager(tf.train.SessionManager):
             checkpoint_dir=given.get("checkpoint_dir"),
         )
         wait = given.get("max_wait_secs") if not supervisor._is_chief else None
-        job = Job(self._task, supervisor._graph, set_up, config, start_secs=wait, recovers=False)
+        job = ScriptJob(self._task, supervisor._graph, set_up, config, start_secs=wait, recovers=False)
         supervisor._job = job
         job.save = supervisor._save if supervisor._is_chief else None
         try:

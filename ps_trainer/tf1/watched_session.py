@@ -33,7 +33,7 @@ class Session(tf.Session):
         self._in_step, self._on_close = in_step, on_close
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """Runs as `tf.Session.run` does; `Steps.step` lists the errors."""
+        """Runs as `tf.Session.run` does; `StepGuard.step` lists the errors."""
         with self._in_step():
             return super().run(fetches, feed_dict, options, run_metadata)
 

@@ -37,7 +37,7 @@ from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
 from ps_trainer.training.worker_task import WorkerTask
 
 
-class Plan(NamedTuple):
+class ScriptPart(NamedTuple):
     """A script's part of the job.
 
     Attributes:
@@ -77,7 +77,7 @@ class ScriptWorker(WorkerTask):
     """A worker of a script's job; for the chief, too.
 
     Args:
-        plan: The script's part.
+        part: The script's part.
         config: Settings of the job.
 
     Attributes:
@@ -85,10 +85,10 @@ class ScriptWorker(WorkerTask):
         left: Queue of the script's answers: None when its steps are over, else the error that ended them.
     """
 
-    def __init__(self, plan: Plan, config: TrainConfig):
-        super().__init__(plan.task.cluster, config)
-        self._plan = plan
-        self._containers = Containers(plan.graph)
+    def __init__(self, part: ScriptPart, config: TrainConfig):
+        super().__init__(part.task.cluster, config)
+        self._part = part
+        self._containers = Containers(part.graph)
         self._start: RunStart | None = None
         self.handed_over: queue.SimpleQueue[HandedOver] = queue.SimpleQueue()
         self.left: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -111,7 +111,7 @@ class ScriptWorker(WorkerTask):
         return self._has_state()
 
     def _take_part(self, stop: StopRequest) -> None:
-        model = run_state.variables_hash(self._plan.graph)
+        model = run_state.variables_hash(self._part.graph)
         self._facts = dataclasses.replace(self._facts, variables=model)
         if self._cluster.is_chief:
             self._take_part_as_chief(stop)
@@ -125,7 +125,7 @@ class ScriptWorker(WorkerTask):
     def _take_part_as_chief(self, stop: StopRequest) -> None:
         before = self._run
         # Gradients and tokens of a synchronous step in flight cannot be taken over from a chief that was lost.
-        may_attach = self._plan.sync is None
+        may_attach = self._part.sync is None
         found = run_setup.begin_run(self._controls, self._cluster, self._config, may_attach=may_attach)
         self._run = found.run.replace(model=self._facts.of_model())
         self._say_joined()
@@ -142,21 +142,21 @@ class ScriptWorker(WorkerTask):
 
     def _train(self, stop: StopRequest, found: _Found | None) -> None:
         """Sets up this worker's session, hands it over, and waits until the script leaves it."""
-        plan = self._plan
+        part = self._part
         self._containers.put_into(self._current_run.run_id)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(plan.graph.as_default())  # for the script's init_fn
-            session = plan.create_session(plan.task.target, plan.graph, plan.session_config)
+            stack.enter_context(part.graph.as_default())  # for the script's init_fn
+            session = part.create_session(part.task.target, part.graph, part.session_config)
             stack.callback(_close, session)
             stop.on_abort(session.abort)
             if found is not None:
                 self._begin(session, found)
-            run_state.make_ready(session, plan.set_up)
+            run_state.make_ready(session, part.set_up)
             service = self._create_service(stop, stack)
             peers = self._create_peers(service, stop)
             stack.callback(peers.close)
-            if plan.sync is not None:
-                _join_updates(session, plan.sync)
+            if part.sync is not None:
+                _join_updates(session, part.sync)
             peers.start()
             self._say(Status.TRAINING)
             if not peers.wait_for_start(self._recovery.limit_secs):
@@ -170,20 +170,20 @@ class ScriptWorker(WorkerTask):
                 raise error
 
     def _begin(self, session: tf.Session, found: _Found) -> None:
-        start = run_state.begin(session, self._plan.set_up, is_alive=found.is_alive, was_lost=found.was_lost)
+        start = run_state.begin(session, self._part.set_up, is_alive=found.is_alive, was_lost=found.was_lost)
         # A warning, so that it is seen without `logging.set_verbosity`: a script has no other place to look.
         logging.warning("%s: %s, at step %d", self._cluster.task_name, start.how, start.step)
-        if self._plan.sync is not None:
-            session.run(self._plan.sync.prepare)
+        if self._part.sync is not None:
+            session.run(self._part.sync.prepare)
         self._run = self._current_run.replace(status=RunStatus.READY, start=start)
         self._controls[0].write_run(self._run)
 
     def _create_service(self, stop: StopRequest, stack: contextlib.ExitStack) -> SyncService | None:
-        plan = self._plan
-        if plan.sync is None or not self._cluster.is_chief:
+        part = self._part
+        if part.sync is None or not self._cluster.is_chief:
             return None
-        service = SyncService(plan.sync, self._cluster.num_workers)
-        service.start(tf.Session(plan.task.target, graph=plan.graph, config=plan.session_config))
+        service = SyncService(part.sync, self._cluster.num_workers)
+        service.start(tf.Session(part.task.target, graph=part.graph, config=part.session_config))
         stack.callback(service.stop)
         stop.on_release(service.release)
         return service
@@ -192,14 +192,14 @@ class ScriptWorker(WorkerTask):
         def look(waited_at: float) -> None:
             if service is not None and (error := service.error()) is not None:
                 raise lost.reason_to_stop(error) from error
-            self._plan.check_steps(waited_at)
+            self._part.check_steps(waited_at)
 
         return PeerTracker(
             group_of(self._cluster, 1),
             self._config,
             self._controls,
             self._current_run,
-            need=PeerNeed(self._plan.sync.required if self._plan.sync is not None else 1, service),
+            need=PeerNeed(self._part.sync.required if self._part.sync is not None else 1, service),
             stop=stop,
             writer=self._writer,
             on_poll=look,
@@ -207,9 +207,9 @@ class ScriptWorker(WorkerTask):
 
     def _hand_over_ended(self) -> None:
         """Gives the script a session that asks it to stop, since the run is over."""
-        plan = self._plan
+        part = self._part
         self._containers.put_into(self._current_run.run_id)
-        with contextlib.closing(tf.Session(plan.task.target, graph=plan.graph, config=plan.session_config)) as session:
+        with contextlib.closing(tf.Session(part.task.target, graph=part.graph, config=part.session_config)) as session:
             self.handed_over.put(HandedOver(session))
             self.left.get()
 

@@ -39,7 +39,7 @@ from ps_trainer.training import initial_state, run_files, run_summary, target_wa
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.evaluation_pace import LEAST_SECS, Limits
+from ps_trainer.training.evaluation_pace import LEAST_SECS, EvaluationLimits
 from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
@@ -148,7 +148,7 @@ class Chief(Worker):
         started = time.monotonic()
         super()._train(train, stop)
         stop.renew()  # everything is saved, so the loss of a ps task does no harm any more
-        limits = Limits(
+        limits = EvaluationLimits(
             num_examples=self._config.eval_examples,
             max_secs=max(LEAST_SECS, time.monotonic() - started),
             check=stop.check,
@@ -248,7 +248,7 @@ class Chief(Worker):
             raise RuntimeError("the run was not set up")
         self._results = _Results(dict(self._checkpointer.save(run.session)), counts, run.peers)
 
-    def _close_run(self, train: TrainGraph, limits: Limits) -> None:
+    def _close_run(self, train: TrainGraph, limits: EvaluationLimits) -> None:
         """Evaluates, writes the summary, and frees the state of the run on the ps tasks."""
         if self._results is None:
             raise RuntimeError("the steps of the run are not over yet")

@@ -14,12 +14,14 @@ from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store.trace import placeholders, whole
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation_pace import NO_LIMITS, Limits, Pace, TooSlow
+from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, Pace, TooSlow
 
 _BATCH_SIZE = 256
 
 
-def evaluate(components: Components, values: Mapping[str, np.ndarray], limits: Limits = NO_LIMITS) -> dict[str, float]:
+def evaluate(
+    components: Components, values: Mapping[str, np.ndarray], limits: EvaluationLimits = NO_LIMITS
+) -> dict[str, float]:
     """Computes the mean of the loss and of each metric over the test examples, and the model's pooled metrics.
 
     The mean of the loss weighs each batch by the model's `loss_weight`, or by its number of examples if the model has

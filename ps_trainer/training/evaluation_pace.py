@@ -17,7 +17,7 @@ _MARGIN = 0.7  # of the examples that would just fit, because later batches may 
 _LEAST_EXAMPLES = 256
 
 
-class Limits(NamedTuple):
+class EvaluationLimits(NamedTuple):
     """Limits of an evaluation, and what it tells while it runs.
 
     Attributes:
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
     clock: Callable[[], float] = time.monotonic
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = EvaluationLimits()
 
 
 class TooSlow(Exception):
@@ -62,7 +62,7 @@ class Pace:
         is_cut: Whether the time is over, so that the evaluation must end with what it has.
     """
 
-    def __init__(self, limits: Limits, total: int | None, *, may_begin_again: bool = True):
+    def __init__(self, limits: EvaluationLimits, total: int | None, *, may_begin_again: bool = True):
         self._limits, self._total = limits, total
         self._may_begin_again = may_begin_again
         self._started = self._reported = limits.clock()

@@ -28,7 +28,7 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.evaluation_pace import LEAST_SECS, Limits
+from ps_trainer.training.evaluation_pace import LEAST_SECS, EvaluationLimits
 
 _POLL_SECS = 0.5
 _MAX_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
@@ -121,7 +121,9 @@ class EvaluatorTask:
         Skips a damaged one with a warning, as training does; the run may write it again.
         """
         has_progressed = False
-        limits = Limits(self._config.eval_examples, max_secs=LEAST_SECS, check=stop.check, report=self._writer.state)
+        limits = EvaluationLimits(
+            self._config.eval_examples, max_secs=LEAST_SECS, check=stop.check, report=self._writer.state
+        )
         for prefix in checkpoint_lib.list_prefixes(self._directory):
             try:
                 written_at = pathlib.Path(f"{prefix}.index").stat().st_mtime_ns
@@ -176,7 +178,7 @@ def main(config: TrainConfig, *, checkpoint_dir: pathlib.Path) -> int:
     checkpoint = checkpoint_lib.latest(checkpoint_dir)
     if checkpoint is None:
         raise CheckpointError(f"{checkpoint_dir} holds no checkpoint; give --logdir of a run that has saved")
-    metrics = evaluate(components, checkpoint, Limits(config.eval_examples))
+    metrics = evaluate(components, checkpoint, EvaluationLimits(config.eval_examples))
     figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"{checkpoint.prefix}: {figures}")
     return EXIT_DONE

@@ -16,7 +16,7 @@ from ps_trainer.cli import evaluate, local, main, run_lookup, task
 from ps_trainer.cluster import ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.launch.hosts import LocalHosts
-from ps_trainer.launch.local_cluster import LocalCluster
+from ps_trainer.launch.local_cluster import LocalClusterSpec
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def test_local_passes_on_the_training_flags_as_given(calls):
     assert main.main(["ps_trainer", "local", "--num_workers=3", *args, "--plain"]) == 5
     assert isinstance(calls[0][1].pop("hosts"), LocalHosts)
     config = TrainConfig(model_option=("filters=8,16",))
-    cluster = LocalCluster(config=config, train_args=args, num_ps=1, num_workers=3, plain=True, preload=True)
+    cluster = LocalClusterSpec(config=config, train_args=args, num_ps=1, num_workers=3, plain=True, preload=True)
     assert calls == [((cluster,), {})]
 
 

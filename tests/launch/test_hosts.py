@@ -17,7 +17,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import local
 from ps_trainer.launch.hosts import LocalHosts, TaskHost
-from ps_trainer.launch.local_cluster import LocalCluster
+from ps_trainer.launch.local_cluster import LocalClusterSpec
 from ps_trainer.launch.task_factory import cluster_flags
 from tests.launch import fakes
 
@@ -71,7 +71,7 @@ def launch(tmp_path):
 
     def run(hosts, behaviours, *, num_evaluators=0, faults=(), **kwargs):
         output = io.StringIO()
-        cluster = LocalCluster(
+        cluster = LocalClusterSpec(
             num_evaluators=num_evaluators,
             faults=faults,
             config=TrainConfig(logdir=str(logdir)),

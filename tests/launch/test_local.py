@@ -18,15 +18,15 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import local, task_factory
 from ps_trainer.launch.hosts import LocalHosts
-from ps_trainer.launch.local_cluster import LocalCluster
-from ps_trainer.launch.supervisor import Limits
+from ps_trainer.launch.local_cluster import LocalClusterSpec
+from ps_trainer.launch.supervisor import ShutdownDeadlines
 from tests.launch import fakes
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 SERVE = "on_term(sys.exit)\nmark('serving')\nsleep_for_ever()"
 SERVE_UNTIL_WORKERS_ARE_DONE = "wait_for('done-worker-0'); wait_for('done-worker-1')"
 FINISH = "mark('done-' + name)"
-CLUSTER_FIELDS = {field.name for field in dataclasses.fields(LocalCluster)}
+CLUSTER_FIELDS = {field.name for field in dataclasses.fields(LocalClusterSpec)}
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def launch(tmp_path):
             "plain": True,
             "task_command": fakes.task_command(behaviours),
         }
-        code = local.run(LocalCluster(**{**defaults, **described}), console=console or Console(file=output), **kwargs)
+        code = local.run(
+            LocalClusterSpec(**{**defaults, **described}), console=console or Console(file=output), **kwargs
+        )
         return code, output.getvalue()
 
     run.logdir = logdir
@@ -133,7 +135,7 @@ def test_ps_that_does_not_end_is_named_and_killed(launch):
             "ps": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nmark('deaf')\nsleep_for_ever()",
             "worker": "wait_for('deaf')",
         },
-        limits=Limits(ps_exit=0.2, workers_end=0.1, all_end=0.2),
+        deadlines=ShutdownDeadlines(ps_exit=0.2, workers_end=0.1, all_end=0.2),
     )
     assert code == 1
     assert "ps-0: still runs 0.2 s after the last worker ended; last lines of" in output
@@ -186,7 +188,7 @@ def test_live_table_ends_with_the_cursor_shown(launch, monkeypatch):
     console = Console(file=output, force_terminal=True, width=80, color_system=None)
     config = TrainConfig(logdir=str(launch.logdir))
     command = fakes.task_command({"ps": SERVE_UNTIL_WORKERS_ARE_DONE, "worker": FINISH})
-    code = local.run(LocalCluster(config=config, task_command=command), console=console)
+    code = local.run(LocalClusterSpec(config=config, task_command=command), console=console)
     assert code == 0
     last_table = output.getvalue().rpartition("stale-")[2]
     assert [last_table.count(word) for word in ("ps-0", "worker-0", "worker-1")] == [1, 1, 1]

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from ps_trainer.launch.signals import SignalRecorder
-from ps_trainer.launch.supervisor import REPEATED_SIGNAL_SECS, Limits
+from ps_trainer.launch.supervisor import REPEATED_SIGNAL_SECS, ShutdownDeadlines
 from tests.launch import fakes
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,7 +22,7 @@ import json, sys
 from ps_trainer.config import TrainConfig
 from ps_trainer.launch import local, local_cluster
 command, logdir, num_evaluators = json.loads(sys.argv[1])
-cluster = local_cluster.LocalCluster(num_evaluators=num_evaluators, config=TrainConfig(logdir=logdir), plain=True,
+cluster = local_cluster.LocalClusterSpec(num_evaluators=num_evaluators, config=TrainConfig(logdir=logdir), plain=True,
                              task_command=command)
 sys.exit(local.run(cluster))
 """
@@ -167,5 +167,5 @@ def test_second_ctrl_c_kills_at_once(launcher_process):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=fakes.DEADLINE_SECS)
     assert process.returncode == 130
-    assert time.monotonic() - begin < Limits().workers_end
+    assert time.monotonic() - begin < ShutdownDeadlines().workers_end
     fakes.assert_all_gone(logdir, 3)

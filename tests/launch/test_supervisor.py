@@ -10,7 +10,7 @@ from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board
-from ps_trainer.launch.supervisor import POLL_SECS, Limits, Supervisor
+from ps_trainer.launch.supervisor import POLL_SECS, ShutdownDeadlines, TaskSupervisor
 from tests.launch.fakes import ScriptedTask
 
 
@@ -48,13 +48,13 @@ class Clock:
 
 @pytest.fixture
 def supervise(tmp_path):
-    def run(*tasks, limits=None, observer=None, clock=None, max_restarts=0, injector=None):
+    def run(*tasks, deadlines=None, observer=None, clock=None, max_restarts=0, injector=None):
         clock = clock or Clock()
-        supervisor = Supervisor(
+        supervisor = TaskSupervisor(
             board=Board(tasks, tmp_path, max_steps=None),
             observer=observer or RunObserver(),
             signals=SignalRecorder(clock),
-            limits=limits or Limits(),
+            deadlines=deadlines or ShutdownDeadlines(),
             restarts=Restarts(max_restarts),
             injector=injector,
             log=EventLog(tmp_path),
@@ -119,12 +119,12 @@ def test_task_that_failed_because_of_another_is_not_the_culprit(supervise):
 
 def test_first_task_to_fail_is_blamed_when_no_cause_shows_up_in_time(supervise):
     clock = Clock()
-    limits = Limits(settle=1.0)
+    deadlines = ShutdownDeadlines(settle=1.0)
     outcome = supervise(
-        ScriptedTask("ps-0"), peer_failure(ScriptedTask("worker-0", (1, 1))), limits=limits, clock=clock
+        ScriptedTask("ps-0"), peer_failure(ScriptedTask("worker-0", (1, 1))), deadlines=deadlines, clock=clock
     )
     assert outcome.culprit.name == "worker-0"
-    assert clock.now == pytest.approx(limits.settle, abs=2 * POLL_SECS)
+    assert clock.now == pytest.approx(deadlines.settle, abs=2 * POLL_SECS)
 
 
 @pytest.mark.parametrize("code, expected", [(1, 1), (2, 2), (3, 1), (143, 1), (-9, 1)])
@@ -154,7 +154,7 @@ def test_ps_that_does_not_end_after_the_workers_is_the_culprit(supervise):
 def test_evaluator_has_a_deadline_of_its_own(supervise):
     tasks = ScriptedTask("ps-0", (1, 0)), ScriptedTask("worker-0", (1, 0)), ScriptedTask("evaluator-0")
     clock = Clock()
-    outcome = supervise(*tasks, limits=Limits(evaluator_exit=50.0), clock=clock)
+    outcome = supervise(*tasks, deadlines=ShutdownDeadlines(evaluator_exit=50.0), clock=clock)
     assert (outcome.exit_code, outcome.culprit.name) == (1, "evaluator-0")
     assert clock.now == pytest.approx(50.0, abs=2 * POLL_SECS)
 
@@ -167,10 +167,10 @@ def test_tasks_that_will_not_end_are_killed_within_ten_seconds(supervise):
         task.terminate = lambda task=task: asked.append((task.name, clock.now))
         task.kill = lambda task=task: (asked.append((f"kill {task.name}", clock.now)), task.end(-signal.SIGKILL))
     supervise(*tasks, ScriptedTask("worker-1", (1, 1)), clock=clock)
-    limits = Limits()
+    deadlines = ShutdownDeadlines()
     assert [name for name, _ in asked] == ["worker-0", "ps-0", "kill ps-0", "kill worker-0"]
     times = [time for _, time in asked]
-    assert times == pytest.approx([0, limits.workers_end, limits.all_end, limits.all_end], abs=2 * POLL_SECS)
+    assert times == pytest.approx([0, deadlines.workers_end, deadlines.all_end, deadlines.all_end], abs=2 * POLL_SECS)
     assert clock.now < 10
 
 

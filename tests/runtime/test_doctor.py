@@ -218,10 +218,10 @@ class TestJob:
 
     def test_a_clock_that_differs(self):
         place = checks.Place("ps", 0, "p:1", "p", 1, Resolved(("10.0.0.1",)), False, "", False)
-        ahead = doctor._Live(place, reachability.Answer(place.device, 90.0, 0.01))
+        ahead = doctor._Live(place, reachability.ServerAnswer(place.device, 90.0, 0.01))
         (finding,) = doctor._clocks([ahead])
         assert finding.level == WARNING and "ps-0 (p:1): its clock is 90.0 s ahead of this machine's" in finding.text
-        unsure = doctor._Live(place, reachability.Answer(place.device, 2.0, 1.5))
+        unsure = doctor._Live(place, reachability.ServerAnswer(place.device, 2.0, 1.5))
         assert doctor._clocks([unsure]).__next__().level == OK
 
 

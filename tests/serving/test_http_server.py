@@ -12,8 +12,8 @@ import time
 import pytest
 
 from ps_trainer.errors import UsageError
-from ps_trainer.serving.http_server import Limits, Server
-from ps_trainer.serving.rest_api import Answer
+from ps_trainer.serving.http_server import ApiServer, RequestLimits
+from ps_trainer.serving.rest_api import Response
 
 
 class Echo:
@@ -28,13 +28,13 @@ class Echo:
             self.released.wait(30)
         if path == "/fail":
             raise RuntimeError("a defect")
-        return Answer(200, {"method": method, "length": len(body)})
+        return Response(200, {"method": method, "length": len(body)})
 
 
 @pytest.fixture
 def served():
     api = Echo()
-    server = Server("127.0.0.1", 0, api, Limits(max_body_bytes=1000, deadline_secs=20))
+    server = ApiServer("127.0.0.1", 0, api, RequestLimits(max_body_bytes=1000, deadline_secs=20))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server, api
     api.released.set()
@@ -71,7 +71,7 @@ def test_limits_and_unknown_methods_are_answered_in_json(served):
 
 
 def test_a_body_that_does_not_arrive_is_given_up():
-    server = Server("127.0.0.1", 0, Echo(), Limits(max_body_bytes=1000, deadline_secs=0.2))
+    server = ApiServer("127.0.0.1", 0, Echo(), RequestLimits(max_body_bytes=1000, deadline_secs=0.2))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as client:
         client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab")
@@ -80,7 +80,7 @@ def test_a_body_that_does_not_arrive_is_given_up():
 
 
 def test_a_connection_too_many_gets_503_and_a_later_one_is_served():
-    server = Server("127.0.0.1", 0, Echo(), Limits(max_body_bytes=1000, deadline_secs=20, max_connections=1))
+    server = ApiServer("127.0.0.1", 0, Echo(), RequestLimits(max_body_bytes=1000, deadline_secs=20, max_connections=1))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     first, second = (http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30) for _ in range(2))
     assert ask(first, "GET")[0] == 200
@@ -129,4 +129,4 @@ def test_the_end_waits_for_requests_in_progress(served):
 def test_a_port_in_use_is_named(served):
     port = served[0].server_port
     with pytest.raises(UsageError, match=f"--host=127.0.0.1 --port={port} cannot be used: .*--port=0 for a free one"):
-        Server("127.0.0.1", port, Echo(), Limits(1000, 1))
+        ApiServer("127.0.0.1", port, Echo(), RequestLimits(1000, 1))

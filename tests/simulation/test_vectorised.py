@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer.simulation import simulate
 from ps_trainer.simulation.rules import schedule_table
-from ps_trainer.simulation.schedule import Steps
+from ps_trainer.simulation.schedule import StepColumns
 from ps_trainer.simulation.vectorised import dispatch
 from tests.simulation.runs import by_events, by_numpy, cluster_of
 
@@ -45,7 +45,7 @@ def test_both_ways_give_the_same_schedule(kind, update, options):
     cluster = cluster_of(compute, 9, **fields)
     events, numpy = by_events(cluster, update, options, 120), by_numpy(cluster, update, options, 120)
     np.testing.assert_array_equal(events.update_secs, numpy.update_secs)
-    for name, one, other in zip(Steps._fields, events.steps, numpy.steps, strict=True):
+    for name, one, other in zip(StepColumns._fields, events.steps, numpy.steps, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=name)
         assert one.dtype == other.dtype
 

@@ -13,7 +13,7 @@ from ps_trainer.errors import Interrupted
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Objects
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.evaluation_pace import Limits
+from ps_trainer.training.evaluation_pace import EvaluationLimits
 
 TOTAL = 40 * 256
 NUMBERS = np.arange(TOTAL, dtype=np.float32)
@@ -46,7 +46,7 @@ def components():
 
 
 def measured(components, **limits):
-    metrics = evaluate(components, {"bias": np.float32(0)}, Limits(**limits))
+    metrics = evaluate(components, {"bias": np.float32(0)}, EvaluationLimits(**limits))
     assert metrics["number"] == pytest.approx(metrics["loss"], rel=1e-5)
     return metrics["number"]
 

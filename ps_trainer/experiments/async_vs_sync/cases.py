@@ -46,7 +46,7 @@ class ThroughputSettings(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(Record):
+class VirtualTrainingSettings(Record):
     """Settings of a training in virtual time."""
 
     mode: Mode

@@ -34,7 +34,7 @@ from .cases import (
     ThroughputSettings,
     TrainedArm,
     TrainingFigures,
-    TrainingSettings,
+    VirtualTrainingSettings,
 )
 
 RealSettingsT = TypeVar("RealSettingsT", bound=RealSettings)
@@ -99,14 +99,14 @@ class VirtualThroughput(Part[ThroughputSettings, ThroughputFigures]):
     plots = plots.OF_THROUGHPUT
 
 
-class VirtualTraining(Part[TrainingSettings, TrainingFigures]):
+class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
     """Examples and time to a training accuracy, by learning rate."""
 
     figures_type = TrainingFigures
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_TRAINING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[TrainingSettings]]:
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[VirtualTrainingSettings]]:
         runs = []
         for n in (8,) if quick else (4, 8):
             kinds: list[tuple[Mode, float | None]] = [(Mode.ASYNC, alpha) for alpha in cases.TRAINED_ALPHAS]
@@ -117,11 +117,11 @@ class VirtualTraining(Part[TrainingSettings, TrainingFigures]):
                 of_alpha = "" if alpha is None else f"-alpha={alpha}"
                 for lr in QUICK_RATES[mode] if quick else RATES:
                     key = f"L0-mode={_NAMES[mode]}-n={n}{of_alpha}-lr={lr}-batch_size={batch_size}"
-                    settings = TrainingSettings(mode=mode, n=n, alpha=alpha, lr=lr, batch_size=batch_size)
+                    settings = VirtualTrainingSettings(mode=mode, n=n, alpha=alpha, lr=lr, batch_size=batch_size)
                     runs += repeated(seeds, key, settings, secs)
         return runs
 
-    def execute(self, run: Run[TrainingSettings], folder: pathlib.Path) -> Measured[TrainingFigures]:
+    def execute(self, run: Run[VirtualTrainingSettings], folder: pathlib.Path) -> Measured[TrainingFigures]:
         settings = run.settings
         n, batch_size, update = settings.n, settings.batch_size, _update_of(settings.mode)
         per_update = batch_size if update == "async" else n * batch_size
@@ -254,7 +254,7 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
 
 
 def _replayed(
-    settings: TrainingSettings | RealTrainingSettings, seed: int, schedule: Schedule
+    settings: VirtualTrainingSettings | RealTrainingSettings, seed: int, schedule: Schedule
 ) -> AbstractContextManager[Any]:
     """Return a training in virtual time with the settings of a run."""
     training: dict[str, Any] = {"model": "mlp", "model_options": (_MODEL_OPTION,), "learning_rate": settings.lr}

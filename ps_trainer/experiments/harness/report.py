@@ -22,7 +22,7 @@ from ps_trainer.experiments.harness import page, plots
 from ps_trainer.experiments.harness.base import Analysis, Experiment, Results, RunResult
 from ps_trainer.experiments.harness.claims import Checked, ClaimKind, verdict_on
 from ps_trainer.experiments.harness.provenance import origin_sentence
-from ps_trainer.experiments.harness.runner import Executed, Job, contended_sentence, others_sentence
+from ps_trainer.experiments.harness.runner import Executed, PlannedExperiment, contended_sentence, others_sentence
 from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration
@@ -69,50 +69,56 @@ def title_of(experiment: Experiment) -> str:
     return (type(experiment).__doc__ or experiment.name).strip().partition("\n")[0].rstrip(".")
 
 
-def write(job: Job, executed: Executed, origin: Mapping[str, Any]) -> tuple[Conclusion, list[Checked]]:
-    """Analyses the results and writes all files; of a job with a failed run only those that need no analysis.
+def write(
+    planned: PlannedExperiment, executed: Executed, origin: Mapping[str, Any]
+) -> tuple[Conclusion, list[Checked]]:
+    """Analyses the results and writes all files; after a failed run only those that need no analysis.
 
     Returns:
         The conclusion, and its checked claims; none where a run failed.
     """
-    job.folder.mkdir(parents=True, exist_ok=True)
+    planned.folder.mkdir(parents=True, exist_ok=True)
     results = executed.results
-    _write_csv(results, job.folder / "results.csv")
-    _write_steps(job.experiment.name, results, job.folder / "steps.jsonl")
-    _write_json(job.folder / "provenance.json", {**origin, **_origin_of_runs(job, results)})
+    _write_csv(results, planned.folder / "results.csv")
+    _write_steps(planned.experiment.name, results, planned.folder / "steps.jsonl")
+    _write_json(planned.folder / "provenance.json", {**origin, **_origin_of_runs(planned, results)})
     if executed.failures:
-        conclusion = conclude(job, executed, [])
+        conclusion = conclude(planned, executed, [])
         checked = []
     else:
-        analysis = job.experiment.analyse(results)
+        analysis = planned.experiment.analyse(results)
         checked = list(analysis.checked)
-        conclusion = conclude(job, executed, checked)
+        conclusion = conclude(planned, executed, checked)
         seen = {one.claim.sentence: plots.Seen(one.text, one.finding.value) for one in checked}
         files = [
-            plots.save(drawing, job.experiment.captions[drawing.plot.caption_key].text(seen), job.folder)
-            for drawing in job.experiment.plots(results)
+            plots.save(drawing, planned.experiment.captions[drawing.plot.caption_key].text(seen), planned.folder)
+            for drawing in planned.experiment.plots(results)
         ]
-        blocks = build(job, results, analysis, checked, conclusion, files, origin)
-        write_atomically(job.folder / "report.md", page.to_markdown(blocks))
-        write_atomically(job.folder / "report.html", page.to_html(blocks))
-    save_conclusion(job, conclusion)
+        blocks = build(planned, results, analysis, checked, conclusion, files, origin)
+        write_atomically(planned.folder / "report.md", page.to_markdown(blocks))
+        write_atomically(planned.folder / "report.html", page.to_html(blocks))
+    save_conclusion(planned, conclusion)
     return conclusion, checked
 
 
-def save_conclusion(job: Job, conclusion: Conclusion) -> None:
+def save_conclusion(planned: PlannedExperiment, conclusion: Conclusion) -> None:
     """Writes `conclusion.json`."""
-    _write_json(job.folder / "conclusion.json", dataclasses.asdict(conclusion))
+    _write_json(planned.folder / "conclusion.json", dataclasses.asdict(conclusion))
 
 
-def conclude(job: Job, executed: Executed, checked: Sequence[Checked], failure: str = "") -> Conclusion:
-    """The conclusion of a job, without claims where something failed; `failure` names what failed besides the runs."""
+def conclude(
+    planned: PlannedExperiment, executed: Executed, checked: Sequence[Checked], failure: str = ""
+) -> Conclusion:
+    """The conclusion of an experiment, without claims after a failure; `failure` names what failed besides the runs."""
     failures = [*(one.key for one in executed.failures), *([failure] if failure else [])]
     return Conclusion(
-        name=job.experiment.name,
-        title=title_of(job.experiment),
-        source=job.experiment.source,
-        quick=job.quick,
-        verdict=f"{FAILED}: {', '.join(failures)}" if failures else str(verdict_on(checked, job.experiment.untested)),
+        name=planned.experiment.name,
+        title=title_of(planned.experiment),
+        source=planned.experiment.source,
+        quick=planned.quick,
+        verdict=f"{FAILED}: {', '.join(failures)}"
+        if failures
+        else str(verdict_on(checked, planned.experiment.untested)),
         claims=[
             ClaimLine(
                 sentence=one.claim.sentence,
@@ -130,7 +136,7 @@ def conclude(job: Job, executed: Executed, checked: Sequence[Checked], failure: 
 
 
 def build(
-    job: Job,
+    planned: PlannedExperiment,
     results: Results,
     analysis: Analysis,
     checked: Sequence[Checked],
@@ -139,8 +145,8 @@ def build(
     origin: Mapping[str, Any],
 ) -> list[page.Block]:
     """The page's blocks."""
-    experiment = job.experiment
-    quick = ", quick form" if job.quick else ""
+    experiment = planned.experiment
+    quick = ", quick form" if planned.quick else ""
     claims = [
         [one.claim.sentence, one.claim.kind.value, one.text, one.claim.refuted_if, one.finding.value] for one in checked
     ]
@@ -161,7 +167,7 @@ def build(
     ]
     if experiment.published:
         blocks += [page.Heading("Published numbers"), page.Bullets([str(number) for number in experiment.published])]
-    notes = [*analysis.notes, *_remarks(job, results)]
+    notes = [*analysis.notes, *_remarks(planned, results)]
     blocks += [page.Heading("Notes"), page.Bullets(notes)]
     blocks += [page.Heading("Where the numbers come from"), page.Paragraph(origin_sentence(origin))]
     links = ("results.csv", "steps.jsonl", "provenance.json")
@@ -174,27 +180,27 @@ def levels_of(results: Results) -> str:
     return ", ".join(dict.fromkeys(result.run.level.value for result in results))
 
 
-def _remarks(job: Job, results: Results) -> list[str]:
+def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
     """Remarks of the harness on the runs."""
     secs = sum(result.wall_secs for result in results)
     said = [
-        f"{len(results)} runs, {len(job.seeds)} seeds each where a seed matters, {duration(secs)} together;"
+        f"{len(results)} runs, {len(planned.seeds)} seeds each where a seed matters, {duration(secs)} together;"
         f" {levels_of(results)}."
     ]
     said += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
-    if job.old_versions:
-        said.append(f"Some runs were measured by other versions of the code: {', '.join(job.old_versions)}.")
+    if planned.old_versions:
+        said.append(f"Some runs were measured by other versions of the code: {', '.join(planned.old_versions)}.")
     return said
 
 
-def _origin_of_runs(job: Job, results: Results) -> dict[str, Any]:
+def _origin_of_runs(planned: PlannedExperiment, results: Results) -> dict[str, Any]:
     runs = {result.run.key: {**result.run.identity(), **_cost(result)} for result in results}
     return {
-        "experiment": job.experiment.name,
-        "quick": job.quick,
-        "code_versions": {level.value: version for level, version in job.store.versions.items()},
-        "other_code_versions": list(job.old_versions),
-        "seeds": list(job.seeds),
+        "experiment": planned.experiment.name,
+        "quick": planned.quick,
+        "code_versions": {level.value: version for level, version in planned.store.versions.items()},
+        "other_code_versions": list(planned.old_versions),
+        "seeds": list(planned.seeds),
         "runs": runs,
     }
 

@@ -31,7 +31,7 @@ class Failure(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class PlannedExperiment:
     """An experiment with its planned runs and its finished runs."""
 
     experiment: Experiment
@@ -51,7 +51,7 @@ class Job:
 
 
 class Executed(NamedTuple):
-    """Results and failures of a job."""
+    """Results and failures of an experiment."""
 
     results: Results  # all finished runs, earlier ones included
     failures: Sequence[Failure]  # the runs that failed
@@ -59,7 +59,7 @@ class Executed(NamedTuple):
 
 def prepare(
     experiment: Experiment, out_dir: pathlib.Path, *, quick: bool, num_seeds: int | None, keep_runs: bool
-) -> Job:
+) -> PlannedExperiment:
     """Looks for finished runs without starting any run.
 
     Args:
@@ -79,7 +79,7 @@ def prepare(
     versions = {level: code_version(type(experiment), level) for level in levels}
     store = RunStore(folder, versions, experiment.read_figures, keep_runs)
     found = {run.key: store.find(run) for run in runs}
-    return Job(
+    return PlannedExperiment(
         experiment=experiment,
         quick=quick,
         seeds=seeds,
@@ -92,28 +92,28 @@ def prepare(
     )
 
 
-def execute(job: Job, progress: Progress) -> Executed:
+def execute(planned: PlannedExperiment, progress: Progress) -> Executed:
     """Executes the missing runs; after a failed run, it goes on with the other runs.
 
     Raises:
         Interrupted, KeyboardInterrupt: A signal came; finished runs are kept.
     """
-    results = dict(job.finished)
+    results = dict(planned.finished)
     failures = []
-    for run in job.missing:
-        progress.begin(job.experiment.name, run)
+    for run in planned.missing:
+        progress.begin(planned.experiment.name, run)
         try:
-            result = _one(job, run, _needed_by(job, run, results), progress)
+            result = _one(planned, run, _needed_by(planned, run, results), progress)
         except Interrupted:
             raise
         except Exception as error:  # noqa: BLE001 - any error fails only this run; it is shown and kept
-            failures.append(_failure(job, run, error))
-            progress.end(job.experiment.name, run, "failed")
-            progress.note(f"{job.experiment.name} {run.key} failed: {failures[-1].reason}", style="bold red")
+            failures.append(_failure(planned, run, error))
+            progress.end(planned.experiment.name, run, "failed")
+            progress.note(f"{planned.experiment.name} {run.key} failed: {failures[-1].reason}", style="bold red")
             continue
         results[run.key] = result
-        progress.end(job.experiment.name, run, f"not comparable: {_waits(result)}" if result.is_contended else "")
-    return Executed(Results(results[run.key] for run in job.runs if run.key in results), failures)
+        progress.end(planned.experiment.name, run, f"not comparable: {_waits(result)}" if result.is_contended else "")
+    return Executed(Results(results[run.key] for run in planned.runs if run.key in results), failures)
 
 
 def contended_sentence(results: Results) -> str:
@@ -142,13 +142,13 @@ def others_sentence(results: Results) -> str:
     )
 
 
-def _needed_by(job: Job, run: Run[Any], results: Mapping[str, RunResult]) -> Record | None:
+def _needed_by(planned: PlannedExperiment, run: Run[Any], results: Mapping[str, RunResult]) -> Record | None:
     """The figures of the run that a run needs; None if it needs none.
 
     Raises:
         RunError: That run failed.
     """
-    needed = job.experiment.needed_by(run)
+    needed = planned.experiment.needed_by(run)
     if needed is None:
         return None
     if needed.key not in results:
@@ -157,24 +157,24 @@ def _needed_by(job: Job, run: Run[Any], results: Mapping[str, RunResult]) -> Rec
     return figures
 
 
-def _one(job: Job, run: Run[Any], needed: Record | None, progress: Progress) -> RunResult:
+def _one(planned: PlannedExperiment, run: Run[Any], needed: Record | None, progress: Progress) -> RunResult:
     """Makes a run, again while its times are not comparable; the last attempt counts."""
     for attempt in range(1, 1 + _MAX_REPETITIONS):
-        result = _attempt(job, run, needed, attempt)
+        result = _attempt(planned, run, needed, attempt)
         if not result.is_contended:
             return result
-        progress.note(f"{job.experiment.name} {run.key} is made again: {_waits(result)}", style="yellow")
-    return _attempt(job, run, needed, 1 + _MAX_REPETITIONS)
+        progress.note(f"{planned.experiment.name} {run.key} is made again: {_waits(result)}", style="yellow")
+    return _attempt(planned, run, needed, 1 + _MAX_REPETITIONS)
 
 
-def _attempt(job: Job, run: Run[Any], needed: Record | None, attempt: int) -> RunResult:
-    folder = job.store.begin(run)
+def _attempt(planned: PlannedExperiment, run: Run[Any], needed: Record | None, attempt: int) -> RunResult:
+    folder = planned.store.begin(run)
     started, started_at = time.monotonic(), time.time()
     with CpuWatch() as cpu:
-        measured = job.experiment.execute(run, folder, needed)
+        measured = planned.experiment.execute(run, folder, needed)
     wall_secs = time.monotonic() - started
     start, end = measured.window or (started_at, started_at + wall_secs)
-    return job.store.finish(run, measured, wall_secs, cpu.between(start, end, measured.num_workers), attempt)
+    return planned.store.finish(run, measured, wall_secs, cpu.between(start, end, measured.num_workers), attempt)
 
 
 def _waits(result: RunResult) -> str:
@@ -186,8 +186,8 @@ def _waits(result: RunResult) -> str:
     return f"tasks waited for cores for {100 * (result.cpu.delayed_share or 0.0):.1f} % of their steps"
 
 
-def _failure(job: Job, run: Run[Any], error: Exception) -> Failure:
-    folder = job.store.folder / "runs" / run.key
+def _failure(planned: PlannedExperiment, run: Run[Any], error: Exception) -> Failure:
+    folder = planned.store.folder / "runs" / run.key
     folder.mkdir(parents=True, exist_ok=True)  # the run may have failed before it began
     text = "".join(traceback.format_exception(error))
     (folder / "error.txt").write_text(text, encoding="utf-8")

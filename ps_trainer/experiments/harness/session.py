@@ -23,7 +23,7 @@ from ps_trainer.experiments.harness.claims import Checked, ClaimKind, Finding
 from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.report import Conclusion
-from ps_trainer.experiments.harness.runner import Job, execute, prepare
+from ps_trainer.experiments.harness.runner import PlannedExperiment, execute, prepare
 from ps_trainer.experiments.harness.store import locked
 
 _FOLDERS = {False: pathlib.Path("runs/experiments"), True: pathlib.Path("runs/experiments-quick")}
@@ -84,7 +84,7 @@ def run(
     console = console or Console()
     origin = provenance(command)
     with locked(out_dir), _raising_on_sigterm(), create_progress(console, plain=request.plain) as progress:
-        jobs = [
+        all_planned = [
             prepare(
                 experiment,
                 out_dir,
@@ -94,38 +94,46 @@ def run(
             )
             for experiment in experiments
         ]
-        _announce(jobs, progress)
+        _announce(all_planned, progress)
         try:
-            concluded = [_conclude(job, progress, origin) for job in jobs]
+            concluded = [_conclude(planned, progress, origin) for planned in all_planned]
         except (KeyboardInterrupt, Interrupted):
             progress.note("interrupted: finished runs are kept; the same command goes on from here", style="yellow")
             raise
-        names = dict.fromkeys([*component_tables.EXPERIMENTS.names(), *(job.experiment.name for job in jobs)])
+        names = dict.fromkeys(
+            [*component_tables.EXPERIMENTS.names(), *(planned.experiment.name for planned in all_planned)]
+        )
         index.write(out_dir, index.read(out_dir, list(names)), origin)
     _show(concluded, out_dir, console)
     return _exit_code(concluded, request)
 
 
-def _announce(jobs: Sequence[Job], progress: Progress) -> None:
-    progress.plan([run for job in jobs for run in job.missing])
-    for job in jobs:
-        if job.finished:
-            progress.note(f"{job.experiment.name}: {len(job.finished)} of {len(job.runs)} runs are there already")
-        for remark in job.remarks:
-            progress.note(f"{job.experiment.name}: {remark}")
-        if job.old_versions:
-            progress.note(f"{job.experiment.name}: some of them measured by other code: {', '.join(job.old_versions)}")
+def _announce(all_planned: Sequence[PlannedExperiment], progress: Progress) -> None:
+    progress.plan([run for planned in all_planned for run in planned.missing])
+    for planned in all_planned:
+        if planned.finished:
+            progress.note(
+                f"{planned.experiment.name}: {len(planned.finished)} of {len(planned.runs)} runs are there already"
+            )
+        for remark in planned.remarks:
+            progress.note(f"{planned.experiment.name}: {remark}")
+        if planned.old_versions:
+            progress.note(
+                f"{planned.experiment.name}: some of them measured by other code: {', '.join(planned.old_versions)}"
+            )
 
 
-def _conclude(job: Job, progress: Progress, origin: Mapping[str, Any]) -> tuple[Conclusion, list[Checked]]:
-    executed = execute(job, progress)
+def _conclude(
+    planned: PlannedExperiment, progress: Progress, origin: Mapping[str, Any]
+) -> tuple[Conclusion, list[Checked]]:
+    executed = execute(planned, progress)
     try:
-        return report.write(job, executed, origin)
+        return report.write(planned, executed, origin)
     except Exception:  # noqa: BLE001 - a failed analysis must not lose hours of other experiments' runs
         text = traceback.format_exc()
-        progress.note(f"{job.experiment.name}: its runs are kept, but the report failed:\n{text}", style="bold red")
-        conclusion = report.conclude(job, executed, [], "report")
-        report.save_conclusion(job, conclusion)
+        progress.note(f"{planned.experiment.name}: its runs are kept, but the report failed:\n{text}", style="bold red")
+        conclusion = report.conclude(planned, executed, [], "report")
+        report.save_conclusion(planned, conclusion)
         return conclusion, []
 
 

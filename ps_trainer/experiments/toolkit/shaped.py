@@ -20,7 +20,7 @@ from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec, MeteredHost
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
 from ps_trainer.launch.hosts_rate import parse_rate
-from ps_trainer.launch.local_cluster import LocalCluster
+from ps_trainer.launch.local_cluster import LocalClusterSpec
 
 PAYLOAD_SHARE = 1448 / 1514
 """Share of a full frame's bytes that TCP carries as payload; the links count the whole frame."""
@@ -97,7 +97,7 @@ class ShapedCluster:
         settings = {**_SETTINGS, **self.settings}
         config = TrainConfig(**settings, logdir=str(logdir))
         config.check()
-        cluster = LocalCluster(
+        cluster = LocalClusterSpec(
             config=config,
             train_args=flags_of(settings),
             num_ps=self.num_ps,

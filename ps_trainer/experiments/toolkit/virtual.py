@@ -11,7 +11,7 @@ import numpy as np
 from ps_trainer.disturbances import delays
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.schedule import DROPPED, Schedule, Steps
+from ps_trainer.simulation.schedule import DROPPED, Schedule, StepColumns
 from ps_trainer.simulation.simulate import simulate
 
 
@@ -21,7 +21,7 @@ class VirtualRun(NamedTuple):
     schedule: Schedule  # all steps and updates
 
     @property
-    def warm_steps(self) -> Steps:
+    def warm_steps(self) -> StepColumns:
         """The steps that ended after the first 20 % of the updates."""
         updates = self.schedule.update_secs
         num_warmup = int(WARMUP_SHARE * len(updates))
@@ -41,7 +41,7 @@ class VirtualRun(NamedTuple):
         """A record for each of the first steps, with the fields of real clusters' records."""
         steps = self.schedule.steps.select(slice(num_steps))
         for step in zip(*(column.tolist() for column in steps), strict=True):
-            one = Steps(*step)
+            one = StepColumns(*step)
             yield {
                 "worker": one.worker,
                 "local_step": one.local_step + 1,

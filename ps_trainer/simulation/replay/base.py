@@ -11,7 +11,7 @@ from ps_trainer.errors import OptionError
 from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
 from ps_trainer.simulation.replay.training_setup import Computed
-from ps_trainer.simulation.schedule import Schedule, Steps
+from ps_trainer.simulation.schedule import Schedule, StepColumns
 
 
 class Entry(NamedTuple):
@@ -70,7 +70,7 @@ class Arithmetic(abc.ABC):
         self._kept = {0: self.center.params}
         self._index = 0
 
-    def reads(self, steps: Steps) -> np.ndarray:
+    def reads(self, steps: StepColumns) -> np.ndarray:
         """Returns which steps compute with the ps tasks' dense parameters of their `version`, bool [steps]."""
         return np.ones(len(steps.worker), bool)
 

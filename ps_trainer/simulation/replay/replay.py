@@ -17,7 +17,7 @@ from ps_trainer.simulation.replay.training_setup import TrainingSetup
 from ps_trainer.simulation.schedule import Schedule
 
 
-class Step(NamedTuple):
+class ReplayedStep(NamedTuple):
     """A replayed step of a worker.
 
     Attributes:
@@ -109,11 +109,11 @@ class Replay:
         """Number of versions of the parameters that are in memory for later steps."""
         return self._rule.num_kept
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ReplayedStep]:
         """Replays and yields one step after the other. Use only one iterator: a second one would begin again."""
         for index, entry in enumerate(_entries(self._schedule)):
             computed = self._rule.step(entry)
-            yield Step(index, self._rule.version, entry.is_last, computed.loss, computed.metrics)
+            yield ReplayedStep(index, self._rule.version, entry.is_last, computed.loss, computed.metrics)
 
     def values(self) -> Values:
         """Returns the present values of all model variables, as the ps tasks would have them."""

@@ -11,7 +11,7 @@ from ps_trainer.simulation.replay.base import Arithmetic, Entry
 from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
 from ps_trainer.simulation.replay.training_setup import Computed
-from ps_trainer.simulation.schedule import Schedule, Steps
+from ps_trainer.simulation.schedule import Schedule, StepColumns
 
 
 class ReplicaRule(Arithmetic):
@@ -37,7 +37,7 @@ class Downpour(ReplicaRule):
         super().__init__(session, schedule, options)
         self._accrued: list[list[Gradient]] = [[] for _ in range(self.num_workers)]
 
-    def reads(self, steps: Steps) -> np.ndarray:
+    def reads(self, steps: StepColumns) -> np.ndarray:
         return steps.local_step % self.options.n_fetch == 0
 
     def take(self, entry: Entry) -> Computed:
@@ -73,7 +73,7 @@ class Easgd(ReplicaRule):
         zeros = {name: np.zeros_like(value) for name, value in self.center.params.items()}
         self._velocities: list[Values] = [zeros] * self.num_workers
 
-    def reads(self, steps: Steps) -> np.ndarray:
+    def reads(self, steps: StepColumns) -> np.ndarray:
         return steps.update >= 0
 
     def take(self, entry: Entry) -> Computed:
@@ -110,7 +110,7 @@ class ModelAveraging(ReplicaRule):
         self._begins_round = [True] * self.num_workers
         self._sent: list[Values] = []
 
-    def reads(self, steps: Steps) -> np.ndarray:
+    def reads(self, steps: StepColumns) -> np.ndarray:
         """Returns True for the first step of each worker and for each step after a push."""
         begins = dict.fromkeys(range(self.num_workers), True)
         reads = np.empty(len(steps.worker), bool)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ps_trainer.simulation.replay.gradients import Values
-from ps_trainer.simulation.replay.replay import Replay, ReplayEvaluation, Step
+from ps_trainer.simulation.replay.replay import Replay, ReplayedStep, ReplayEvaluation
 from ps_trainer.simulation.replay.training_setup import TrainingSetup
 from ps_trainer.simulation.schedule import Schedule
 
@@ -90,10 +90,10 @@ class _Recorder:
 
     def __init__(self, schedule: Schedule):
         self._schedule = schedule
-        self._open: list[Step] = []
+        self._open: list[ReplayedStep] = []
         self._rows: list[tuple[int, int, float, dict[str, float]]] = []
 
-    def add(self, step: Step) -> None:
+    def add(self, step: ReplayedStep) -> None:
         self._open.append(step)
         if step.has_updated or not np.isfinite(step.loss):
             # A run may diverge between two updates; then its last entry has the number of the update that is missing.

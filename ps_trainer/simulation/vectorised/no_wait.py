@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.groups import Grouped
-from ps_trainer.simulation.schedule import ScheduleBlock, Steps, before_of_worker
+from ps_trainer.simulation.schedule import ScheduleBlock, StepColumns, before_of_worker
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 _ROUNDS = 16  # about the number of steps of the fastest worker in a block
@@ -37,7 +37,7 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Sche
             return
 
 
-def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[Steps]:
+def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[StepColumns]:
     """Yields all steps, in the order in which they end, without version, update and staleness."""
     workers = Workers(cluster, rule)
     workers.begin(workers.all, 0.0, 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.tokens import TokenQueue
-from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock, Steps
+from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock, StepColumns
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 
@@ -78,7 +78,7 @@ class _TokenQueue:
         fresh = self._num_fresh + np.cumsum(self._stamps[pushing] == self._version)
         return pushing[: int(np.searchsorted(fresh, self._required)) + 1]
 
-    def _push(self, workers: np.ndarray) -> list[Steps]:
+    def _push(self, workers: np.ndarray) -> list[StepColumns]:
         is_fresh = self._stamps[workers] == self._version
         self._num_fresh += int(is_fresh.sum())
         return [

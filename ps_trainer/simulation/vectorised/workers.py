@@ -9,7 +9,7 @@ import numpy as np
 from ps_trainer.disturbances import delays
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import ScheduleRule
-from ps_trainer.simulation.schedule import ScheduleBlock, Steps, as_steps, concatenate
+from ps_trainer.simulation.schedule import ScheduleBlock, StepColumns, as_steps, concatenate
 
 # As arrays, about 4 MB, as in `events.py`.
 _BLOCK_STEPS = 1 << 16
@@ -103,7 +103,7 @@ class Workers:
         """
         return ((self.t_push_done + self._transfer_secs) + self.compute.peek()) + self._transfer_secs
 
-    def end(self, workers: np.ndarray, update: int, *, pushed: bool = True, version: int = 0) -> Steps:
+    def end(self, workers: np.ndarray, update: int, *, pushed: bool = True, version: int = 0) -> StepColumns:
         """Ends the steps of some workers and returns them.
 
         Args:
@@ -131,7 +131,7 @@ class Workers:
         return steps
 
 
-def in_order(parts: Iterable[Steps], update_secs: float) -> ScheduleBlock:
+def in_order(parts: Iterable[StepColumns], update_secs: float) -> ScheduleBlock:
     """Joins the steps that ended up to an update to a block, sorted by time, with that update."""
     block = concatenate(ScheduleBlock(part, np.empty(0)) for part in parts)
     order = np.argsort(block.steps.t_push_done, kind="stable")
