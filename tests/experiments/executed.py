@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from ps_trainer.experiments.harness.base import Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.runs import Results, RunResult
 
 
 def results_of(experiment, runs, folder):

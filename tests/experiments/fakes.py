@@ -6,11 +6,13 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run
+from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Measured, Run
 from ps_trainer.experiments.harness.tables import Column, Table
 
 NUM_THROWS = 400

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 
-from ps_trainer.experiments.harness.base import Results, RunResult
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import virtual
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import schedule_table

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, count, described, figures, mean, median, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real, theory, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 

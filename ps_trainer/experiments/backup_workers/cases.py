@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, described, figures, median, setting
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real, theory
 from ps_trainer.experiments.toolkit.statistics import spread
 

@@ -7,9 +7,11 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import cases_by, grouped
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, repeated
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error

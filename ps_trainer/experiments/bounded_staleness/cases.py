@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, largest, median, setting
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.step_times import Shape

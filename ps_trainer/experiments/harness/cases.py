@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ps_trainer.experiments.harness.base import Results
+from ps_trainer.experiments.harness.runs import Results
 
 
 @dataclasses.dataclass(frozen=True)

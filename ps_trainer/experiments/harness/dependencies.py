@@ -26,7 +26,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.labels import Level
 
 PRESENTING = ("claims", "plots", "tables")
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from ps_trainer.experiments.harness.base import Run
+from ps_trainer.experiments.harness.runs import Run
 from ps_trainer.launch.view import duration
 
 

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness import page, plots
-from ps_trainer.experiments.harness.base import Analysis, Experiment, Results, RunResult
+from ps_trainer.experiments.harness.base import Analysis, Experiment
 from ps_trainer.experiments.harness.claims import Checked, ClaimKind, verdict_on
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.runner import Executed, PlannedExperiment, contended_sentence, others_sentence
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration

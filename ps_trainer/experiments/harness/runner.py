@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.errors import Interrupted, PsTrainerError, RunError
-from ps_trainer.experiments.harness.base import Experiment, Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE, MAX_OTHERS_SHARE, CpuWatch
 from ps_trainer.experiments.harness.dependencies import code_version
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.progress import Progress
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.harness.store import RunStore
 
 _ERROR_LINES = 40

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.base import Level, Measured, Run, RunResult
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Measured, Run, RunResult
 
 _FORMAT = 1
 _KEY = re.compile(r"[A-Za-z0-9._=-]+")

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, spread
 
 SIZES = "sizes"  # part of the runs: models of growing size, for the overhead

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.base import Level, Results
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.statistics import Line
 

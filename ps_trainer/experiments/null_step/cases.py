@@ -8,9 +8,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.sized_settings import LEARNING_RATE, MEGABYTE, ROW_BYTES, ROWS_PER_STEP, Curve

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.sized_settings import MEGABYTE, PAPER_STEP_SECS, Curve
 

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Measured, Run, repeated
 from ps_trainer.experiments.toolkit import goodput, shaped, sized_settings, virtual
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch

@@ -7,10 +7,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import shaped, theory, virtual
 from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows

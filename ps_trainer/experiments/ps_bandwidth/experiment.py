@@ -8,7 +8,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Measured, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
 from . import claims, plots, tables

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.base import Level, Results
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit.statistics import spread
 
 from .records import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, ClusterSetting, PointFigures, StepTimes

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Run, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Measured, Run, repeated
 from ps_trainer.experiments.toolkit import real, shaped
 
 from . import cases, claims, plots, records, tables

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 
 from .cases import SyncAndAsync, ThroughputCurve, pairs_of

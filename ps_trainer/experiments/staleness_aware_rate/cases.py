@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, described, figures, mean, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape

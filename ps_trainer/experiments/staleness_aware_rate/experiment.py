@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import grouped
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, repeated
 from ps_trainer.experiments.toolkit import real, virtual, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import HistogramSummary, ks_distance, of_histogram
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean

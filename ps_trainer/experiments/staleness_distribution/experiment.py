@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, keyed, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, keyed, repeated
 from ps_trainer.experiments.toolkit import calibration, real, virtual
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.step_times import Shape

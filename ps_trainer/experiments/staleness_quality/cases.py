@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Results
 from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit.statistics import spread
 
 DEPTHS = {0: (), 1: ("hidden=32",), 2: ("hidden=32,32",), 4: ("hidden=32,32,32,32",)}

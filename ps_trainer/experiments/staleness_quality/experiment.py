@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Measured, Part, Run, keyed, repeated
+from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.runs import Measured, Run, keyed, repeated
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 from ps_trainer.simulation import given_staleness
 

@@ -13,9 +13,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, Run
+from ps_trainer.experiments.harness.base import Part
 from ps_trainer.experiments.harness.cases import Case
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Measured, Results, Run
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining, StepCost, expected_secs

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.experiments.harness.base import Run
+from ps_trainer.experiments.harness.runs import Run
 from ps_trainer.experiments.toolkit import virtual
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.step_times import paced

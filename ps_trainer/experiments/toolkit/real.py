@@ -17,9 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Level, Measured, Part, Results, Run, SettingsT
+from ps_trainer.experiments.harness.base import Part
 from ps_trainer.experiments.harness.cases import Case
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, SettingsT
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import calibration, virtual
 from ps_trainer.experiments.toolkit.calibration import Calibration

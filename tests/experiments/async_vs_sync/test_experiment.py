@@ -15,8 +15,9 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     predicted_ratio,
 )
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import drawn

@@ -9,8 +9,9 @@ import pytest
 
 from ps_trainer.experiments.async_vs_sync.cases import REAL_RATES, REAL_TRAINING, Mode, TargetFigures, to_target
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
-from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from tests.experiments.async_vs_sync.test_experiment import InPairs
 from tests.experiments.executed import drawn, planned
 from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of

@@ -11,8 +11,9 @@ from ps_trainer.experiments.backup_workers import records
 from ps_trainer.experiments.backup_workers.cases import Sweep, TimedRule, timings_of
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.backup_workers.records import DEADLINE, BackupTrainingSettings, Rule
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.rules import groups, schedule_table, tokens
 from ps_trainer.simulation.rules.base import PushOutcome

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ps_trainer.experiments.backup_workers.cases import RealBarrier
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.backup_workers.records import Rule
-from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.toolkit.step_times import Shape
 from tests.experiments.backup_workers.test_experiment import Sleeping
 from tests.experiments.executed import drawn, findings_of, planned, refuted

@@ -11,8 +11,9 @@ from ps_trainer.experiments.bounded_staleness import records
 from ps_trainer.experiments.bounded_staleness.cases import TrainedBound, by_cluster, timed_bounds
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
 from ps_trainer.experiments.bounded_staleness.records import BoundRun, compute_of
-from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.schedule import Schedule, as_steps

@@ -6,9 +6,9 @@ import pytest
 
 from ps_trainer.experiments.bounded_staleness.cases import RealBound
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
-from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
 from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
 from tests.experiments.executed import drawn, findings_of, planned, refuted
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of

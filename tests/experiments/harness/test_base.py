@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE, MAX_OTHERS_SHARE, CpuUse
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 
 QUIET = CpuUse(0.9, 1.0, 0.0, 0.001)
 

@@ -11,7 +11,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.experiments.harness import dependencies
-from ps_trainer.experiments.harness.base import Level
+from ps_trainer.experiments.harness.labels import Level
 
 PACKAGE = pathlib.Path(dependencies.__file__).resolve().parents[2]
 EXPERIMENTS = component_tables.EXPERIMENTS.names()

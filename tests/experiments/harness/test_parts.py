@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Experiment, Level, Measured, Part, Results, Run, RunResult
+from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import Case, cases_by, mean, median, setting
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Finding, Limit, Measure
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, RunResult
 
 
 class Colour(Case):

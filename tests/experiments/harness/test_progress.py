@@ -7,9 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from ps_trainer.experiments.harness.base import Level, Run
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.progress import LiveProgress, PlainProgress, TimeLeft, create_progress
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Run
 from tests.experiments.fakes import Clock
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ps_trainer import component_tables
 from ps_trainer.errors import Interrupted, RunError
-from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.progress import PlainProgress
 from ps_trainer.experiments.harness.runner import contended_sentence, execute, others_sentence, prepare
 from tests.experiments.fakes import DieSettings

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.base import Level, Measured, Run
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record, from_json
+from ps_trainer.experiments.harness.runs import Measured, Run
 from ps_trainer.experiments.harness.store import RunStore, locked, write_atomically
 
 

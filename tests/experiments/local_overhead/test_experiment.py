@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.local_overhead.cases import SizedModel, line_of, overheads_of
 from ps_trainer.experiments.local_overhead.experiment import LocalOverhead
 from ps_trainer.experiments.toolkit import local_control

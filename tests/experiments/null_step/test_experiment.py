@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Level
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.null_step.cases import link_bytes_per_sec, loss_error, null_steps_of, skew_ms, step_ms
 from ps_trainer.experiments.null_step.experiment import NullStep
 from ps_trainer.experiments.toolkit import goodput, shaped, theory, virtual

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.ps_bandwidth.cases import (
     Arm,
     LinkSetting,

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ps_trainer.experiments.harness.base import Level, Results
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
 from ps_trainer.experiments.scaling_curve.cases import pairs_of, points_of, scale_of
 from ps_trainer.experiments.scaling_curve.experiment import ScalingCurve

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.staleness_aware_rate.cases import (
     NEAR_RATE,
     SMALL_RATE,

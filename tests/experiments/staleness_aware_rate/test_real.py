@@ -8,8 +8,9 @@ import json
 import pytest
 
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness.base import Level, Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.staleness_aware_rate.cases import SMALL_RATE, ArmFigures, Rate, RealArmFigures
 from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwareRate
 from ps_trainer.experiments.toolkit.clusters import Cluster

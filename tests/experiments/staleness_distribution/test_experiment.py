@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from ps_trainer.experiments.harness import session
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.harness.session import Request
 from ps_trainer.experiments.staleness_distribution.cases import Staleness, StalenessFigures, compute_of, staleness_of
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.base import Results, RunResult
 from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.staleness_quality.cases import FIXED_RATE, Kind, select, trainings_of
 from ps_trainer.experiments.staleness_quality.claims import depth_measures
 from ps_trainer.experiments.staleness_quality.experiment import RAMP_UPDATES, StalenessQuality

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from matplotlib.figure import Figure
 
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.staleness_quality import plots
 from ps_trainer.experiments.staleness_quality.cases import Kind, StaleTraining
 

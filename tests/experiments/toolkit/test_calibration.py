@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_trainer.experiments.harness.base import Level, Run
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Run
 from ps_trainer.experiments.toolkit import calibration, real
 from ps_trainer.experiments.toolkit.calibration import Calibrations, calibration_of
 from ps_trainer.experiments.toolkit.clusters import Training

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ps_trainer.experiments.harness.base import Level, Results, Run, RunResult
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.toolkit import real
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
