@@ -14,7 +14,7 @@ from ps_trainer.errors import LostError, PsLostError, PsTrainerError, StalledErr
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import settings
 from ps_trainer.tf1.worker import ScriptWorker
-from ps_trainer.training.loop import explained
+from ps_trainer.training.step_errors import explained
 
 _REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second
 

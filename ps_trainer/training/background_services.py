@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.sessions import Sessions
 from ps_trainer.training.shard_reader import LeaseLink
+from ps_trainer.training.train_graph import TrainGraph
 
 
 @contextlib.contextmanager

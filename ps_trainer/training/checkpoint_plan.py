@@ -13,7 +13,7 @@ from ps_trainer.config import COLOCATED, TrainConfig, recorded
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph
-from ps_trainer.training.graph import TrainGraph
+from ps_trainer.training.train_graph import TrainGraph
 
 _FIRST_PORT = 1024  # no task runs: the graph only needs different addresses
 

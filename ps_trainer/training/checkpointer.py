@@ -15,9 +15,9 @@ from ps_trainer.checkpoints.held_state import Moment
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
 from ps_trainer.training import warm_start
-from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.save_thread import SaveThread, Values
+from ps_trainer.training.train_graph import TrainGraph
 
 _WRITE_SECS = 30.0
 _PART = 2**20  # elements

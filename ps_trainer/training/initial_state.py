@@ -14,7 +14,7 @@ from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import warm_start
-from ps_trainer.training.graph import TrainGraph
+from ps_trainer.training.train_graph import TrainGraph
 
 
 class Prospect(NamedTuple):

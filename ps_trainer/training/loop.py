@@ -20,41 +20,29 @@ Steps run on the bare session, because `MonitoredSession.run` costs up to a mill
 `SessionRunHook`s, every step goes through them instead. A phase may be a call of several steps (`step_calls.py`), which
 counts all of them but the last.
 
-The loop translates errors before `MonitoredSession` sees them, which would retry some of them without end. The reason
-of a stop request takes precedence over every row:
-
-    raised inside the loop                             becomes
-    OutOfRangeError of the input                       the end of the data
-    OutOfRangeError of another queue                   PsLostError: a ps task has closed the queue
-    PeerFailedError, of an exchange                    PeerLostError, after a wait for the reason
-    LOST_ERRORS: a ps task or a worker is lost         PsLostError, or after a wait PeerLostError (`lost_task`)
-    FREED_ERRORS: the chief has replaced the run       itself, after a wait for the reason
-    CancelledError, RuntimeError: a closed session     itself
+`step_errors.py` lists the errors that end the loop, and what the loop raises for them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.data.pipeline.decode_errors import data_error
-from ps_trainer.errors import PeerFailedError, PeerLostError, PsLostError
-from ps_trainer.runtime.lost import FREED_ERRORS, LOST_ERRORS, lost_task
+from ps_trainer.errors import PsLostError
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_calls import StepCalls
+from ps_trainer.training.step_errors import translated_errors
 from ps_trainer.training.step_fetches import StepFetches
+from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates.base import RELEASED, Exchange, StartCondition
 
 _POLL_SECS = 0.1
-_REASON_SECS = 6.0  # the ps tasks notice within this time that a worker was killed
 _RELEASE_REASON_SECS = 10.0  # the chief releases the workers first, and then reports why it ended
 
 
@@ -130,11 +118,11 @@ class StepLoop:
         """
 
         def work(step_context: Any) -> EndReason:
-            with _translated_errors(self._stop, is_colocated=self._is_colocated):
+            with translated_errors(self._stop, is_colocated=self._is_colocated):
                 return self._work(session, step_context)
 
         try:
-            # One call for all steps, so that `_translated_errors` sees an error before TensorFlow's session retries.
+            # One call for all steps, so that `translated_errors` sees an error before TensorFlow's session retries.
             return session.run_step_fn(work)
         finally:
             if self._train.shard_reader is not None:
@@ -275,34 +263,6 @@ class StepLoop:
             self._stop.check()
 
 
-@contextlib.contextmanager
-def _translated_errors(stop: StopRequest, *, is_colocated: bool) -> Iterator[None]:
-    """Translates errors of the body as the table in the module's docstring says."""
-    try:
-        yield
-    except PeerFailedError as error:
-        _wait_for_reason(stop)
-        raise PeerLostError(str(error)) from error
-    except LOST_ERRORS as error:
-        stop.check()
-        lost = lost_task(error, is_colocated=is_colocated)
-        if isinstance(lost, PeerLostError):
-            _wait_for_reason(stop)
-        raise lost from error
-    except FREED_ERRORS:
-        _wait_for_reason(stop)  # after a long suspension, the watcher still has to learn that the run was replaced
-        raise
-    except (tf.errors.CancelledError, RuntimeError):
-        stop.check()  # the stop request may have closed the session
-        raise
-
-
-def _wait_for_reason(stop: StopRequest) -> None:
-    """Raises the reason of the stop request, if one is made in time: it names the task that failed, and why."""
-    stop.wait(_REASON_SECS)
-    stop.check()
-
-
 def _wait_to_start(
     session: tf.Session,
     condition: StartCondition,
@@ -323,33 +283,3 @@ def _wait_to_start(
             seen = step
             progress.begin()
     progress.begin()
-
-
-def explained(
-    error: BaseException, stop: StopRequest, has_state: Callable[[], bool], *, is_colocated: bool = False
-) -> BaseException:
-    """Translates an error that was raised outside of the steps.
-
-    Args:
-        error: Error that was raised.
-        stop: Stop request; its reason replaces an error of TensorFlow.
-        has_state: Function that asks whether the ps tasks still hold the run.
-        is_colocated: Whether the workers hold the parameters.
-
-    Returns:
-        The error to raise: a `LostError` if a task was lost, a `DataError` if the data do not fit the model, else
-        `error`.
-    """
-    if not isinstance(error, tf.errors.OpError):
-        return error
-    if stop.reason is not None:
-        return stop.reason
-    problem = data_error(error)
-    if problem is not None:
-        return problem
-    try:
-        # Only calls that can be repeated have a deadline, so a missed one counts as a loss.
-        is_lost = isinstance(error, (*LOST_ERRORS, tf.errors.DeadlineExceededError)) or not has_state()
-    except tf.errors.OpError:
-        is_lost = True
-    return lost_task(error, is_colocated=is_colocated) if is_lost else error

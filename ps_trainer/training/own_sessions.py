@@ -19,8 +19,8 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.runtime.server import process_config
 from ps_trainer.training.components import Components
-from ps_trainer.training.graph import TrainGraph
 from ps_trainer.training.sessions import STOP_GRACE_SECS, Sessions
+from ps_trainer.training.train_graph import TrainGraph
 
 
 class OwnSessions(Sessions):

@@ -14,7 +14,7 @@ from ps_trainer.cluster.groups import Group
 from ps_trainer.config import TrainConfig
 from ps_trainer.runtime.server import session_config
 from ps_trainer.training.components import Components
-from ps_trainer.training.graph import TrainGraph
+from ps_trainer.training.train_graph import TrainGraph
 
 STOP_GRACE_SECS = 5
 """Longest wait for threads of the session's coordinator at the end; TensorFlow's default is 120 s."""

@@ -18,8 +18,8 @@ from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.heartbeat import Heartbeat
 from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training.loop import explained
 from ps_trainer.training.recovery_policy import RecoveryPolicy
+from ps_trainer.training.step_errors import explained
 
 
 class WorkerTask(abc.ABC):

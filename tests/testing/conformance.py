@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from ps_trainer.training.evaluation import evaluate
+from ps_trainer.training.train_graph import TrainGraph
 from tests.testing import components as small
 from tests.testing.repetitions import IS_FULL
 from tests.testing.rule_facts import FACTS
@@ -220,7 +221,7 @@ def _noting_graphs(graphs: list[WorkerGraph]) -> Iterator[None]:
     """Adds the facts of each worker's graph to `graphs` when the worker builds it."""
     build = graph_lib.build
 
-    def noting(components: Any, cluster: Any, config: Any, run_id: str, **options: Any) -> graph_lib.TrainGraph:
+    def noting(components: Any, cluster: Any, config: Any, run_id: str, **options: Any) -> TrainGraph:
         train = build(components, cluster, config, run_id, **options)
         graphs.append(WorkerGraph(run_id, cluster.device, _places(train.graph)))
         return train

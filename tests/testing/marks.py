@@ -21,7 +21,7 @@ from models.layers import ModelOutput
 from ps_trainer.runtime.server import session_config
 from ps_trainer.store import extents
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import graph as graph_lib
+from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates import gradient_collector
 from ps_trainer.updates.apply import arrived
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
@@ -241,7 +241,7 @@ class MarkedRun:
             self._may_go_on.wait(DEADLINE_SECS)
         return np.int32(0)
 
-    def _open_reading(self, train: graph_lib.TrainGraph) -> None:
+    def _open_reading(self, train: TrainGraph) -> None:
         """A session that reads the variables on the ps tasks."""
         by_name = {variable.op.name: variable for variable in train.step.state}
         with tf.Graph().as_default() as graph:

@@ -11,6 +11,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.runtime.server import session_config
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
+from ps_trainer.training.train_graph import TrainGraph
 from tests.testing.cluster import InProcessCluster
 
 
@@ -22,7 +23,7 @@ class WorkerSession:
         session: Session on the worker's server.
     """
 
-    def __init__(self, train: graph_lib.TrainGraph, session: tf.Session):
+    def __init__(self, train: TrainGraph, session: tf.Session):
         self.train = train
         self.session = session
         self._global_step = 0

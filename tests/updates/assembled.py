@@ -8,9 +8,10 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
+from ps_trainer.training.train_graph import TrainGraph
 
 
-def assemble(config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0) -> graph_lib.TrainGraph:
+def assemble(config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0) -> TrainGraph:
     """The graph of one worker of a cluster that does not exist, with each op once."""
     jobs = {
         "ps": tuple(f"localhost:{2000 + ps}" for ps in range(num_ps)),
