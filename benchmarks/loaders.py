@@ -22,7 +22,8 @@ from benchmarks.loader_files import Write, generated, images, people, records
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer import component_tables
 from ps_trainer.data.detect_format import detect
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 
 

@@ -31,7 +31,7 @@ import tensorflow.compat.v1 as tf
 from benchmarks import contenders, peer_models, workloads
 from benchmarks.contenders import CLASSES
 from benchmarks.peer_workloads import PEER_WORKLOADS
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 
 _WARMUP_SECS = 2.0
 _REPORT_SECS = 1.0

@@ -22,7 +22,8 @@ from ps_trainer.api.input_function import EVAL, TRAIN, InputFunction
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import spread
 from ps_trainer.data.pipeline.array_source import MAX_ARRAY_BYTES, ArraySource
-from ps_trainer.data.pipeline.data_source import PREFETCH_BATCHES, DataSource, Shard
+from ps_trainer.data.pipeline.data_source import PREFETCH_BATCHES, DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import ArgumentError, ArgumentTypeError
 
 _DEFAULT_BATCH_SIZE = TrainConfig().batch_size

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import ArgumentError, ArgumentTypeError
 
 TRAIN, EVAL = "train", "eval"

@@ -17,7 +17,7 @@ from ps_trainer.api import settings, shipped
 from ps_trainer.api.callbacks import Callback, checked
 from ps_trainer.api.model_fn import ModelFn
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import ArgumentError, ArgumentTypeError
 from ps_trainer.registry import Registry
 from ps_trainer.training import components as components_lib

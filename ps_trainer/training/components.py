@@ -13,8 +13,8 @@ from ps_trainer import component_tables, options
 from ps_trainer.cluster.groups import Group, count_groups
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.data.pipeline import dataset_record
-from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.errors import OptionError

@@ -23,7 +23,8 @@ from absl import logging
 
 from ps_trainer.cluster import one_process
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import RunError
 from ps_trainer.runtime.supervise import StopRequest, run_inside
 from ps_trainer.training import components as components_lib

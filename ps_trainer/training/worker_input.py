@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints.stored_state import Count
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.runtime.run_record import Shards
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.training import shard_reader

@@ -8,7 +8,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.api import data as data_lib
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import ArgumentError, ArgumentTypeError
 from tests.api import objects
 

@@ -12,7 +12,8 @@ from benchmarks import peer_models, peer_workloads
 from benchmarks.peer_workloads import LEARNING_RATE, PEER_WORKLOADS
 from benchmarks.peers import check
 from models import layers
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 
 # The others' tables would take too long in a light test; `python -m benchmarks.peers.check` computes all of them.
 SMALL = ("deep", "scalar", "mlp", "factorization")

@@ -13,7 +13,8 @@ from benchmarks.digits_embedding_model import PixelTable
 from benchmarks.workloads import WORKLOADS, DeepTable, RandomInput
 from models import layers
 from ps_trainer import component_tables
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 
 MB = 1e6
 

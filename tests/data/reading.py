@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from tests.data.reading import read_column
 
 NUM_WORKERS = (1, 2, 3, 7)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import VOCAB_SIZE, Pictures, RowOptions, Rows, Sounds, Texts, plain_loop
 

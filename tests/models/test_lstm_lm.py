@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from models.lstm_lm import LstmLm
 from ps_trainer.data.generators.markov_text import MarkovText
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from tests.testing.gradients import assert_gradients_are_slopes
 
 VOCAB, BATCH, STEPS = 11, 4, 5

@@ -16,7 +16,7 @@ from models.softmax import Softmax
 from models.vgg import Vgg
 from ps_trainer import component_tables
 from ps_trainer.data.formats.digits import Digits
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from tests.testing.gradients import assert_gradients_are_slopes
 
 MODELS = [Softmax, Mlp, LeNet, Cnn, Vgg, ResNet]

@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 
 from models import layers
 from models.layers import ModelOutput
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.options import option
 from ps_trainer.store.trace import seeded_getter
 

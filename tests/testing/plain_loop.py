@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.store.trace import seeded_getter
 
 

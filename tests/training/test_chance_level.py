@@ -9,7 +9,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.data.pipeline.array_source import ArraySource
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.training import chance_level
 
 SHARD = Shard(0, 2)

@@ -7,9 +7,11 @@ import pathlib
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of
+from ps_trainer.data.pipeline.data_folder import folder_of
+from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.images import decode_image
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 

@@ -12,8 +12,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats import idx
-from ps_trainer.data.pipeline.data_source import DataSource, Shard, folder_of
+from ps_trainer.data.pipeline.data_folder import folder_of
+from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.images import scale_image
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 

@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.text import SHUFFLED_WINDOWS, find_texts, find_vocabulary, python_documentation
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document, windows
 from ps_trainer.errors import DataError
 from ps_trainer.options import option

@@ -31,7 +31,8 @@ from ps_trainer.data.formats.transcript_list import (
     scan_sound,
 )
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
-from ps_trainer.data.pipeline.data_source import SOUND_SUFFIX, folder_of
+from ps_trainer.data.pipeline.data_folder import folder_of
+from ps_trainer.data.pipeline.data_source import SOUND_SUFFIX
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.line_files import text_file
 from ps_trainer.data.pipeline.recorded_words import RecordedWords

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.images import scale_image
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 
 MAX_ARRAY_BYTES = 32 * 2**20

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 
 _CHUNK_RECORDS = 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import images, shuffled_epochs, similar_lengths
+from ps_trainer.data.pipeline.shard import Shard as Shard  # datasets of users import both from here
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
 from ps_trainer.errors import DataError
 
@@ -25,23 +25,6 @@ SOUND_SUFFIX = ".wav"
 
 PREFETCH_BATCHES = 2
 """Batches that the pipeline prepares while the model computes: the next one, and one more against variation."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """The part of the training examples that one worker reads: `index`, `index + count` and so on.
-
-    Attributes:
-        index: Index of the worker, 0 <= index < count.
-        count: Number of workers.
-    """
-
-    index: int
-    count: int
-
-    def num_examples(self, total: int) -> int:
-        """Counts the examples of this shard among `total`."""
-        return len(range(self.index, total, self.count))
 
 
 class DataSource(abc.ABC):
@@ -306,21 +289,3 @@ class DataSource(abc.ABC):
             .map(self._decode)
             .prefetch(PREFETCH_BATCHES)
         )
-
-
-def folder_of(data_dir: str | None, needs: str) -> pathlib.Path:
-    """Returns the folder of a dataset's files.
-
-    Args:
-        data_dir: Value of `--data_dir`, or None if the user did not give it.
-        needs: Sentence that names the files which the dataset needs there.
-
-    Raises:
-        DataError: `data_dir` is None or is not a folder.
-    """
-    if data_dir is None:
-        raise DataError(f"--data_dir is not given; {needs}")
-    folder = pathlib.Path(data_dir)
-    if not folder.is_dir():
-        raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
-    return folder

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ps_trainer.data.pipeline import facts_cache
-from ps_trainer.data.pipeline.data_source import folder_of
+from ps_trainer.data.pipeline.data_folder import folder_of
 
 _ENDS_BYTES = 2**16
 

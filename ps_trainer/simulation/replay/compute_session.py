@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.simulation.replay.gradients import Gradient, Rows, Values
 from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
 from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup

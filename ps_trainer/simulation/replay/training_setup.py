@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import DataSource, Shard
+from ps_trainer.data.pipeline.data_source import DataSource
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.simulation.replay.gradients import Gradient
 

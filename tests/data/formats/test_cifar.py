@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.data.formats.cifar import Cifar10, Cifar100
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
 

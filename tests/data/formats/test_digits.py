@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.data.formats import digits
 from ps_trainer.data.formats.digits import Digits
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from tests.data.reading import read_batches, read_column
 
 

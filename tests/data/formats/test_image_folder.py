@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data import info
 from ps_trainer.data.formats import image_folder
 from ps_trainer.data.formats.image_folder import ImageFolder
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_leased, read_shards
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.mnist import Emnist, FashionMnist, Mnist
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
 from tests.data.sharding import assert_every_record_once

@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.parallel_text import ParallelText, write
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once

@@ -17,8 +17,8 @@ from ps_trainer.data import detect_format, info
 from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.data.formats.parquet import Parquet
 from ps_trainer.data.pipeline import parquet_rows
-from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from ps_trainer.options import parse
 from ps_trainer.training import prediction

@@ -7,8 +7,8 @@ import pytest
 
 from ps_trainer.data.formats.text_windows import TextWindows
 from ps_trainer.data.pipeline import text_stream
-from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches

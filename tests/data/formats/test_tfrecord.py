@@ -12,7 +12,7 @@ from ps_trainer import component_tables
 from ps_trainer.data import info
 from ps_trainer.data.formats.record_file import record_file
 from ps_trainer.data.formats.tfrecord import Feature, TfRecord, parse_feature
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_column, read_leased, read_shards
 from tests.data.sharding import NUM_WORKERS

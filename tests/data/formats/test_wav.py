@@ -13,7 +13,7 @@ from ps_trainer.data.formats.transcript_list import write
 from ps_trainer.data.formats.wav import Wav
 from ps_trainer.data.generators import generate
 from ps_trainer.data.generators.telephone_tones import COLUMNS, KEYS, ROWS, Tones
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_leased, read_shards
 from tests.data.sharding import NUM_WORKERS

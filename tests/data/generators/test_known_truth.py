@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.data.generators.known_truth import PlantedRatings, PlantedSynonyms, PlantedWeights
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import OptionError
 from tests.data.reading import read_batches
 

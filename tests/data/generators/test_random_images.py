@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.data.generators.random_images import Synthetic
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import OptionError
 from tests.data.reading import read_batches
 

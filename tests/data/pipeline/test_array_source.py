@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import array_source
 from ps_trainer.data.pipeline.array_source import ArraySource
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import numbered_columns, read_batches
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import line_files
-from ps_trainer.data.pipeline.data_source import Shard
 from ps_trainer.data.pipeline.line_files import LineSource, text_file
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
 

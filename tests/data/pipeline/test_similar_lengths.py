@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.parallel_text import ParallelText, write
 from ps_trainer.data.pipeline import similar_lengths
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
 from tests.data.reading import read_batches
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import Shard
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.experiments.toolkit.sized_models import Dense, RandomIds, Sparse
 from ps_trainer.experiments.toolkit.sized_settings import DIM
 from tests.testing import plain_loop
