@@ -28,9 +28,10 @@ HELP = CommandHelp(
     usage=("ps_trainer export --logdir=DIR --out=DIR [flags]",),
     text="""Writes the newest loadable checkpoint as a SavedModel, which plain TensorFlow loads:
 tf.saved_model.load(out). Its signature serving_default takes, by name, the batch's tensors that the
-predictions depend on, and returns "predictions". The command takes model, dataset and their options
-from the run's config.json unless the flags give them. It also accepts the other settings of a run,
-which change nothing.""",
+predictions depend on, and returns "predictions". Where the dataset knows words, a second signature,
+words, takes texts and also gives the class, or the text. The command takes model, dataset and their
+options from the run's config.json unless the flags give them. It also accepts the other settings of
+a run, which change nothing.""",
     examples=(
         ("ps_trainer export --logdir=runs/a --out=runs/a/model", "write the newest checkpoint of a run"),
         ("ps_trainer export --checkpoint_dir=ckpt --model=cnn --out=model", "a folder of checkpoints without a run"),

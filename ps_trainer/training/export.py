@@ -15,11 +15,15 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import SaveError
 from ps_trainer.training import components as components_lib
+from ps_trainer.training import prediction_names, word_signature
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import load_values
 from ps_trainer.training.predictor import build_graph
 
 PREDICTIONS = "predictions"
+
+WORDS = "words"
+"""Name of the signature that takes texts and gives words."""
 
 ASSETS = "assets.extra"
 """Folder of a SavedModel for files of its users; TensorFlow leaves it alone."""
@@ -32,8 +36,9 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
     """Exports the newest loadable checkpoint.
 
     The inputs of the signature `serving_default` are the tensors of a batch on which the predictions depend, under
-    their names in the batch. Its output is "predictions". The folder `ASSETS` holds the run's dataset.json and
-    vocabulary.json. `out` appears complete, or not at all.
+    their names in the batch. Its output is "predictions". Where the dataset knows words, a second signature, `WORDS`,
+    takes texts and gives words beside the predictions (`word_signature.py`). The folder `ASSETS` holds the run's
+    dataset.json and vocabulary.json. `out` appears complete, or not at all.
 
     Args:
         config: Configuration that names the model and the dataset, which defines the tensors of a batch.
@@ -78,26 +83,37 @@ def _copy_records(run: pathlib.Path, assets: pathlib.Path) -> None:
 
 
 def _save(components: Components, values: Mapping[str, np.ndarray], folder: pathlib.Path) -> str:
-    """Writes the SavedModel; returns its signature in words."""
-    graph, inputs, predictions, variables, init_op = build_graph(components)
+    """Writes the SavedModel; returns its signatures as text."""
+    built = build_graph(components, takes_texts=True)
+    graph, inputs, predictions = built.graph, built.inputs, built.predictions
+    with graph.as_default():
+        names = prediction_names.Names.known_to(components.dataset)
+        words = word_signature.outputs(names, predictions, built.num_places)
+    signatures = {tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: (inputs, {PREDICTIONS: predictions})}
+    if built.texts or words:
+        signatures[WORDS] = (built.texts or inputs, {PREDICTIONS: predictions, **words})
     with tf.Session(graph=graph) as session:
-        load_values(session, variables, values)
+        load_values(session, built.variables, values)
         for name in set(graph.get_all_collection_keys()) - set(_KEPT_COLLECTIONS):
             graph.clear_collection(name)
-        signature = tf.saved_model.predict_signature_def(inputs, {PREDICTIONS: predictions})
         builder = tf.saved_model.Builder(str(folder))
         builder.add_meta_graph_and_variables(
             session,
             [tf.saved_model.SERVING],
-            signature_def_map={tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
-            main_op=init_op,
+            signature_def_map={
+                name: tf.saved_model.predict_signature_def(*tensors) for name, tensors in signatures.items()
+            },
+            main_op=built.init_op,
             # An older TensorFlow rejects an attribute that it does not know, even if it has the default value.
             strip_default_attrs=True,
         )
         builder.save()
-    taken = ", ".join(f"{name} {_described(tensor)}" for name, tensor in inputs.items())
-    return f"{taken} -> {PREDICTIONS} {_described(predictions)}"
+    told = f"{_listed(inputs)} -> {_listed({PREDICTIONS: predictions})}"
+    if WORDS in signatures:
+        taken, given = signatures[WORDS]
+        told += f"; with {WORDS}: {', '.join(taken)} -> {', '.join(given)}"
+    return told
 
 
-def _described(tensor: tf.Tensor) -> str:
-    return f"{tensor.dtype.name} {tensor.shape}"
+def _listed(tensors: Mapping[str, tf.Tensor]) -> str:
+    return ", ".join(f"{name} {tensor.dtype.name} {tensor.shape}" for name, tensor in tensors.items())

@@ -47,6 +47,9 @@ class PredictionGraph(NamedTuple):
         predictions: Predictions, [examples, ...].
         variables: Variables of the model.
         init_op: Op that initializes everything except the variables.
+        texts: Placeholders of the texts from which `inputs` are computed where they are not fed, string [examples], by
+            name; empty if the graph takes none.
+        num_places: Number of ids of each text, int64 [examples]; None unless the model predicts at each of them.
     """
 
     graph: tf.Graph
@@ -54,17 +57,34 @@ class PredictionGraph(NamedTuple):
     predictions: tf.Tensor
     variables: list[tf.Variable]
     init_op: tf.Operation
+    texts: dict[str, tf.Tensor]
+    num_places: tf.Tensor | None
 
 
-def build_graph(components: Components) -> PredictionGraph:
-    """Builds the model for batches with the names, types and shapes of the dataset's."""
+def build_graph(components: Components, *, takes_texts: bool = False) -> PredictionGraph:
+    """Builds the model for batches with the names, types and shapes of the dataset's.
+
+    Args:
+        components: Model and dataset.
+        takes_texts: Whether the graph also takes texts, if the dataset makes batches of them.
+    """
+    dataset = components.dataset
     with tf.Graph().as_default() as graph:
-        spec = _spec_of_batches(components.dataset)
-        batch = {name: tf.placeholder(one.dtype, one.shape, name=name) for name, one in spec.items()}
+        text_inputs = getattr(dataset, "text_inputs", ()) if takes_texts else ()
+        texts = {name: tf.placeholder(tf.string, [None], name=f"text_{at}") for at, name in enumerate(text_inputs)}
+        given = dataset.from_texts(texts) if texts else {}
+        batch = {
+            name: tf.placeholder_with_default(given[name], one.shape, name=name)
+            if name in given
+            else tf.placeholder(one.dtype, one.shape, name=name)
+            for name, one in _spec_of_batches(dataset).items()
+        }
         predictions = build_plain(components.model, batch).predictions
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
-    return PredictionGraph(graph, _reached(predictions, batch), predictions, variables, init_op)
+    inputs = _reached(predictions, batch)
+    texts = texts if set(inputs) <= set(given) else {}
+    return PredictionGraph(graph, inputs, predictions, variables, init_op, texts, given.get(NUM_PLACES))
 
 
 def _spec_of_batches(dataset: Any) -> dict[str, tf.TensorSpec]:

@@ -74,6 +74,7 @@ class Csv(FileSource):
         self.num_classes = len(self.class_names)
         self.label_shares = self._label_shares()
         self._features = TableFeatures(self.columns, options)
+        self.text_inputs = (*self._features.numbers, *self._features.categories)
         self._is_learned = True
         self._set_sizes(train[0].path)
         if not options.normalize:
@@ -211,6 +212,10 @@ class Csv(FileSource):
         other._names = self._names_of(path)
         decoder = super(Csv, other).line_decoder(path)
         return decoder and decoder._replace(form=(decoder.form, *other._names))
+
+    def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Builds the ops from the text of each column, string [B] by name, to a batch; see `TableFeatures`."""
+        return self._features.from_texts(texts)
 
     def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
         """Returns header and lines of records, each a line, or a mapping of columns to values."""

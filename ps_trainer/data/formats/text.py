@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -168,6 +168,7 @@ class Text(WindowSource):
     """
 
     takes_facts = True
+    text_inputs = ("text",)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -199,6 +200,15 @@ class Text(WindowSource):
             test_share=options.test_share,
             facts=facts,
         )
+
+    def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Builds the ops from texts, string [B] under "text", to a batch with the end of each.
+
+        "ids" int64 [B, T + 1] are the last T ids of a text, then ends of lines. `NUM_PLACES` int64 [B] is their number.
+        """
+        kept = self.vocabulary.encode_batch(texts["text"])[:, -self._stride :]
+        ids = tf.cast(kept.to_tensor(self.vocabulary.line_end, shape=[None, self._length]), tf.int64)
+        return {"ids": ids, NUM_PLACES: kept.row_lengths()}
 
 
 def find_texts(

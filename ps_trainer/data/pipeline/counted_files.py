@@ -164,10 +164,12 @@ class FileSource(DataSource):
         """
         if not self.reads_lines:
             return None
-        file = self._counted(path)
+        return self._decoder_of(self._counted(path)._replace(path=LINES))
+
+    def _decoder_of(self, file: CountedFile) -> LineDecoder:
         # In a copy, so that a process that reads many files does not keep their names.
         other = copy.copy(self)
-        other._files = [*self._files, ("other", file._replace(path=LINES))]
+        other._files = [*self._files, ("other", file)]
         return LineDecoder(file.num_header_lines, other._decode_lines)
 
     def _decode_lines(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:

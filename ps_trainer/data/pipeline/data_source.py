@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class DataSource(abc.ABC):
         groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
         advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
+        text_inputs: Names of the texts that `from_texts` takes; empty if the dataset makes no batch of texts.
         takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another
             process (`pipeline.facts.Facts`); the dataset then keeps it as its attribute `facts`.
     """
@@ -71,6 +72,7 @@ class DataSource(abc.ABC):
     groups_lengths: bool = False
     label_shares: tuple[float, ...] = ()
     advice: str = ""
+    text_inputs: tuple[str, ...] = ()
     takes_facts: bool = False
 
     @property
@@ -231,6 +233,17 @@ class DataSource(abc.ABC):
                 f"{path} is {kind}, which dataset {type(self).__name__} does not read; give a file in its format"
             )
         return self._batches(self._read_file(path), batch_size, drop_remainder=False)
+
+    def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Builds the ops from texts to a batch without labels, for programs that have no files and no Python.
+
+        Args:
+            texts: Text of each of `text_inputs`, string [B], by name.
+
+        Raises:
+            NotImplementedError: The dataset has no `text_inputs`.
+        """
+        raise NotImplementedError(f"dataset {type(self).__name__} makes no batch of texts")
 
     def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
         """Returns the header lines and a line for each record, for a file that `read` can read.

@@ -71,6 +71,17 @@ class FrequencyVocabulary(NamedTuple):
 
         return encode
 
+    def encode_batch(self, text_B: tf.Tensor) -> tf.RaggedTensor:
+        """Builds the ops from texts, string [B], to their ids, int32 [B, lengths]."""
+        if self.unit == "char":
+            tokens = tf.strings.unicode_split(text_B, "UTF-8")
+        else:
+            tokens = tf.strings.split(
+                tf.strings.regex_replace(text_B, "\n", _LINE_END_WORD), result_type="RaggedTensor"
+            )
+        joined = tf.strings.reduce_join(tokens.values, separator="" if self.unit == "char" else " ")
+        return tokens.with_values(self.encoder()(joined))
+
     def stream(self, documents: Sequence[Document]) -> tf.data.Dataset:
         """Returns int32 vectors which, joined, are the ids of the texts in order. At least one text is needed."""
         pieces = documents[0].pieces(self.unit)

@@ -10,12 +10,12 @@ import gzip
 import io
 import pathlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
+from ps_trainer.data.pipeline.counted_files import LINES, CountedFile, FileSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
@@ -49,6 +49,7 @@ class LineSource(FileSource):
     max_shuffled = SHUFFLED_LINES
     record_name = "line"
     reads_lines = True
+    text_inputs = ("line",)
 
     def __init__(
         self,
@@ -72,6 +73,10 @@ class LineSource(FileSource):
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})
+
+    def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Builds the ops from lines in the form that `read` reads, string [B] under "line", to a batch."""
+        return self._decoder_of(CountedFile(LINES, 0)).decode(texts["line"])
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
         return text_file(path, num_header_lines=self._files[0][1].num_header_lines)

@@ -54,19 +54,28 @@ class RecordedWords(NamedTuple):
         """Tokens that stand for no word or character of the text."""
         return frozenset((*RESERVED, UNKNOWN[self.unit], LINE_END["word"])) & frozenset(self.tokens)
 
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids that end a text: padding and the end of a sequence."""
+        return (0, 2) if self.tokens[: len(RESERVED)] == RESERVED else ()
+
+    @property
+    def shown_tokens(self) -> list[str]:
+        """Token by id as it stands in a text; the last one, of no id, is for ids above the vocabulary."""
+        shown = {LINE_END["word"]: "\n"} | dict.fromkeys({"<s>", "<unk>"} & self.special, UNKNOWN["char"])
+        return [*(shown.get(token, token) for token in self.tokens), UNKNOWN["char"]]
+
     def text_of(self, ids: Iterable[int]) -> str:
         """Returns the text of some ids, up to the first padding or end of a sequence.
 
         A word at the end of a line becomes a newline; an unknown token, or an id above the vocabulary, U+FFFD.
         """
-        ends = (0, 2) if self.tokens[: len(RESERVED)] == RESERVED else ()
-        unknown, line_end = {"<s>", "<unk>"} & self.special, LINE_END["word"]
+        shown, ends = self.shown_tokens, self.end_ids
         tokens = []
         for number in ids:
             if number < 0 or number in ends:
                 break
-            token = self.tokens[number] if number < len(self.tokens) else UNKNOWN["char"]
-            tokens.append(UNKNOWN["char"] if token in unknown else "\n" if token == line_end else token)
+            tokens.append(shown[min(number, len(self.tokens))])
         if self.unit == "char":
             return "".join(tokens)
         return " ".join(tokens).replace(" \n", "\n").replace("\n ", "\n")

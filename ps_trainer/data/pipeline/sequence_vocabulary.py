@@ -85,10 +85,11 @@ class SequenceVocabulary:
             if is_word
             else tf.strings.unicode_split(text_B, "UTF-8")
         )
-        known = tf.lookup.KeyValueTensorInitializer(
-            tf.constant(self.symbols, tf.string), tf.range(UNKNOWN + 1, len(self), dtype=tf.int64)
-        )
-        table = tf.lookup.StaticHashTable(known, UNKNOWN)
+        with tf.control_dependencies(None):  # a check of the texts must not hold up the table
+            known = tf.lookup.KeyValueTensorInitializer(
+                tf.constant(self.symbols, tf.string), tf.range(UNKNOWN + 1, len(self), dtype=tf.int64)
+            )
+            table = tf.lookup.StaticHashTable(known, UNKNOWN)
         numbers = symbols.with_values(table.lookup(symbols.values))
         ends = tf.fill([tf.shape(text_B)[0], 1], tf.constant(END, tf.int64))
         # `to_tensor` with a shape pads shorter texts and cuts longer ones.

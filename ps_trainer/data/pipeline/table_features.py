@@ -52,6 +52,31 @@ class TableFeatures:
             parts += [tf.one_hot(words_BC[:, at] - 1, self.sizes[name] - 1) for at, name in enumerate(self.categories)]
         return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
 
+    def from_texts(self, of: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the tensors of texts that nothing has checked before.
+
+        A text that is no number fails the session's call where a number belongs; the message names the column.
+
+        Args:
+            of: Text of each column of numbers and categories, string [B], by name.
+        """
+        stripped = {name: tf.strings.strip(text_B) for name, text_B in of.items()}
+        missing = ["", *sorted(self._options.dialect().missing)]
+        checks = []
+        for name in self.numbers:
+            text_B = stripped[name]
+            is_missing_B = tf.reduce_any(tf.equal(text_B[:, tf.newaxis], missing), axis=1)
+            is_wrong_B = tf.logical_not(is_missing_B | tf.strings.regex_full_match(text_B, _NUMBER))
+            checks.append(
+                tf.debugging.Assert(
+                    tf.logical_not(tf.reduce_any(is_wrong_B)),
+                    [f"column {name!r}: not a number:", tf.boolean_mask(text_B, is_wrong_B)],
+                )
+            )
+        with tf.control_dependencies(checks):
+            checked = {name: tf.identity(text_B) for name, text_B in stripped.items()}
+        return self.tensors(checked, tf.size(next(iter(checked.values()))))
+
     def _sparse(self, numbers_BN: tf.Tensor, words_BC: tf.Tensor | None) -> dict[str, tf.Tensor]:
         count = len(self.numbers)
         ids = [tf.zeros_like(numbers_BN, tf.int64) + tf.range(count, dtype=tf.int64)]
@@ -114,5 +139,6 @@ class TableFeatures:
 
 def number_table(keys: Sequence[str], numbers: Sequence[int]) -> tf.lookup.StaticHashTable:
     """Builds a table from words to numbers; an unknown word has the number 0."""
-    known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
-    return tf.lookup.StaticHashTable(known, 0)
+    with tf.control_dependencies(None):  # a check of the texts must not hold up the table
+        known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
+        return tf.lookup.StaticHashTable(known, 0)

@@ -1,0 +1,162 @@
+"""The signature `words` of a SavedModel takes texts and gives words, the same as `ps_trainer predict` does."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.checkpoints import writer
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline.recorded_words import RESERVED, RecordedWords
+from ps_trainer.training import components as components_lib
+from ps_trainer.training import export, word_signature
+from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.predictor import Predictor, batches_of, build_graph
+
+VOCABULARIES = {
+    "words": RecordedWords("word", ("the", "<eos>", "cat", "<unk>", "sat")),
+    "characters": RecordedWords("char", ("a", "\n", "b", "\ufffd", " ")),
+    "sentences of words": RecordedWords("word", (*RESERVED, "the", "cat", "sat")),
+    "sentences of characters": RecordedWords("char", (*RESERVED, "ä", "b", " ")),
+}
+TABLE = "age,hours per week,job,income\n" + "".join(
+    f"{20 + row % 50},{'?' if row % 7 == 0 else 10 + row % 41},{('cook', 'nurse', 'clerk')[row % 3]},"
+    f"{('high', 'low', 'none')[row % 5 % 3]}\n"
+    for row in range(60)
+)
+SENTENCES = ["a cat sat", "the cat ran", "a dog sat", "the dog ran home"] * 5
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_text_in_the_graph_equals_text_in_python(kind):
+    words = VOCABULARIES[kind]
+    ids = np.random.RandomState(0).randint(-1, len(words.tokens) + 2, [300, 6])
+    ids[:150] = np.where(ids[:150] < 3, 4, ids[:150])  # texts that no end cuts
+    with tf.Graph().as_default(), tf.Session() as session:
+        got = session.run(word_signature.text_of(words, tf.constant(ids)))
+    assert [text.decode() for text in got] == [words.text_of(row) for row in ids.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("classes", "predictions", "expected"),
+    [
+        (("no", "yes"), [0.4, 0.6, 0.5], ["no", "yes", "no"]),
+        (("a", "b"), [[0.1, 0.9, 0.0], [0.2, 0.1, 0.7]], ["b", ""]),  # the third class occurs in no example
+        (("a", "b", "c"), [[0.1, 0.2, 0.7]], ["c"]),
+        (("a", "b", "c"), [[0.1, 0.9]], None),  # not of these classes
+        ((), [[0.1, 0.9]], None),
+    ],
+)
+def test_classes_in_the_graph_equal_classes_in_python(classes, predictions, expected):
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = word_signature.outputs(Names(classes), tf.constant(predictions), None)
+        got = session.run(found)
+    in_python = [Names(classes).meaning(one) for one in np.float32(predictions)]
+    if expected is None:
+        assert got == {}
+        assert in_python == [{}] * len(predictions)
+    else:
+        assert [name.decode() for name in got["class"]] == expected == [one["class"] for one in in_python]
+
+
+def exported(folder, config):
+    """Exports random values of a model; returns its dataset, a predictor with the values, and what the export tells."""
+    components = components_lib.load(config, 1)
+    graph = build_graph(components)
+    random_values = np.random.RandomState(3)
+    values = {
+        variable.op.name: random_values.standard_normal(variable.shape.as_list()).astype(np.float32)
+        for variable in graph.variables
+    }
+    writer.write(folder / "run" / "checkpoints", 5, values | {"global_step": np.int64(5)})
+    told = export.write(config, folder / "run" / "checkpoints", folder / "out")
+    return components.dataset, Predictor(graph, values), told
+
+
+def served(folder, texts):
+    """Calls the signature `words` of the SavedModel in plain TensorFlow; strings are decoded."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.load(session, [tf.saved_model.SERVING], str(folder)).signature_def["words"]
+        assert set(signature.inputs) == set(texts)
+        feeds = {info.name: texts[name] for name, info in signature.inputs.items()}
+        fetches = {name: info.name for name, info in signature.outputs.items()}
+        got = session.run(fetches, feeds)
+    return {name: [one.decode() for one in value] if value.dtype == object else value for name, value in got.items()}
+
+
+def table_config(folder, **settings):
+    (folder / "train.csv").write_text(TABLE)
+    options = ("label=income", "missing=?", *settings.pop("dataset_option", ()))
+    return TrainConfig(
+        model=settings.pop("model", "mlp"), dataset="csv", data_dir=str(folder), dataset_option=options, **settings
+    )
+
+
+COLUMNS = {"age": ["50", " 20 "], "hours per week": ["?", "40"], "job": ["nurse", "pilot"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("mlp", ()),
+        ("deepfm", ("form=columns", "positive=high")),
+        ("logistic_regression", ("form=sparse", "positive=low")),
+    ],
+)
+def test_rows_of_a_table_give_the_classes_that_predict_gives(tmp_path, model, options):
+    config = table_config(tmp_path, model=model, dataset_option=options)
+    dataset, predictor, told = exported(tmp_path, config)
+    got = served(tmp_path / "out", COLUMNS)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age,hours per week,job\n50,?,nurse\n20,40,pilot\n")
+    (batch,) = batches_of(dataset, rows, 10)
+    expected = predictor.predict(batch)
+    np.testing.assert_array_equal(got["predictions"], expected)
+    assert got["class"] == [Names.known_to(dataset).meaning(one)["class"] for one in expected]
+    assert told.endswith("; with words: age, hours per week, job -> predictions, class")
+
+
+def test_a_text_that_is_no_number_is_named_with_its_column(tmp_path):
+    exported(tmp_path, table_config(tmp_path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)column .*'hours per week.*not a number.*forty"):
+        served(tmp_path / "out", COLUMNS | {"hours per week": ["?", "forty"]})
+
+
+@pytest.mark.parametrize("unit", ["char", "word"])
+def test_a_text_gives_what_follows_it(tmp_path, unit):
+    words = random.Random(1).choices(["the", "cat", "sat", "on", "a", "mat"], k=600)
+    (tmp_path / "train.txt").write_text(" ".join(words) + "\n")
+    options = (f"unit={unit}", "context_length=6")
+    config = TrainConfig(model="lstm_lm", dataset="text", data_dir=str(tmp_path), dataset_option=options)
+    dataset, predictor, _ = exported(tmp_path, config)
+    texts = ["the cat", "", "the cat sat on a mat the cat sat", "a wolf\nsat"]
+    got = served(tmp_path / "out", {"text": texts})
+    vocabulary = dataset.vocabulary
+    separated = [list(text) if unit == "char" else text.replace("\n", " <eos> ").split() for text in texts]
+    for text, following in zip(separated, got["next"], strict=True):
+        ids = [vocabulary.tokens.index(one) if one in vocabulary.tokens else vocabulary.unknown for one in text][-6:]
+        padded = np.array([(ids + [vocabulary.line_end] * 7)[:7]])
+        places = predictor.predict({"ids": padded})[0]
+        assert following == Names.known_to(dataset).meaning(places[max(len(ids) - 1, 0)])["text"]
+
+
+def test_a_sentence_gives_its_translation(tmp_path):
+    (tmp_path / "train.en").write_text("".join(f"{one}\n" for one in SENTENCES))
+    (tmp_path / "train.zh").write_text("".join(f"{one[::-1]}\n" for one in SENTENCES))
+    options = ("test_files=", "max_length=8", "test_every=5")
+    sizes = ("num_layers=1", "dim=8", "num_heads=2", "hidden=8")
+    config = TrainConfig(
+        model="transformer", dataset="parallel_text", data_dir=str(tmp_path), dataset_option=options, model_option=sizes
+    )
+    dataset, predictor, _ = exported(tmp_path, config)
+    got = served(tmp_path / "out", {"line": SENTENCES[:4]})
+    (tmp_path / "lines").write_text("".join(f"{one}\n" for one in SENTENCES[:4]))
+    (batch,) = batches_of(dataset, tmp_path / "lines", 10)
+    expected = predictor.predict(batch)
+    np.testing.assert_array_equal(got["predictions"], expected)
+    assert got["text"] == [Names.known_to(dataset).meaning(one)["text"] for one in expected]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an empty line, or not text in UTF-8"):
+        served(tmp_path / "out", {"line": ["a cat", ""]})
