@@ -72,20 +72,10 @@ def run(
         logdir = resources.enter_context(_made_logdir(cluster.config))
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
-        if not cluster.preload or not ForkServer.is_available():
-            server = None
-        elif server is None:
-            server = resources.enter_context(ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)))
-        tasks = TaskFactory(
-            command=cluster.task_command,
-            train_args=cluster.train_args,
-            logdir=logdir,
-            environment=environment,
-            server=server,
-            spawn=spawn,
-            clock=clock,
-            is_alone=cluster.is_alone,
-        ).create_all(cluster.task_ids, entered)
+        server = resources.enter_context(_fork_server(cluster, server, environment, logdir))
+        tasks = _create_tasks(
+            cluster, entered, logdir, environment=environment, server=server, spawn=spawn, clock=clock
+        )
         outcome = _supervise(
             cluster,
             tasks,
@@ -147,6 +137,43 @@ def _made_logdir(config: TrainConfig) -> Iterator[pathlib.Path]:
         if is_new:
             shutil.rmtree(logdir, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def _fork_server(
+    cluster: LocalClusterSpec, given: ForkServer | None, environment: Mapping[str, str], logdir: pathlib.Path
+) -> Iterator[ForkServer | None]:
+    """The fork server of the run: the given one, or a new one that ends with the run; None if no task is forked."""
+    if not cluster.preload or not ForkServer.is_available():
+        yield None
+    elif given is not None:
+        yield given
+    else:
+        with ForkServer(environment, logdir / "logs" / "forkserver.log", str(logdir)) as server:
+            yield server
+
+
+def _create_tasks(
+    cluster: LocalClusterSpec,
+    hosts: Hosts,
+    logdir: pathlib.Path,
+    *,
+    environment: Mapping[str, str],
+    server: ForkServer | None,
+    spawn: Callable[..., StartedProcess],
+    clock: Callable[[], float],
+) -> list[TaskProcess]:
+    factory = TaskFactory(
+        command=cluster.task_command,
+        train_args=cluster.train_args,
+        logdir=logdir,
+        environment=environment,
+        server=server,
+        spawn=spawn,
+        clock=clock,
+        is_alone=cluster.is_alone,
+    )
+    return factory.create_all(cluster.task_ids, hosts)
 
 
 def _supervise(
