@@ -100,7 +100,7 @@ def _add_path(
     environment.prepare(is_ps=False)
     from benchmarks.anatomy import traced_cluster  # loads TensorFlow, which reads the environment
 
-    step = traced_cluster.trace(path.config(), flags.ps, flags.workers)[0]
+    step = traced_cluster.trace(path.config(), flags.ps, flags.workers, worker=0)
     for row in step_rows(str(path), step):
         report.add(row)
     if not flags.cpu_secs:

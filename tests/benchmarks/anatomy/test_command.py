@@ -87,10 +87,10 @@ def test_a_wrong_path_ends_with_a_message(paths, message, capsys):
 
 
 def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):
-    def trace(config, num_ps, num_workers):
+    def trace(config, num_ps, num_workers, worker):
         if config.update == "sync":
             raise RunError("no steps")
-        return [anatomy(1)] * num_workers
+        return anatomy(1)
 
     from benchmarks.anatomy import traced_cluster
 

@@ -32,7 +32,7 @@ def traced(path: str) -> StepAnatomy:
         steps_per_call=1,
         save_checkpoint_secs=10**6,
     )
-    return trace(config, int(num_ps), NUM_WORKERS)[1]
+    return trace(config, int(num_ps), NUM_WORKERS, worker=1)
 
 
 @pytest.mark.parametrize("path", STEP_COUNTS)
