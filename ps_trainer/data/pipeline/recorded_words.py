@@ -62,20 +62,26 @@ class RecordedWords(NamedTuple):
     @property
     def shown_tokens(self) -> list[str]:
         """Token by id as it stands in a text; the last one, of no id, is for ids above the vocabulary."""
-        shown = {LINE_END["word"]: "\n"} | dict.fromkeys({"<s>", "<unk>"} & self.special, UNKNOWN["char"])
-        return [*(shown.get(token, token) for token in self.tokens), UNKNOWN["char"]]
+        replaced = self._replaced
+        return [*(replaced.get(token, token) for token in self.tokens), UNKNOWN["char"]]
+
+    @property
+    def _replaced(self) -> dict[str, str]:
+        """What stands in a text for the tokens that are no part of it."""
+        return {LINE_END["word"]: "\n"} | dict.fromkeys({"<s>", "<unk>"} & self.special, UNKNOWN["char"])
 
     def text_of(self, ids: Iterable[int]) -> str:
         """Returns the text of some ids, up to the first padding or end of a sequence.
 
         A word at the end of a line becomes a newline; an unknown token, or an id above the vocabulary, U+FFFD.
         """
-        shown, ends = self.shown_tokens, self.end_ids
+        replaced, ends = self._replaced, self.end_ids
         tokens = []
         for number in ids:
             if number < 0 or number in ends:
                 break
-            tokens.append(shown[min(number, len(self.tokens))])
+            token = self.tokens[number] if number < len(self.tokens) else UNKNOWN["char"]
+            tokens.append(replaced.get(token, token))
         if self.unit == "char":
             return "".join(tokens)
         return " ".join(tokens).replace(" \n", "\n").replace("\n ", "\n")

@@ -55,18 +55,16 @@ class TableFeatures:
     def from_texts(self, of: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the tensors of texts that nothing has checked before.
 
-        A text that is no number fails the session's call where a number belongs; the message names the column.
+        If a column of numbers holds another text, the session's call fails, and the message names the column.
 
         Args:
             of: Text of each column of numbers and categories, string [B], by name.
         """
         stripped = {name: tf.strings.strip(text_B) for name, text_B in of.items()}
-        missing = ["", *sorted(self._options.dialect().missing)]
         checks = []
         for name in self.numbers:
             text_B = stripped[name]
-            is_missing_B = tf.reduce_any(tf.equal(text_B[:, tf.newaxis], missing), axis=1)
-            is_wrong_B = tf.logical_not(is_missing_B | tf.strings.regex_full_match(text_B, _NUMBER))
+            is_wrong_B = tf.logical_not(self._is_missing(text_B) | tf.strings.regex_full_match(text_B, _NUMBER))
             checks.append(
                 tf.debugging.Assert(
                     tf.logical_not(tf.reduce_any(is_wrong_B)),
@@ -130,11 +128,13 @@ class TableFeatures:
         return tf.stack(words, axis=1)
 
     def _hashed(self, word_B: tf.Tensor) -> tf.Tensor:
-        is_missing_B = tf.reduce_any(
-            tf.equal(word_B[:, tf.newaxis], ["", *sorted(self._options.dialect().missing)]), axis=1
-        )
         hashed_B = 1 + tf.strings.to_hash_bucket_fast(word_B, self._options.num_buckets - 1)
-        return tf.where(is_missing_B, tf.zeros_like(hashed_B), hashed_B)
+        return tf.where(self._is_missing(word_B), tf.zeros_like(hashed_B), hashed_B)
+
+    def _is_missing(self, text_B: tf.Tensor) -> tf.Tensor:
+        """Returns which texts stand for a missing value, bool [B]."""
+        missing = ["", *sorted(self._options.dialect().missing)]
+        return tf.reduce_any(tf.equal(text_B[:, tf.newaxis], missing), axis=1)
 
 
 def number_table(keys: Sequence[str], numbers: Sequence[int]) -> tf.lookup.StaticHashTable:
