@@ -12,7 +12,7 @@ from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.peers import install
 
 BARE_OPS, RAW_SOCKET = "bare_ops", "raw_socket"
-# What bounds ps_trainer, and no system to train with.
+# A bound for ps_trainer, not a system to train with.
 LIMITS = (BARE_OPS, RAW_SOCKET)
 OWN = ("async", "sync", "all_reduce")
 
@@ -50,7 +50,7 @@ class Module(Contender):
 
     @property
     def missing(self) -> str:
-        """What to do before it can run; empty if it can."""
+        """The action that is needed before it can run; empty if it can."""
         if not self._environment or install.python(self._environment).exists():
             return ""
         return f"python -m benchmarks.peers.install {self._environment}"

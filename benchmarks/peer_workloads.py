@@ -27,7 +27,7 @@ class PeerWorkload(NamedTuple):
     """One workload.
 
     Attributes:
-        what: What it trains, in a few words.
+        what: Description of the training, in a few words.
         batch_size: Examples of a worker's step.
         num_dense: Parameters in dense variables.
         row_sizes: For each look-up of a table: number of distinct rows in worker 0's batch, and length of a row.

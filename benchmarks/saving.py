@@ -234,7 +234,7 @@ def _saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], between: int
         if 0 < step < last and step >= between:
             due = step // between * between
             start = next(time for time, reached in ends if reached >= due)
-            # A rename changes the time of the last change of status, and not that of the content.
+            # A rename changes the time of the last change of status, and not the time of the content.
             windows.append(Window(start, index.stat().st_ctime))
     return windows
 

@@ -1,4 +1,4 @@
-"""What becomes of a TF1 script in each fault, with TensorFlow's classes and with one import changed?
+"""How does a TF1 script end in each fault, with TensorFlow's classes and with one import changed?
 
     python -m benchmarks.script_faults --help
 

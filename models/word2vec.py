@@ -121,7 +121,7 @@ class Word2Vec:
             initializer=tf.random_normal_initializer(stddev=0.01),
             size_option="vocab_size",
         )
-        # The gradient of a split joins its parts; that of two slices pads both with zeros and adds them up.
+        # The gradient of a split joins its parts; the gradient of two slices pads both with zeros and adds them up.
         vectors, biases = tf.split(rows, [dim, 1], axis=-1)
         return vectors, tf.squeeze(biases, axis=-1)
 

@@ -308,7 +308,7 @@ class TrainConfig:
             fitting = [self.batch_size // devices * devices, (self.batch_size // devices + 1) * devices]
             sizes = " or ".join(f"--batch_size={size}" for size in fitting if size)
             raise OptionError(
-                f"--devices_per_worker={devices}: --batch_size={self.batch_size} is no multiple of it; give {sizes}"
+                f"--devices_per_worker={devices}: --batch_size={self.batch_size} is not a multiple of it; give {sizes}"
             )
         if self.sharding == "dynamic":
             raise OptionError(

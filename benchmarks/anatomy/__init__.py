@@ -1,1 +1,1 @@
-"""What one step of an update rule makes: session calls, RPCs, messages, copies and ops, as TensorFlow records them."""
+"""The work of one step of an update rule: session calls, RPCs, messages, copies and ops, as TensorFlow records them."""

@@ -1,4 +1,4 @@
-"""What one step of each update rule and path makes: calls, RPCs, messages, copies and ops, with bytes and CPU time.
+"""The work of one step of each update rule and path: calls, RPCs, messages, copies and ops, with bytes and CPU time.
 
     python -m benchmarks.anatomy --help
 

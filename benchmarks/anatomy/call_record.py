@@ -83,7 +83,7 @@ class OpCost(NamedTuple):
     Attributes:
         num_ops: Number of ops in the task's part of the graph.
         micros: Wall time in their kernels, in microseconds.
-        copied_bytes: What they allocated, if they only move or update data; 0 for all other ops.
+        copied_bytes: Bytes that they allocated, if they only move or update data; 0 for all other ops.
     """
 
     num_ops: int

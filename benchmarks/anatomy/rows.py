@@ -12,7 +12,7 @@ from benchmarks.step_rate_run import Measurement
 
 WORKERS, PS_TASKS = "workers", "ps tasks"
 
-# What is more, or smaller, stands in results.csv only.
+# Further and smaller ones stand in results.csv only.
 _MOST_SHOWN = 8  # tensors from one task to another
 _SMALL_COPY_BYTES = 1024
 

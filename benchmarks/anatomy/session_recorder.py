@@ -25,7 +25,7 @@ class RecordedCall(NamedTuple):
     Attributes:
         worker: Index of the worker whose thread made the call.
         step: Steps that this worker had completed before.
-        fetches: What was fetched; calls of one kind have the same object.
+        fetches: The fetched tensors; calls of one kind have the same object.
         metadata: TensorFlow's record.
     """
 

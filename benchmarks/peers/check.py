@@ -70,7 +70,7 @@ def reference(workload: str, num_workers: int) -> list[float]:
             batch = {name: tf.constant(value) for name, value in peer_workloads.batch(workload, worker).items()}
             with tf.variable_scope("", reuse=worker > 0):
                 losses.append(model.build(batch, training=True).loss)
-        # Each worker's gradient by itself: that of `large` does not depend on a factor of its loss.
+        # Each worker's gradient by itself: the gradient of `large` does not depend on a factor of its loss.
         optimizer = tf.train.GradientDescentOptimizer(LEARNING_RATE / num_workers)
         gradients = [optimizer.compute_gradients(loss) for loss in losses]
         computed = [

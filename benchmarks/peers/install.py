@@ -23,12 +23,12 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "runs" / "peers"
 
 
 class Peer(NamedTuple):
-    """What pip installs for a peer.
+    """The packages that pip installs for a peer.
 
     Attributes:
         packages: Packages with versions. The builds of torch and paddlepaddle for CPUs are enough.
         sources: Package that is built from its sources afterwards; empty for none.
-        note: What a reader must know; empty for nothing.
+        note: A restriction that a reader must know; empty without one.
     """
 
     packages: Sequence[str]

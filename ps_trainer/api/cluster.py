@@ -22,7 +22,7 @@ MODES = (IN_PROCESS, PROCESSES)
 
 _MAX_THREADED = 64  # tasks in one process; each has about 20 threads of TensorFlow
 _OWN = ("num_ps", "num_workers", "plain")
-# In one process nobody restarts a lost task, so a wait for it would only delay the error.
+# In one process no supervisor restarts a lost task, so a wait for it would only delay the error.
 _IN_PROCESS_DEFAULTS = {"recover_timeout_secs": 0.0}
 
 

@@ -46,7 +46,7 @@ def create(data: Any, test_data: Any, batch_size: int | None) -> SizedDataset:
         batch_size: Number of examples per batch; None if the caller gave none.
 
     Raises:
-        ArgumentTypeError: the data are of a type that is no dataset.
+        ArgumentTypeError: the data have a type that is not a dataset.
         ArgumentError: the batches are not of the given size.
         DataError: the arrays do not fit each other, or are too large.
     """

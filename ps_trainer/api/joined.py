@@ -102,7 +102,7 @@ def _parse_task(task: Any) -> tuple[str | None, int | None]:
     if isinstance(task, str):
         match = _TASK.fullmatch(task)
         if match is None:
-            raise ArgumentError(f"task={task!r} is no task; {_FORM}")
+            raise ArgumentError(f"task={task!r} is not a task; {_FORM}")
         return match[1], int(match[2])
     if isinstance(task, (tuple, list)) and len(task) == 2 and isinstance(task[0], str):
         return task[0], settings.convert("task", int, task[1])

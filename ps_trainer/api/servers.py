@@ -111,7 +111,7 @@ class JoinedServers:
 
 
 def clear_control(target: str, device: str) -> None:
-    """Empties the control plane of a ps task that has ended, so that nobody takes it for one that serves.
+    """Empties the control plane of a ps task that has ended, so that no task takes it for one that serves.
 
     Args:
         target: Target of the server.

@@ -25,7 +25,7 @@ class ServeFlags:
 
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every address of this machine, for anybody")
     port: int = option(8501, "port to listen on; 0 = a free one", least=0, most=65535)
-    name: str | None = option(None, "name of the model in paths; none = that of --model")
+    name: str | None = option(None, "name of the model in paths; none = the name of --model")
     reload_secs: float = option(10.0, "seconds between looks for a newer checkpoint; 0 = never", least=0)
     deadline_secs: float = option(30.0, "seconds for a request to arrive, and for its prediction", above=0, most=3600)
     max_body_bytes: int = option(2**23, "largest size of a request's body", least=1)

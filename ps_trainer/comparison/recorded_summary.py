@@ -90,7 +90,7 @@ def _worker(content: Mapping[str, Any], path: pathlib.Path) -> RecordedWorker:
     wrong = [value for value in histogram if not value.isdecimal()]
     if wrong:
         raise RunError(
-            f"{path}: 'staleness' has the value {wrong[0]!r}, which is no number; restore the file or remove it"
+            f"{path}: 'staleness' has the value {wrong[0]!r}, which is not a number; restore the file or remove it"
         )
     staleness = {int(value): json_files.member(histogram, value, json_files.NUMBER, path, 0) for value in histogram}
     return RecordedWorker(**counts, staleness=staleness)

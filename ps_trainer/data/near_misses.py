@@ -35,7 +35,7 @@ def describe(path: pathlib.Path) -> str | None:
 
 
 def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
-    """Returns the separator and the columns of the first line of a table; None if a file is no table.
+    """Returns the separator and the columns of the first line of a table; None if a file is not a table.
 
     In a table the first lines have the same number of columns, at least two. Prose has commas as well, so text needs
     two lines, and no blank after a comma that separates columns.

@@ -87,7 +87,7 @@ class ColocatedPs(PsTask):
         self._join(ps.FAILED_SECS + _JOIN_SECS)
 
     def _end_job(self, stop: StopRequest, error: BaseException | None) -> None:
-        # What has stopped the job must not end this process before the others have ended.
+        # The error that stopped the job must not end this process before the others have ended.
         stop.start_over()
         self._job_end = _JobEnd(error)
 

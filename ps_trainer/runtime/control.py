@@ -97,7 +97,7 @@ class PsControl:
         ps: Index of the ps task.
         call_timeout_secs: Deadline of each call.
         patience_secs: Time for which a patient call is repeated when the ps task misses that deadline.
-        task_name: Name of the task; None = that of a task of the job ps.
+        task_name: Name of the task; None = the name of a task of the job ps.
 
     All methods raise `tf.errors.OpError` when the ps task does not answer in time, or when its answer is not valid.
     """

@@ -129,7 +129,7 @@ def placeholders(element_spec: Any) -> Any:
 
 
 def _origin(variable: tf.Variable) -> tuple[str, str]:
-    """What has created a variable without `tf.get_variable`, and what to do instead."""
+    """Names the code that created a variable without `tf.get_variable`, and the call to use instead."""
     files = [frame.filename.replace("\\", "/") for frame in variable.op.traceback]
     for part, origin in _MAKERS.items():
         if any(part in file for file in files):

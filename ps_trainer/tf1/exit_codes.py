@@ -1,7 +1,7 @@
 """Ends a script that fails with one line in place of a traceback, and with the exit code of its error.
 
 The errors of ps_trainer stay what they are: a script can catch them, and a notebook shows them. Only an error that
-nobody catches, and that would end the process with a traceback and exit code 1, is reported here.
+no code catches, and that would end the process with a traceback and exit code 1, is reported here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _THREADS = ("ask-", "close-", "heartbeat-", "job", "mail", "release", "abort", "
 _CALL_SECS = 4.0
 
 _is_installed = False
-_codes: list[int] = []  # exit codes of the errors that nobody caught; the main thread's comes first
+_codes: list[int] = []  # exit codes of the errors that were not caught; the main thread's comes first
 
 
 def install() -> None:

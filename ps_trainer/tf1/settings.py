@@ -110,7 +110,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             found[known[variable]] = _parsed(variable, text, defaults[known[variable]])
         elif variable.startswith(_PREFIX) and variable.endswith(("_SECS", "_SAVES", "_THREADS")):
             raise OptionError(
-                f"{variable} is no setting of ps_trainer; {did_you_mean(variable, known)}There are {', '.join(known)}"
+                f"{variable} is not a setting of ps_trainer; {did_you_mean(variable, known)}"
+                f"There are {', '.join(known)}"
             )
     return found
 

@@ -11,7 +11,7 @@ from ps_trainer.data.pipeline.shard import Shard
 
 
 class ChanceLevel(NamedTuple):
-    """When a worker's loss should be below that of a guess.
+    """When a worker's loss should be below the loss of a guess.
 
     Attributes:
         loss: Loss of the best guess that ignores the inputs, in nats.

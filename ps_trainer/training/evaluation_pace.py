@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 LEAST_SECS = 60.0
-"""Time in seconds that the evaluation at the end of a run may take at least; otherwise that of the training."""
+"""Time in seconds that the evaluation at the end of a run may take at least; otherwise the time of the training."""
 
 _PROBE_SHARE = 0.1  # of the time, after which the evaluation judges whether it will end in time
 _REPORT_SECS = 5.0
@@ -55,7 +55,7 @@ class Pace:
 
     Args:
         limits: Limits of the evaluation.
-        total: Number of its examples; None if nobody knows.
+        total: Number of its examples; None if it is unknown.
         may_begin_again: Whether an evaluation that is too slow may begin again with fewer examples.
 
     Attributes:

@@ -56,7 +56,7 @@ def completed(
         given: Names of the settings that the user gave.
         num_workers: Number of workers in the cluster.
         model: Object in place of the model that `config` names.
-        checkpoints: Folder of the checkpoints from which the run goes on; None = that of `config`.
+        checkpoints: Folder of the checkpoints from which the run goes on; None = the folder of `config`.
 
     Raises:
         UsageError: an unknown name, or a wrong option.
@@ -91,7 +91,7 @@ def settings_of(defaults: Any) -> dict[str, Any]:
 
 
 def text_of(model: type) -> str:
-    """The settings of a run without flags about them, as flags; empty for a class that is no model."""
+    """The settings of a run without flags about them, as flags; empty for a class that is not a model."""
     if not all(hasattr(model, method) for method in component_tables.MODELS.methods):
         return ""
     general = TrainConfig()

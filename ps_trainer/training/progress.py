@@ -188,7 +188,7 @@ class WorkerProgress:
         return report
 
     def warning_of(self, report: StepReport) -> str:
-        """Returns a warning if the loss is far above this worker's first loss, or after an epoch still that of a guess.
+        """Returns a warning if the loss is far above this worker's first one, or after an epoch as high as a guess's.
 
         Empty if the loss is neither, or after a warning.
         """

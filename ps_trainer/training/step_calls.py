@@ -31,7 +31,7 @@ from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.updates.base import TrainStep, UpdateRule
 
 AUTOMATIC_STEPS = 50
-"""Largest number of steps in a call that nobody has set: with more, what a call costs is not seen any more."""
+"""Largest number of steps in a call where no flag sets it: with more, what a call costs is not seen any more."""
 AUTOMATIC_SECS = 0.1
 """Time after which such a call ends with its step: a worker looks between calls whether the run has ended elsewhere."""
 
@@ -116,7 +116,7 @@ class StepCalls:
     def callable(self, session: tf.Session) -> Callable[[], StepFetches | None]:
         """Returns the function that makes a call.
 
-        It returns the figures of the last step, which nobody has counted yet; None if that one is counted as well.
+        It returns the figures of the last step, which no worker has counted yet; None if that one is counted as well.
         """
         run = session.make_callable(self._graph.ops)
         self._graph.note = self._note

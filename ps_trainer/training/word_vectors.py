@@ -154,8 +154,8 @@ def _rows(checkpoint: Checkpoint, name: str, words: RecordedWords) -> np.ndarray
     num_rows = checkpoint.shape(name)[0]
     if num_rows < len(words.tokens) or checkpoint.dtype(name).kind != "f":
         raise CheckpointError(
-            f"checkpoint {checkpoint.prefix}: {name} has {num_rows} rows of {checkpoint.dtype(name)}, which is no table"
-            f" of the run's {len(words.tokens)} tokens; name another with --table, or another vocabulary with"
+            f"checkpoint {checkpoint.prefix}: {name} has {num_rows} rows of {checkpoint.dtype(name)}, which is not a"
+            f" table of the run's {len(words.tokens)} tokens; name another with --table, or another vocabulary with"
             " --vocabulary"
         )
     return checkpoint[name]

@@ -132,7 +132,7 @@ class SyncReplicasService(ChiefService):
 
     def _fill_up(self) -> None:
         """Puts stand-ins into the update under way until the live workers can complete it."""
-        # An average of stand-ins alone would be 0/0, so an update for which nobody is left waits for the end.
+        # An average of stand-ins alone would be 0/0, so an update for which no replica is left waits for the end.
         while self._live and self._num_missing > self._num_required:
             self._num_missing -= 1
             # In a thread of its own: the caller watches the tasks, and a frozen ps task must not hold it up.

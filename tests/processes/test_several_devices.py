@@ -52,7 +52,7 @@ def test_workers_with_several_devices_train_together(create_run):
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--devices_per_worker=3"], "--batch_size=32 is no multiple of it; give --batch_size=30 or --batch_size=33"),
+        (["--devices_per_worker=3"], "batch_size=32 is not a multiple of it; give --batch_size=30 or --batch_size=33"),
         (["--devices_per_worker=0"], "devices_per_worker must be at least 1"),
         (["--devices_per_worker=2", "--sharding=dynamic"], "use --sharding=static"),
     ],

@@ -112,7 +112,7 @@ def test_batch_norm_normalises_each_part_and_keeps_the_averages_of_the_first_dev
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"batch_size": 7}, "--batch_size=7 is no multiple of it; give --batch_size=6 or --batch_size=8"),
+        ({"batch_size": 7}, "--batch_size=7 is not a multiple of it; give --batch_size=6 or --batch_size=8"),
         ({"batch_size": 1}, "give --batch_size=2"),
         ({"sharding": "dynamic"}, "use --sharding=static, or one device"),
         ({"placement": "model_parallel"}, "use --placement=data_parallel, or one device"),

@@ -55,7 +55,7 @@ class Criteo(LineSource):
     Args:
         options: Names of the files, the number of buckets, and the form of the categories.
         data_dir: Folder of the files.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: The folder or a file is missing, a file is empty, or ids are decimal that should be hexadecimal.

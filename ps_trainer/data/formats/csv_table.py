@@ -43,7 +43,7 @@ class Csv(FileSource):
     Args:
         options: Names of the files, and what the columns hold.
         data_dir: Folder of the files.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: A file is missing or empty, a row has too many or too few values, a value does not fit its column, or

@@ -47,7 +47,7 @@ class LibSvm(LineSource):
     Args:
         options: Names of the files.
         data_dir: Folder of the files.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Attributes:
         num_features: Largest index of all files, plus 1.

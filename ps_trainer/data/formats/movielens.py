@@ -44,7 +44,7 @@ class MovieLens(LineSource):
     Args:
         options: Share of the test examples.
         data_dir: Folder with one of the three files, or the folder above it, if its name is like `ml-100k`.
-        facts: What is known of the file.
+        facts: Facts about the file.
 
     Attributes:
         num_users: Largest number of a user, plus 1.

@@ -38,7 +38,7 @@ class ParallelText(LineSource):
     Args:
         options: Names, languages, units and sizes.
         data_dir: Folder of the files.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: The folder or a file is missing, a file is empty, or two files have different numbers of lines.

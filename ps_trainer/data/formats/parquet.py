@@ -34,7 +34,7 @@ class Parquet(Csv):
     Args:
         options: Names of the files, and what the columns hold.
         data_dir: Folder of the files.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: pyarrow or a file is missing, a file is no Parquet file, a value does not fit its column, or a named

@@ -53,7 +53,7 @@ class WindowSource(DataSource):
         stride: Number of ids from the start of one window to the start of the next, less than `length`. The first
             window ends after `stride` ids of the text; ends of lines fill its beginning.
         test_share: Share of the windows, at the end, that are for testing if there are no test texts.
-        facts: What is known of the texts.
+        facts: Facts about the texts.
 
     Attributes:
         vocabulary: Vocabulary of the training texts.
@@ -160,7 +160,7 @@ class Text(WindowSource):
     Args:
         options: Unit, context and files.
         data_dir: Folder of the files; None = the built-in text, of about 470,000 characters.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: The folder or a file is missing, the folder has several known texts, a file is broken, or the text
@@ -220,7 +220,7 @@ def find_texts(
         train_files: Names of the files in `data_dir` to train on. If empty, the folder must have one pair of `FORMS`.
         test_files: Names of the files to test on.
         data_dir: Folder of the files; None = the built-in text.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: The folder or a file is missing, the folder has several pairs, or a file is broken.

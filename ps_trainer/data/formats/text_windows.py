@@ -54,7 +54,7 @@ class TextWindows(DataSource):
     Args:
         options: Windows, vocabulary and files.
         data_dir: Folder of the files; None = the built-in text.
-        facts: What is known of the files.
+        facts: Facts about the files.
 
     Attributes:
         vocabulary: Vocabulary of the text.

@@ -43,7 +43,7 @@ class LineDecoder(NamedTuple):
     """How to decode the lines of a checked file.
 
     Attributes:
-        form: What else `decode` depends on; with an equal value, ops that it has built serve for another file, too.
+        form: All other values on which `decode` depends; with equal ones, its ops serve another file, too.
         decode: Function that builds the ops from lines without their ends, string [B], to a batch.
     """
 

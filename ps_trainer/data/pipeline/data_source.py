@@ -249,7 +249,7 @@ class DataSource(abc.ABC):
         """Returns the header lines and a line for each record, for a file that `read` can read.
 
         Raises:
-            DataError: A record is no line.
+            DataError: A record is not a line.
         """
         for number, record in enumerate(records):
             if not isinstance(record, str) or ("\n" in record and not self.num_places):

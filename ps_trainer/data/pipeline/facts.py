@@ -51,7 +51,7 @@ class Facts:
         Args:
             name: Name of the fact.
             files: Files that `compute` reads.
-            settings: What else `compute` depends on, as JSON.
+            settings: All other values on which `compute` depends, as JSON.
             compute: Function that reads the files and returns JSON.
             follows_files: Whether a recorded fact is out of date if a file has changed since. A missing file does not
                 count as changed. Otherwise the recorded fact always counts: a model was trained with it.

@@ -31,7 +31,7 @@ def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
     A folder that cannot be written, or a wait that takes too long, only means that this process computes the value too.
 
     Args:
-        key: What the value depends on, as JSON.
+        key: All values on which the fact depends, as JSON.
         compute: Function that returns the value as JSON.
         num_bytes: Number of bytes that `compute` reads.
     """

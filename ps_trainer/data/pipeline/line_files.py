@@ -122,7 +122,7 @@ class NamedFiles:
         Args:
             dataset: Name of the dataset, for messages.
             data_dir: Folder of the files.
-            facts: What is known of the files.
+            facts: Facts about the files.
 
         Raises:
             DataError: The folder or a file is missing, or a file is empty.
@@ -150,7 +150,7 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | N
     Args:
         path: Path of the file.
         num_header_lines: Number of lines before the first example.
-        facts: What is known of files, in place of reading this one.
+        facts: Facts about files, in place of reading this one.
 
     Raises:
         DataError: The file cannot be read or unpacked, or has no line after the header.

@@ -67,7 +67,7 @@ class RecordedWords(NamedTuple):
 
     @property
     def _replaced(self) -> dict[str, str]:
-        """What stands in a text for the tokens that are no part of it."""
+        """Words that stand for tokens which do not belong to a text."""
         return {LINE_END["word"]: "\n"} | dict.fromkeys({"<s>", "<unk>"} & self.special, UNKNOWN["char"])
 
     def text_of(self, ids: Iterable[int]) -> str:
@@ -103,7 +103,7 @@ def words_of(dataset: Any) -> dict[str, RecordedWords]:
 
 
 def predicted(vocabularies: Mapping[str, RecordedWords]) -> RecordedWords | None:
-    """Returns the vocabulary of the ids that a model predicts: that of the target language, transcript or text."""
+    """Returns the vocabulary of the ids that a model predicts: the words of the target language, transcript or text."""
     return next((vocabularies[name] for name in _PREDICTED if name in vocabularies), None)
 
 
@@ -130,7 +130,7 @@ def read(folder: pathlib.Path) -> dict[str, RecordedWords]:
         ) from error
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}: {error}); continue the run, which writes it anew"
+            f"{path} cannot be read ({type(error).__name__}: {error}); continue the run, which writes it again"
         ) from error
 
 

@@ -18,7 +18,7 @@ def advice(deviations: Mapping[str, float], fix: str) -> str:
 
     Args:
         deviations: Standard deviation of each feature by its name; 0 for a constant one, which counts as no feature.
-        fix: What to do, as the end of the sentence.
+        fix: The action that helps, as the end of the sentence.
     """
     wrong = {name: value for name, value in deviations.items() if value > LARGE or 0 < value < SMALL}
     if not wrong:

@@ -1,4 +1,4 @@
-"""What the training rows of a table say about its columns: kinds, vocabularies, means and scales, classes.
+"""Facts about a table's columns, from its training rows: kinds, vocabularies, means and scales, classes.
 
 Every worker computes this in one pass over the same files in the same order, so all workers get the same numbers.
 """
@@ -27,7 +27,7 @@ _MIN_NUMBER_SHARE = 0.9  # of a column of numbers with some wrong values, which 
 
 
 class Columns(NamedTuple):
-    """What is known of the columns of a table.
+    """Facts about the columns of a table.
 
     Attributes:
         label: Name of the label's column.

@@ -16,7 +16,7 @@ class TableFeatures:
     """Turns the texts of columns into the tensors of a form; `Csv` describes the forms.
 
     Args:
-        columns: What is known of the columns.
+        columns: Facts about the columns.
         options: Form, scaling, and number of buckets of hashed words.
 
     Attributes:

@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
     """Successive rows of a file, by column.
 
     Attributes:
-        first: Number of the first row, from 0; the header is no row.
+        first: Number of the first row, from 0; the header does not count.
         first_line: Number of the first row's line, from 1.
         columns: The values of each column by its name: texts without spaces around them; or, if the file itself says
             that they are numbers, float64 [rows], NaN = missing.
