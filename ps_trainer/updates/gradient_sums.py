@@ -106,11 +106,14 @@ class _Rows:
 
 def _create_list(name: str, nothing: np.ndarray) -> tf.Variable:
     """Creates a variable whose number of rows may change."""
-    return tf.get_variable(
-        name,
-        initializer=tf.constant(nothing),
-        validate_shape=False,
-        collections=[tf.GraphKeys.GLOBAL_VARIABLES],
-        trainable=False,
-        use_resource=True,
-    )
+    with tf.name_scope(None):
+        return tf.Variable(
+            tf.constant(nothing),
+            name=name,
+            # Without it, TensorFlow takes the shape of the initial value for constant, and folds `tf.shape` of what is
+            # read into 0 rows.
+            shape=tf.TensorShape([None, *nothing.shape[1:]]),
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES],
+            trainable=False,
+            use_resource=True,
+        )

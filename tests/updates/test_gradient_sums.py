@@ -47,6 +47,21 @@ def test_rows_of_a_table_are_summed_whatever_their_number(session):
     np.testing.assert_array_equal(session.run(dense), np.zeros([5, 2]))
 
 
+def test_the_shape_of_summed_rows_is_that_of_the_step(session):
+    table = tf.get_variable("table", [5, 2], initializer=tf.zeros_initializer())
+    sums = GradientSums(OneMachine(), 0, [Piece(table, 0, (), None, True, True)], "test")
+    indices = tf.placeholder_with_default(np.int64([0, 3, 0]), [None])
+    values = tf.placeholder_with_default(np.ones([3, 2], np.float32), [None, 2])
+    rows = tf.IndexedSlices(values, indices, tf.constant([5, 2], tf.int64))
+    add = sums.add([rows], tf.constant(True))
+    ((_, taken),) = sums.take(tf.constant(1.0))
+    shapes = [tf.shape(taken.indices), tf.shape(taken.values)]
+    session.run(tf.variables_initializer(sums.state))
+    session.run(add)
+    num_indices, values_shape = session.run(shapes)
+    assert (num_indices.tolist(), values_shape.tolist()) == ([3], [3, 2])
+
+
 def test_dense_sums_exclude_dropped_gradients_and_restart_at_zero(session):
     vector = tf.get_variable("vector", [3], initializer=tf.zeros_initializer())
     sums = GradientSums(OneMachine(), 0, [Piece(vector, 0, (), None, True, False)], "test")
