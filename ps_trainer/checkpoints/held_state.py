@@ -61,6 +61,8 @@ class HeldState:
 
     Attributes:
         num_bytes: Size of the large variables in bytes.
+        total_bytes: Size of all saved variables in bytes.
+        is_large: Whether a save has variables to read in slices.
         release_op: Op that frees the second variables; also when nothing is held.
     """
 
@@ -69,6 +71,8 @@ class HeldState:
         self._call_options = tf.RunOptions(timeout_in_ms=int(1000 * call_secs))
         self._small, large = _divide(state.saved_variables)
         self.num_bytes = sum(_num_bytes(saved) for saved in large)
+        self.total_bytes = sum(_num_bytes(saved) for saved in state.saved_variables)
+        self.is_large = bool(large)
         # As in `StoredState.snapshot`: counts first.
         with tf.control_dependencies(list(state.count_reads.values())):
             self._small_reads = [saved.variable.read_value() for saved in self._small]

@@ -141,7 +141,9 @@ def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
             prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
         )
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        session.run(save_op, dict(zip(tensors, arrays, strict=True)))
+        # In this thread, so that its priority holds for the op.
+        in_this_thread = tf.RunOptions(inter_op_thread_pool=-1)
+        session.run(save_op, dict(zip(tensors, arrays, strict=True)), options=in_this_thread)
 
 
 def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:

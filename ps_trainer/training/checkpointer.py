@@ -20,6 +20,7 @@ from ps_trainer.training.save_thread import SaveThread, Values
 from ps_trainer.training.train_graph import TrainGraph
 
 _WRITE_SECS = 30.0
+_LEAST_RATE = 2**20  # bytes per second; a slower disk or network counts as one that does not answer
 _PART = 2**20  # elements
 
 
@@ -54,6 +55,7 @@ class Checkpointer:
         self._clock = clock
         self._running: SaveThread | None = None
         self._running_step = 0
+        self._has_noted_overlap = self._has_noted_disk = False
         self._saved_values: Values | None = None
         self._saved_at = clock()
         self._saved_step: int | None = None
@@ -79,6 +81,7 @@ class Checkpointer:
         moment = self._held_state.hold(session)
         self._tried_step = max(global_step, moment.step)
         self._running_step = moment.step
+        self._has_noted_overlap = self._has_noted_disk = False
         self._running = SaveThread(
             lambda after_slice: self._read(moment, after_slice),
             self._check_and_write,
@@ -103,6 +106,8 @@ class Checkpointer:
         """
         if self._running is not None and self._running.is_done:
             self._note_end(self._running)
+        elif self._running is not None:
+            self._note_slow_disk(self._running)
         values, self._saved_values = self._saved_values, None
         return values
 
@@ -113,7 +118,7 @@ class Checkpointer:
             SaveError, NanLossError: As `take_saved`.
         """
         if self._running is not None:
-            self._running.wait()
+            self._wait_for(self._running, self._running_step)
             self._note_end(self._running)
 
     def abandon(self) -> None:
@@ -138,7 +143,11 @@ class Checkpointer:
         began_at = self._clock()
         self._publish(session)
         values = self._state.snapshot(session)
-        self._check_and_write(values)
+        # In a thread, because a disk that does not answer must not keep the chief from ending.
+        saving = SaveThread(lambda _: values, self._check_and_write)
+        self._wait_for(saving, int(values["global_step"]))
+        if saving.error is not None:
+            raise saving.error
         self._note_saved(values, self._clock() - began_at)
         return values
 
@@ -147,7 +156,53 @@ class Checkpointer:
         # Compares multiples of `steps`: other workers' updates make `global_step` skip the multiple itself.
         is_due_by_step = steps and global_step // steps > self._tried_step // steps
         is_due_by_time = secs and self._running is None and self._clock() - self._saved_at >= secs
-        return self._config.checkpoint_dir is not None and bool(is_due_by_step or is_due_by_time)
+        if self._config.checkpoint_dir is None or not (is_due_by_step or is_due_by_time):
+            return False
+        if self._running is not None and not self._running.is_done and self._held_state.is_large:
+            # To wait for it would hold up the steps for seconds. A small save takes milliseconds, and then every
+            # multiple of the steps has its checkpoint.
+            self._note_overlap(global_step)
+            return False
+        return True
+
+    @property
+    def _write_secs(self) -> float:
+        """Deadline in seconds of the writing of a save."""
+        return _WRITE_SECS + self._held_state.total_bytes / _LEAST_RATE
+
+    def _wait_for(self, saving: SaveThread, step: int) -> None:
+        read_secs = self._config.heartbeat_timeout_secs + self._held_state.total_bytes / _LEAST_RATE
+        if saving.wait(read_secs, self._write_secs):
+            return
+        if not saving.has_read:
+            raise SaveError(
+                f"the chief has waited {read_secs:.0f} s for the save of step {step} to read the rest of its values"
+                " from the ps tasks; check the network between them and the chief"
+            )
+        raise SaveError(
+            f"the save of step {step} has not ended {self._write_secs:.0f} s after its values were read, because the"
+            f" disk of {self._config.checkpoint_dir} does not answer; check that disk, or use a --logdir on another one"
+        )
+
+    def _note_slow_disk(self, saving: SaveThread) -> None:
+        if not self._has_noted_disk and saving.writing_secs > self._write_secs:
+            self._has_noted_disk = True
+            logging.warning(
+                "the save of step %d has been writing for %.0f s: the disk of %s does not answer. Training continues,"
+                " and saves nothing until that save ends",
+                self._running_step,
+                saving.writing_secs,
+                self._config.checkpoint_dir,
+            )
+
+    def _note_overlap(self, global_step: int) -> None:
+        if not self._has_noted_overlap:
+            self._has_noted_overlap = True
+            logging.info(
+                "the save of step %d is still in progress, so the one that is due at step %d begins after it",
+                self._running_step,
+                global_step,
+            )
 
     def _publish(self, session: tf.Session) -> None:
         """Gives the ps tasks what only the workers hold under a collective rule, so that the state includes it."""

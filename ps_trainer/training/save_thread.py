@@ -40,7 +40,9 @@ class SaveThread:
         self._read = read
         self._write = write
         self._slice_began_at = self._began_at = time.monotonic()
+        self._read_at = 0.0
         self._hurry = threading.Event()
+        self._has_read = threading.Event()
         self._done = threading.Event()
         self._is_abandoned = False
         self.values: Values | None = None
@@ -54,10 +56,25 @@ class SaveThread:
         """Whether the save has ended, in whichever way."""
         return self._done.is_set()
 
-    def wait(self) -> None:
-        """Waits for the end of the save, which makes no more pauses."""
+    @property
+    def has_read(self) -> bool:
+        """Whether the reading has ended, in whichever way."""
+        return self._has_read.is_set()
+
+    @property
+    def writing_secs(self) -> float:
+        """Seconds for which the save has been writing so far; 0 before that, and after its end."""
+        return time.monotonic() - self._read_at if self.has_read and not self.is_done else 0.0
+
+    def wait(self, read_secs: float, write_secs: float) -> bool:
+        """Waits for the end of the save, which makes no more pauses; returns whether it has ended.
+
+        Args:
+            read_secs: Deadline in seconds of the rest of the reading.
+            write_secs: Deadline in seconds of the writing after it.
+        """
         self._hurry.set()
-        self._done.wait()
+        return self._has_read.wait(read_secs) and self._done.wait(write_secs)
 
     def abandon(self, secs: float) -> bool:
         """Ends the save if it still reads; waits until it has ended, or the seconds are over; returns whether it has.
@@ -72,12 +89,16 @@ class SaveThread:
         try:
             _be_nice()
             values = self._read(self._after_slice)
+            self._read_at = time.monotonic()
+            self._has_read.set()
             self._write(values)
             self.values = values
         except Exception as error:  # noqa: BLE001 - raised in the chief's thread, by `Checkpointer`
             self.error = error
-        self.secs = time.monotonic() - self._began_at
-        self._done.set()
+        finally:  # also after an exception of another kind, so that nothing waits in vain
+            self.secs = time.monotonic() - self._began_at
+            self._done.set()
+            self._has_read.set()
 
     def _after_slice(self) -> None:
         took = time.monotonic() - self._slice_began_at

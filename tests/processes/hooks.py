@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.errors import NanLossError
-from ps_trainer.training import chief
+from ps_trainer.training import checkpointer, chief
 
 FOLDER_VARIABLE = "PS_TRAINER_TEST_FOLDER"
 
@@ -119,3 +119,20 @@ class HoldSteps(_Wait):
 
     def before_run(self, run_context: tf.train.SessionRunContext) -> None:
         (self._folder / "worker-1-steps").touch()
+
+
+class HangInSave(tf.train.SessionRunHook):
+    """Lets the disk hang in the middle of the first save, whose writing has a deadline of about a second here.
+
+    The kernel keeps the save's thread in the opening of a pipe that nobody writes.
+    """
+
+    def __init__(self):
+        self._pipe = os.path.join(os.environ[FOLDER_VARIABLE], f"pipe-{os.getpid()}")
+        os.mkfifo(self._pipe)
+        self._sync = durable_files.sync
+        durable_files.sync = self._hang_or_sync
+        checkpointer._WRITE_SECS = 1.0
+
+    def _hang_or_sync(self, path: str | os.PathLike[str]) -> None:
+        self._sync(self._pipe if "writing-model" in str(path) else path)

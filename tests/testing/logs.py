@@ -19,8 +19,12 @@ def log_lines() -> Iterator[list[str]]:
             lines.append(record.getMessage())
 
     keeper, logger = Keeper(), logging.get_absl_logger()
+    level = logger.level
     logger.addHandler(keeper)
+    # The root's level, which holds until flags are parsed, leaves out what is below a warning.
+    logger.setLevel(min(logger.getEffectiveLevel(), standard_logging.INFO))
     try:
         yield lines
     finally:
         logger.removeHandler(keeper)
+        logger.setLevel(level)

@@ -17,6 +17,7 @@ from ps_trainer.training import checkpointer
 from ps_trainer.training.save_tally import SaveTally
 from tests.checkpoints.checkpoint_files import values_of, write
 from tests.testing.logs import log_lines
+from tests.testing.processes import START_SECS, wait_until
 
 
 class Clock:
@@ -42,6 +43,8 @@ class Run:
         self.values = values_of(0)
         held_state = types.SimpleNamespace(
             num_bytes=0,
+            total_bytes=0,
+            is_large=False,
             hold=lambda session: Moment(int(self.values["global_step"]), [], self.values),
             read=self._read,
         )
@@ -56,6 +59,7 @@ class Run:
         self.may_read = threading.Event()
         self.may_read.set()
         self.tally = SaveTally()
+        self.held_state = held_state
         self.checkpointer = checkpointer.Checkpointer(train, config, None, self.tally, self.clock)
 
     def _read(self, session, moment, after_slice):
@@ -129,7 +133,65 @@ class TestBesideTheSteps:
         run.checkpointer.wait()
         assert run.steps == [1, 7]
 
-    def test_a_save_that_is_due_by_its_step_waits_for_the_one_before(self, tmp_path):
+    def test_a_save_that_is_due_during_a_large_one_begins_after_it_and_no_step_waits(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
+        run.held_state.is_large = True
+        run.may_read.clear()
+        assert run.begin(2)
+        with log_lines() as lines:
+            for step in range(3, 8):
+                assert not run.begin(step)
+        assert lines == ["the save of step 2 is still in progress, so the one that is due at step 4 begins after it"]
+        run.may_read.set()
+        run.checkpointer.wait()
+        assert run.begin(8)
+        run.checkpointer.wait()
+        assert run.steps == [2, 8]
+
+    def test_a_large_save_that_has_ended_does_not_put_off_the_next_one(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
+        run.held_state.is_large = True
+        assert run.begin(2)
+        for thread in threading.enumerate():
+            if thread.name == "save":
+                thread.join(60)
+        assert run.checkpointer.is_due(3)
+        assert run.begin(4)
+        run.checkpointer.wait()
+        assert run.steps == [2, 4]
+
+    def test_a_disk_that_does_not_answer_ends_the_wait_with_an_error(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(checkpointer, "_WRITE_SECS", 0.05)
+        may_write = threading.Event()
+        monkeypatch.setattr(checkpointer.writer, "write", lambda *_: may_write.wait(60))
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
+        run.begin(1)
+        with log_lines() as lines:
+            wait_until(lambda: run.checkpointer.take_saved() or lines, START_SECS, "no warning")
+            assert run.checkpointer.take_saved() is None
+        (line,) = lines
+        assert "step 1 has been writing for 0 s: the disk of" in line and "Training continues" in line
+        with pytest.raises(SaveError, match="step 1 has not ended 0 s after .*checkpoints does not answer"):
+            run.checkpointer.wait()
+        may_write.set()
+        run.checkpointer.wait()
+        may_write.clear()
+        run.values = values_of(3)
+        with pytest.raises(SaveError, match="the save of step 3 has not ended"):
+            run.checkpointer.save(None)
+        may_write.set()
+
+    def test_ps_tasks_that_do_not_answer_end_the_wait_with_an_error(self, tmp_path):
+        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, heartbeat_timeout_secs=0.05)
+        run.may_read.clear()
+        run.begin(1)
+        with pytest.raises(SaveError, match="0 s for the save of step 1 to read the rest .* from the ps tasks"):
+            run.checkpointer.wait()
+        run.may_read.set()
+        run.checkpointer.wait()
+        assert run.steps == [1]
+
+    def test_a_small_save_that_is_due_by_its_step_waits_for_the_one_before(self, tmp_path):
         run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
         run.may_read.clear()
         assert run.begin(2)
