@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -29,6 +30,13 @@ class Word2Vec:
         nce                 the same with s(w) - log(expected number of w in the sample) in place of s(w)
         sampled_softmax     -log(exp s(t) / (exp s(t) + sum of exp s(n))), with the same
 
+    With `negatives` = k, negative_sampling multiplies its sum by k / `num_sampled`. Then a true word weighs as much as
+    with k words drawn for it alone, and a larger sample only makes their sum more exact.
+
+    A batch may also be runs of consecutive words, each with a context of its own. Skip-gram with negative_sampling or
+    nce then computes all scores as products of matrices, without rows for each pair (`layers.pair_loss`). The loss of a
+    batch is the mean over its pairs.
+
     Only the rows of a batch's words and of the sample travel, from both tables. The word vectors are the rows of
     "input". Evaluation computes the loss of the softmax over all words.
 
@@ -50,6 +58,12 @@ class Word2Vec:
         )
         loss: str = layers.option("negative_sampling", "loss of training", choices=layers.SAMPLED_LOSSES)
         num_sampled: int = layers.option(16, "number of words drawn for each batch", least=1)
+        negatives: float = layers.option(
+            0.0, "k, number of words that the sample counts for, with negative_sampling; 0: num_sampled", least=0
+        )
+        window: int = layers.option(
+            5, "largest number of words on each side, for batches of consecutive words", least=1
+        )
         sampler: str = layers.option(
             "log_uniform",
             "distribution of the words drawn; log_uniform is for words numbered by decreasing frequency",
@@ -59,6 +73,8 @@ class Word2Vec:
         def __post_init__(self) -> None:
             if self.num_sampled > self.vocab_size:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
+            if self.negatives and self.loss != "negative_sampling":
+                raise ValueError(f"negatives={self.negatives:g} is for loss=negative_sampling, got loss={self.loss}")
 
     defaults = layers.TrainingSettings(optimizer="adagrad", learning_rate=0.5, batch_size=64)
 
@@ -69,7 +85,9 @@ class Word2Vec:
         """Builds the graph of one batch.
 
         Args:
-            batch: "center" int64 [B]; "context" int64 [B, W], the words around it.
+            batch: "center" int64 [B]; "context" int64 [B, W], the words around it. In training also "words" int64
+                [B, L], consecutive words; "reach" int64 [B, L], how many words on each side are the context of a word,
+                0 = the word is padding.
             training: Whether the loss uses a sample.
 
         Returns:
@@ -77,6 +95,8 @@ class Word2Vec:
             that word is in the context. This metric is for data whose test contexts are synonyms, or the most similar
             words by another measure.
         """
+        if "words" in batch:
+            return self._build_runs(batch["words"], batch["reach"])
         center_B, context_BW = batch["center"], batch["context"]
         if self.options.form == "cbow":
             h_BD = tf.reduce_mean(self._input(context_BW), axis=1)
@@ -85,22 +105,48 @@ class Word2Vec:
             h_BD = self._input(center_B)
             true_BT = context_BW
         if training:
-            loss_BT = layers.sampled_loss(
-                h_BD,
-                true_BT,
-                self._output,
-                vocab_size=self.options.vocab_size,
-                num_sampled=self.options.num_sampled,
-                loss=self.options.loss,
-                sampler=self.options.sampler,
-            )
-            loss_B = tf.reduce_mean(loss_BT, axis=1)
+            loss_B = tf.reduce_mean(layers.sampled_loss(h_BD, true_BT, self._output, **self._sampling), axis=1)
             return layers.ModelOutput(tf.reduce_mean(loss_B), center_B, {"log_loss": loss_B})
         loss_B = self._full_loss(h_BD, true_BT)
         nearest_B = self._nearest(center_B)
         is_recovered_B = tf.reduce_any(tf.equal(nearest_B[:, tf.newaxis], context_BW), axis=1)
         metrics = {"log_loss": loss_B, "recovered": tf.cast(is_recovered_B, tf.float32)}
         return layers.ModelOutput(tf.reduce_mean(loss_B), nearest_B, metrics)
+
+    @property
+    def _sampling(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "vocab_size": options.vocab_size,
+            "num_sampled": options.num_sampled,
+            "loss": options.loss,
+            "sampler": options.sampler,
+            "sample_weight": options.negatives / options.num_sampled if options.negatives else 1.0,
+        }
+
+    def _build_runs(self, word_BL: tf.Tensor, reach_BL: tf.Tensor) -> layers.ModelOutput:
+        """Builds the training loss of runs of consecutive words."""
+        window = self.options.window
+        if self.options.form == "skip_gram" and self.options.loss in layers.PAIR_LOSSES:
+            sum_B, number_B = layers.pair_loss(word_BL, reach_BL, window, self._input, self._output, **self._sampling)
+        else:
+            context_BLP, is_context_BLP = layers.contexts(word_BL, reach_BL, window)
+            weight_BLP = tf.cast(is_context_BLP, tf.float32)
+            if self.options.form == "cbow":
+                count_BL = tf.reduce_sum(weight_BLP, axis=2)
+                total_BLD = tf.reduce_sum(self._input(context_BLP) * weight_BLP[..., tf.newaxis], axis=2)
+                h_BLD = total_BLD / tf.maximum(count_BL, 1)[..., tf.newaxis]
+                true_BLT, weight_BLT = word_BL[..., tf.newaxis], tf.minimum(count_BL, 1)[..., tf.newaxis]
+            else:
+                h_BLD, true_BLT, weight_BLT = self._input(word_BL), context_BLP, weight_BLP
+            num_true = true_BLT.shape[-1]
+            h_ND, true_NT = tf.reshape(h_BLD, [-1, self.options.dim]), tf.reshape(true_BLT, [-1, num_true])
+            loss_NT = layers.sampled_loss(h_ND, true_NT, self._output, **self._sampling)
+            sum_B = tf.reduce_sum(tf.reshape(loss_NT, tf.shape(weight_BLT)) * weight_BLT, axis=[1, 2])
+            number_B = tf.reduce_sum(weight_BLT, axis=[1, 2])
+        mean = tf.reduce_sum(sum_B) / tf.maximum(tf.reduce_sum(number_B), 1)
+        first_B = tf.pad(word_BL, [[0, 0], [0, 1]])[:, 0]  # it may be that no word is left
+        return layers.ModelOutput(mean, first_B, {"log_loss": sum_B / tf.maximum(number_B, 1)})
 
     def _input(self, ids: tf.Tensor) -> tf.Tensor:
         # The initial values of the authors' own program, word2vec.c.

@@ -24,6 +24,7 @@ from .options import option
 from .output import ModelOutput, classifier_output, weight_decay
 from .pooled import Pooled, roc_auc
 from .recurrent import Recurrence, bidirectional, gru, lstm
+from .running_text import PAIR_LOSSES, contexts, pair_loss
 from .sampled import SAMPLED_LOSSES, SAMPLERS, sampled_loss
 from .settings import TrainingSettings
 from .stages import spread, stage
@@ -33,6 +34,7 @@ __all__ = [
     "EMBEDDING_TABLES",
     "END_ID",
     "PADDING_ID",
+    "PAIR_LOSSES",
     "SAMPLED_LOSSES",
     "SAMPLERS",
     "START_ID",
@@ -47,6 +49,7 @@ __all__ = [
     "causal_mask",
     "classifier_output",
     "click_output",
+    "contexts",
     "conv2d",
     "decode",
     "dense",
@@ -64,6 +67,7 @@ __all__ = [
     "multi_head_attention",
     "option",
     "padding_mask",
+    "pair_loss",
     "pair_products",
     "roc_auc",
     "sampled_loss",

@@ -30,6 +30,7 @@ def sampled_loss(
     num_sampled: int,
     loss: str = "sampled_softmax",
     sampler: str = "log_uniform",
+    sample_weight: float = 1.0,
 ) -> tf.Tensor:
     """Computes the loss of true classes t against `num_sampled` sampled classes n, one sample for the whole batch.
 
@@ -52,6 +53,7 @@ def sampled_loss(
         num_sampled: Size of the sample, S, at most `vocab_size`; drawn without repetition.
         loss: Name of the loss, one of `SAMPLED_LOSSES`.
         sampler: Distribution of the sample, one of `SAMPLERS`; log_uniform is for classes sorted by frequency.
+        sample_weight: Factor of the sum over the sample; sampled_softmax has none.
 
     Returns:
         float32 [B, T].
@@ -78,4 +80,6 @@ def sampled_loss(
         # In this form no exponential overflows, and no logarithm gets a probability that was rounded to 0.
         return tf.reduce_logsumexp(all_logits, axis=2) - right_BT
     # softplus(-x) = -log sigma(x), but log(sigma(x)) would be -inf where sigma(x) is rounded to 0.
-    return tf.nn.softplus(-right_BT) + tf.reduce_sum(tf.nn.softplus(wrong_BTS), axis=2)
+    of_sample_BT = tf.reduce_sum(tf.nn.softplus(wrong_BTS), axis=2)
+    # Without the product of 1, which is an op of its own.
+    return tf.nn.softplus(-right_BT) + (of_sample_BT if sample_weight == 1 else sample_weight * of_sample_BT)

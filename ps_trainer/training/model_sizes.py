@@ -24,6 +24,7 @@ _WORDS = {
     "num_buckets": "ids in a column",
     "num_users": "users",
     "num_items": "items",
+    "window": "words on each side",
 }
 
 

@@ -17,7 +17,7 @@ def test_words_answer_after_the_text_is_gone(tmp_path, capsys):
         model="word2vec",
         model_option=("vocab_size=20", "dim=4", "num_sampled=4"),
         dataset="text_windows",
-        dataset_option=("window=2", "subsample=0", "num_test=3", "train_files=train.txt"),
+        dataset_option=("window=2", "subsample=0", "num_test=3", "words_per_example=8", "train_files=train.txt"),
         data_dir=str(tmp_path),
         logdir=str(tmp_path / "run"),
         batch_size=8,

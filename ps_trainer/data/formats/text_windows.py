@@ -1,55 +1,61 @@
-"""Words of running text, each with the words around it, for word vectors."""
+"""Consecutive words of a text, each with the words around it, for word vectors."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import math
 import re
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.formats.text import SHUFFLED_WINDOWS, find_texts, find_vocabulary, python_documentation
+from ps_trainer.data.formats.text import find_texts, find_vocabulary, python_documentation
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary
 from ps_trainer.data.pipeline.shard import Shard
-from ps_trainer.data.pipeline.text_stream import Document, windows
+from ps_trainer.data.pipeline.text_stream import Document
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
-# 2 ** 32 divided by the golden ratio. Its multiples modulo 2 ** 32 are spread evenly, so they serve as random numbers
-# that Python and TensorFlow compute alike, for any place of the text.
-_GOLDEN, _MASK = 2654435769, 2**32 - 1
 _SMOOTHING = 0.75
 _MAX_COUNTED, _MAX_COMPARED = 10**6, 2000
+_BLOCK_WORDS = 2**14
+_OTHER_DRAW = 2**40  # seeds of shards are smaller
 _WINDOW_OPTIONS = ("window", "max_vocab", "subsample", "num_test")  # those by which words are chosen
 
 
 class TextWindows(DataSource):
-    """Each word of a text with the words around it, for word vectors; built-in text: Python's documentation.
+    """Runs of words, each word paired with the words around it; built-in text: Python's documentation.
 
-    Batches: "center" int64 [B]; "context" int64 [B, 2 W], the W = `window` words before the center and the W after it.
-    Ids go from the most frequent word to the rarest. First, words without an id and ends of lines are removed. Then
-    frequent words are thinned, so that windows reach further: a word with the share f of the text keeps each
-    occurrence with the probability min(1, sqrt(`subsample` / f)). Every epoch and every worker keeps the same
-    occurrences. The first and last W words of the text are not centers.
+    A training example is `words_per_example` consecutive words of the text. Each word of the text is in one example.
+    Batches: "words" int64 [B, L], ids of the words that are left of an example, then 0 as padding; "reach" int64
+    [B, L], how many words on each side are the context of a word, 0 for padding. A context ends at the ends of the
+    example. Ids go from the most frequent word to the rarest.
+
+    Words without an id and ends of lines are left out first. Then frequent words are thinned, so that contexts reach
+    further: a word with the share f of the text stays with the probability min(1, sqrt(s / f) + s / f), s =
+    `subsample`. The context of a word reaches 1 to `window` words to each side, each number with the same probability;
+    with `dynamic_window=false` always `window`. Both draws are new in each epoch. They depend on seed, shard and place.
 
     Test examples are the `num_test` most frequent words, each with the 2 W most similar words, the most similar one
     first. The similarity of two words is the cosine of their rows of positive pointwise mutual information,
 
         max(0, log(n(w, c) * N / (n(w) * n(c) ** 0.75))),    N the sum of n(c) ** 0.75 over the context words c,
 
-    where n(w, c) counts how often c is in a window around w. Only the 2000 most frequent words and the first million
-    words that are kept count. Word vectors should find the same similar words, because skip-gram with negative sampling
-    factorizes such a matrix.
+    where n(w, c) counts how often c is in a window around w, in a thinned text. Only the 2000 most frequent words and
+    the first million words of the text count. Word vectors should find the same similar words, because skip-gram with
+    negative sampling factorizes such a matrix.
 
     Files are those of dataset text. The built-in text is cleaned like text8: letters a to z only, in lower case.
 
-    Source: T. Mikolov et al., "Distributed Representations of Words and Phrases and their Compositionality", NIPS
-    2013, section 2.3; O. Levy, Y. Goldberg, I. Dagan, "Improving Distributional Similarity with Lessons Learned from
-    Word Embeddings", TACL 3, 2015.
+    Source: T. Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013, section 3.2
+    (reach); the same, "Distributed Representations of Words and Phrases and their Compositionality", NIPS 2013, section
+    2.3 (thinning), in the form and with the defaults of the authors' word2vec.c and of gensim; O. Levy, Y. Goldberg,
+    I. Dagan, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", TACL 3, 2015.
 
     Args:
         options: Windows, vocabulary and files.
@@ -59,6 +65,7 @@ class TextWindows(DataSource):
     Attributes:
         vocabulary: Vocabulary of the text.
         vocab_size: Number of ids of the vocabulary.
+        window: Largest number of words on each side.
         compared_words: int64 [test examples], ids of the test words.
 
     Raises:
@@ -66,14 +73,17 @@ class TextWindows(DataSource):
             is too short.
     """
 
-    max_shuffled = SHUFFLED_WINDOWS
+    max_shuffled = 2**12
     takes_facts = True
+    draws = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `TextWindows`."""
 
-        window: int = option(3, "W, number of words on each side", least=1)
+        window: int = option(5, "W, largest number of words on each side", least=1)
+        dynamic_window: bool = option(True, "draw the number of words on each side from 1 to window, for each word")
+        words_per_example: int = option(64, "number of consecutive words of the text in an example", least=2)
         max_vocab: int = option(1000, "size of the vocabulary; rarer words are left out", least=2)
         subsample: float = option(
             1e-3, "share of the text above which occurrences of a word are thinned; 0: no word is thinned", least=0
@@ -85,17 +95,17 @@ class TextWindows(DataSource):
 
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
-        self._window = options.window
+        self.window, self._is_dynamic = options.window, options.dynamic_window
+        self._length = options.words_per_example
         is_built_in = data_dir is None and not options.train_files
         built_in = [_cleaned(python_documentation())] if is_built_in else []
         self._texts = built_in or find_texts(options.train_files, (), data_dir, self.facts).train
         self.vocabulary = find_vocabulary(self._texts, "word", options.max_vocab, self.facts)
         self.vocab_size = len(self.vocabulary.tokens)
-        self._kept = _kept_of_2_32(self.vocabulary, options.subsample)
+        self._kept = _kept_shares(self.vocabulary, options.subsample)
         paths = [text.path for text in self._texts if text.path is not None]
         settings = [[path.name for path in paths], *(vars(options)[name] for name in _WINDOW_OPTIONS)]
         found = self.facts.find("windows", paths, settings, lambda: self._count(options.num_test))
-        self._num_train = found["num_train"]
         self.compared_words = np.array(found["words"], np.int64)
         context = np.array(found["similar"], np.int32).reshape(len(self.compared_words), -1)
         self._test = {"center": self.compared_words.astype(np.int32), "context": context}
@@ -103,35 +113,37 @@ class TextWindows(DataSource):
     @functools.cached_property
     def information(self) -> np.ndarray:
         """Rows of length 1 by which words are compared, computed from the text: float64 [min(V, 2000), the same]."""
-        return self._compare(self._kept_ids())
+        return self._compare(self._first_ids())
 
     def _count(self, num_test: int) -> dict[str, Any]:
-        """Counts the windows, and finds words to test on with the words that are most similar to each."""
-        ids = self._kept_ids()
-        if len(ids) <= 2 * self._window:
+        """Finds words to test on, with the words that are most similar to each."""
+        ids = self._first_ids()
+        if len(ids) <= 2 * self.window:
             raise DataError(
-                f"only {len(ids)} words of the text are left, too few for windows of {2 * self._window + 1};"
+                f"only {len(ids)} words of the text are left, too few for windows of {2 * self.window + 1};"
                 " give more text, or lower window"
             )
         information = self._compare(ids)
         words = np.flatnonzero(information.any(axis=1))[:num_test]
-        similar = _most_similar(information, words, 2 * self._window)
-        return {"num_train": len(ids) - 2 * self._window, "words": words.tolist(), "similar": similar.tolist()}
+        return {"words": words.tolist(), "similar": _most_similar(information, words, 2 * self.window).tolist()}
 
     def _compare(self, ids: np.ndarray) -> np.ndarray:
-        num_words = min(len(self.vocabulary.tokens), _MAX_COMPARED)
-        return _information(ids[:_MAX_COUNTED], num_words, self._window)
+        return _information(ids, min(len(self.vocabulary.tokens), _MAX_COMPARED), self.window)
 
-    def _kept_ids(self) -> np.ndarray:
-        """Returns the ids of the words that thinning keeps, in the order of the text."""
-        ids = np.concatenate([self.vocabulary.word_ids(text) for text in self._texts])
-        places = np.arange(len(ids), dtype=np.int64)
-        return ids[(places * _GOLDEN & _MASK) < self._kept[ids]]
+    def _first_ids(self) -> np.ndarray:
+        """Returns the ids of the first words that a thinning keeps, always the same one, in the order of the text."""
+        pieces = itertools.chain.from_iterable(self.vocabulary.word_ids_by_piece(text) for text in self._texts)
+        taken, number = [], 0
+        while number < _MAX_COUNTED and (piece := next(pieces, None)) is not None:
+            taken.append(piece)
+            number += len(piece)
+        ids = np.concatenate(taken)[:_MAX_COUNTED]
+        return ids[np.random.RandomState(0).random_sample(len(ids)) < self._kept[ids]]
 
     @property
     def num_train_examples(self) -> int:
         """Number of training examples, of all workers together."""
-        return self._num_train
+        return math.ceil(self.vocabulary.num_ids / self._length)
 
     @property
     def num_test_examples(self) -> int:
@@ -141,23 +153,37 @@ class TextWindows(DataSource):
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
         if split == "test":
             return tf.data.Dataset.from_tensor_slices(self._test).shard(shard.count, shard.index)
-        length = 2 * self._window + 1
-        kept = self.vocabulary.stream(self._texts).scan(tf.constant(0, tf.int64), self._thin)
-        # The first windows begin with the ids of `before`, which are not in the text.
-        records = windows(kept, length=length, stride=1, before=[0] * (length - 1)).skip(length - 1)
-        return records.shard(shard.count, shard.index).map(self._center_and_context)
+        rows = max(1, _BLOCK_WORDS // self._length)
 
-    def _thin(self, place: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        end = place + tf.size(ids, out_type=tf.int64)
-        # An overflow of int64 does no harm, because the mask keeps the low 32 bits.
-        drawn = tf.bitwise.bitwise_and(tf.range(place, end) * _GOLDEN, _MASK)
-        return end, tf.boolean_mask(ids, drawn < tf.gather(self._kept, ids))
+        def cut(number: tf.Tensor, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+            missing = tf.math.floormod(-tf.size(ids), self._length)  # only at the end of the text
+            words = tf.reshape(tf.concat([ids, tf.fill([missing], self.vocabulary.unknown)], 0), [-1, self._length])
+            # The shard's rows of a block, because a filter of single rows costs more than all the rest.
+            return {"words": words[tf.math.floormod(shard.index - number * rows, shard.count) :: shard.count]}
 
-    def _center_and_context(self, window: tf.Tensor) -> dict[str, tf.Tensor]:
-        context = tf.concat([window[: self._window], window[self._window + 1 :]], axis=0)
-        return {"center": window[self._window], "context": context}
+        blocks = self.vocabulary.stream(self._texts).rebatch(rows * self._length)
+        return blocks.enumerate().map(cut).unbatch()
+
+    def _draw(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        words = batch["words"]
+        is_kept = tf.random.stateless_uniform(tf.shape(words), seed) < tf.gather(self._kept, words)
+        reach = None
+        if self._is_dynamic:
+            other_seed = seed + tf.constant([_OTHER_DRAW, 0], tf.int64)
+            reach = tf.random.stateless_uniform(tf.shape(words), other_seed, 1, self.window + 1, tf.int32)
+        return self._left(words, is_kept, reach)
+
+    def _left(self, words: tf.Tensor, is_kept: tf.Tensor, reach: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        """Moves the words that are kept to the left of their rows, and sets `reach` to 0 beyond them."""
+        numbers = tf.reduce_sum(tf.cast(is_kept, tf.int64), axis=1)
+        left = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(words, is_kept), numbers, validate=False).to_tensor()
+        is_word = tf.sequence_mask(numbers, tf.shape(left)[1])
+        near = tf.fill(tf.shape(left), self.window) if reach is None else reach[:, : tf.shape(left)[1]]
+        return {"words": left, "reach": tf.where_v2(is_word, near, 0)}
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        if "words" in batch and "reach" not in batch:
+            batch = self._left(batch["words"], tf.gather(self._kept, batch["words"]) > 0, None)
         return {name: tf.cast(values, tf.int64) for name, values in batch.items()}
 
 
@@ -166,13 +192,13 @@ def _cleaned(text: Document) -> Document:
     return Document(None, len(cleaned), text=cleaned)
 
 
-def _kept_of_2_32(vocabulary: FrequencyVocabulary, subsample: float) -> np.ndarray:
-    """Computes for each id how many of 2 ** 32 occurrences are kept, int64 [V]."""
+def _kept_shares(vocabulary: FrequencyVocabulary, subsample: float) -> np.ndarray:
+    """Computes for each id the probability with which an occurrence is kept, float32 [V]."""
     counts = np.array(vocabulary.counts, np.float64)
     counts[[vocabulary.unknown, vocabulary.line_end]] = 0
-    share = np.maximum(counts, 1) / max(counts.sum(), 1)
-    kept = np.minimum(1, np.sqrt(subsample / share)) if subsample else np.ones(len(counts))
-    return np.where(counts > 0, kept * 2**32, 0).astype(np.int64)
+    ratio = subsample * max(counts.sum(), 1) / np.maximum(counts, 1)
+    kept = np.minimum(1, np.sqrt(ratio) + ratio) if subsample else np.ones(len(counts))
+    return np.where(counts > 0, kept, 0).astype(np.float32)
 
 
 def _information(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:

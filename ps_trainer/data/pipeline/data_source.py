@@ -50,6 +50,7 @@ class DataSource(abc.ABC):
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
+        draws: Whether chance changes a training batch (`_draw`), as where words are dropped at random.
         groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
         advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
@@ -69,6 +70,7 @@ class DataSource(abc.ABC):
     reads_sounds: bool = False
     num_header_lines: int = 0
     num_places: int | None = None
+    draws: bool = False
     groups_lengths: bool = False
     label_shares: tuple[float, ...] = ()
     advice: str = ""
@@ -127,7 +129,9 @@ class DataSource(abc.ABC):
             )
 
         if not self.groups_lengths:
-            return self._batches(read_from(start), batch_size, drop_remainder=True)
+            # Batches are counted over all epochs, so each draw has a seed of its own, which a later start finds again.
+            first = tf.cast(start, tf.int64) // batch_size
+            return self._batches(read_from(start), batch_size, drop_remainder=True, draw_from=(shard_seed, first))
         sizes = {"batch_size": batch_size, "num_examples": num_examples}
         records = similar_lengths.grouped(read_from, self._record_lengths, **sizes, seed=shard_seed, start=start)
         return self._batches(records, batch_size, drop_remainder=True).map(self._without_padding)
@@ -168,14 +172,17 @@ class DataSource(abc.ABC):
             # `skip` with a tensor as its argument crashes TensorFlow 2.21 inside `flat_map`, so a filter skips.
             numbered = numbered.filter(lambda number, batch: number >= first)
             place = shard * plan.max_batches
-            return numbered.map(lambda number, batch: (tf.stack([epoch % plan.rows, place + number]), batch))
+            return numbered.map(
+                lambda number, batch: (
+                    tf.stack([epoch % plan.rows, place + number]), tf.stack([shard_seed, number]), batch
+                )
+            )  # fmt: skip
 
-        def decode(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            decoded = self._decode(batch)
-            return self._without_padding(decoded) if self.groups_lengths else decoded
+        def decode(position: tf.Tensor, seed: tf.Tensor, batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, Any]:
+            decoded = self._decode(self._draw(batch, seed) if self.draws else batch)
+            return position, self._without_padding(decoded) if self.groups_lengths else decoded
 
-        positioned = leases.flat_map(read).map(lambda position, batch: (position, decode(batch)))
-        return positioned.prefetch(PREFETCH_BATCHES)
+        return leases.flat_map(read).map(decode).prefetch(PREFETCH_BATCHES)
 
     def check_shard(self, shard: Shard, batch_size: int) -> None:
         """Raises DataError if a worker's shard has fewer examples than a batch."""
@@ -290,15 +297,30 @@ class DataSource(abc.ABC):
         """Cuts off the places of a batch where every example has padding, if the dataset groups by length."""
         raise NotImplementedError
 
+    def _draw(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Changes a batch of training records by chance, before `_decode`, if the dataset `draws`.
+
+        Args:
+            batch: Batch of records.
+            seed: Seed for `tf.random.stateless_uniform`, int64 [2]; no other batch of the run has the same.
+        """
+        raise NotImplementedError
+
     @abc.abstractmethod
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Turns a batch of records into a batch for the model."""
 
-    def _batches(self, records: tf.data.Dataset, batch_size: int, *, drop_remainder: bool) -> tf.data.Dataset:
+    def _batches(
+        self,
+        records: tf.data.Dataset,
+        batch_size: int,
+        *,
+        drop_remainder: bool,
+        draw_from: tuple[int, tf.Tensor] | None = None,
+    ) -> tf.data.Dataset:
         # Decoding after batching: one call for many examples, and images stay bytes until then.
-        return (
-            self._load(records)
-            .batch(batch_size, drop_remainder=drop_remainder)
-            .map(self._decode)
-            .prefetch(PREFETCH_BATCHES)
-        )
+        batches = self._load(records).batch(batch_size, drop_remainder=drop_remainder)
+        if self.draws and draw_from is not None:
+            seed, first = draw_from
+            batches = batches.enumerate(first).map(lambda number, batch: self._draw(batch, tf.stack([seed, number])))
+        return batches.map(self._decode).prefetch(PREFETCH_BATCHES)

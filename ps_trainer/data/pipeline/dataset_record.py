@@ -23,6 +23,7 @@ SIZES = (
     "num_buckets",
     "num_users",
     "num_items",
+    "window",
 )
 """Attributes of a dataset that are sizes of a model, under the names of the models' options."""
 

@@ -91,9 +91,13 @@ class FrequencyVocabulary(NamedTuple):
 
     def word_ids(self, document: Document) -> np.ndarray:
         """Computes the ids of a text of words, int32 [N], in Python and in memory; they equal those of `stream`."""
-        ids = {token.encode(): number for number, token in enumerate(self.tokens)}
-        pieces = [[ids.get(word, self.unknown) for word in words] for words in _words(document)]
-        return np.concatenate([np.array(piece, np.int32) for piece in pieces])
+        return np.concatenate(list(self.word_ids_by_piece(document)))
+
+    def word_ids_by_piece(self, document: Document) -> Iterator[np.ndarray]:
+        """Computes the ids of a text of words, int32 [N] for each piece of the text."""
+        ids, unknown = {token.encode(): number for number, token in enumerate(self.tokens)}, self.unknown
+        for words in _words(document):
+            yield np.array([ids.get(word, unknown) for word in words], np.int32)
 
 
 def make_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int) -> FrequencyVocabulary:

@@ -1,18 +1,21 @@
-"""Windows around words: the remaining words, the shards' cover of them, and the counted neighbours."""
+"""Runs of words: the words that are left, their reach, the shards' cover of them, and the counted neighbours."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from ps_trainer.data.formats import text_windows
 from ps_trainer.data.formats.text_windows import TextWindows
-from ps_trainer.data.pipeline import text_stream
+from ps_trainer.data.pipeline import shard_plan, text_stream
 from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the tests' environment
 
 
 def create(folder, text=None, **options):
@@ -21,46 +24,105 @@ def create(folder, text=None, **options):
     return TextWindows(TextWindows.Options(**options), data_dir=None if folder is None else str(folder))
 
 
-def train_examples(source):
-    """(center, context) as words."""
+WHOLE = Shard(0, 1)
+
+
+def train_batches(source, *, shard=WHOLE, batch_size=1, seed=0, num_epochs=1, start=0):
+    settings = {"shard": shard, "batch_size": batch_size, "seed": seed, "num_epochs": num_epochs, "start": start}
+    return read_batches(lambda: source.train(**settings))
+
+
+def words_left(source, batches):
+    """The words of each example of the batches, without padding."""
     tokens = source.vocabulary.tokens
-    batches = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=1))
-    return [(tokens[b["center"][0]], tuple(tokens[i] for i in b["context"][0])) for b in batches]
+    rows = [row for batch in batches for row in zip(batch["words"], batch["reach"], strict=True)]
+    return [[tokens[word] for word, reach in zip(*row, strict=True) if reach] for row in rows]
 
 
-def test_a_word_has_its_neighbours_on_both_sides(tmp_path):
-    source = create(tmp_path, "a b c\nd rare e f", window=2, subsample=0.0, max_vocab=20)
-    examples = train_examples(source)
-    assert sorted(examples) == [
-        ("c", tuple("abd") + ("rare",)),
-        ("d", ("b", "c", "rare", "e")),
-        ("rare", tuple("cdef")),
-    ]
+def test_each_word_is_in_one_example_and_words_without_an_id_and_line_ends_in_none(tmp_path):
+    source = create(tmp_path, "a b c\nd rare e f g h", window=2, subsample=0.0, max_vocab=20, words_per_example=4)
+    assert source.num_train_examples == 3  # ten words, with the end of the line
+    assert sorted(words_left(source, train_batches(source))) == [["a", "b", "c"], ["d", "rare", "e", "f"], ["g", "h"]]
     # Of equally frequent words the last one in the alphabet has no id of its own.
-    source = create(tmp_path, window=2, subsample=0.0, max_vocab=8)
+    source = create(tmp_path, window=1, subsample=0.0, max_vocab=10, words_per_example=4)
     assert "rare" not in source.vocabulary.tokens
-    assert sorted(train_examples(source)) == [("c", tuple("abde")), ("d", tuple("bcef"))]
+    assert sorted(words_left(source, train_batches(source))) == [["a", "b", "c"], ["d", "e", "f"], ["g", "h"]]
 
 
-def test_each_word_but_the_first_and_last_is_a_centre_once(tmp_path):
-    words = [f"w{number:02}" for number in range(40)]
-    source = create(tmp_path, " ".join(words), window=1, subsample=0.0)
-    expected = [(word, (before, after)) for before, word, after in zip(words, words[1:], words[2:], strict=False)]
-    assert sorted(train_examples(source)) == expected
-    assert_every_record_once(source, "context")
+def test_the_shards_together_are_the_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_windows, "_BLOCK_WORDS", 9)
+    words = [f"w{number:02}" for number in range(46)]
+    source = create(tmp_path, " ".join(words), window=1, subsample=0.0, words_per_example=4)
+    assert source.num_train_examples == 12
+    assert_every_record_once(source, "words")
 
 
-def test_frequent_words_are_thinned_and_the_number_of_examples_is_exact(tmp_path, monkeypatch):
+@pytest.mark.parametrize("block", [4, 2**14])
+def test_a_shard_has_every_third_example_whatever_is_read_at_a_time(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(text_windows, "_BLOCK_WORDS", block)
+    text = " ".join(f"w{number:02}" for number in range(46))
+    source = create(tmp_path, text, window=1, subsample=0.0, words_per_example=4)
+    whole = read_batches(lambda: source._records("train", WHOLE))
+    assert len(whole) == 12
+    assert str(read_batches(lambda: source._records("train", Shard(1, 3)))) == str(whole[1::3])
+
+
+def test_frequent_words_are_thinned_as_in_word2vec(tmp_path, monkeypatch):
     monkeypatch.setattr(text_stream, "_CHUNK_BYTES", 100)
     random = np.random.RandomState(0)
-    text = " ".join(random.choice(["often", "rare"], p=[0.9, 0.1], size=4000))
-    source = create(tmp_path, text, window=1, subsample=0.15)
-    examples = train_examples(source)
-    assert len(examples) == source.num_train_examples
-    centers = [center for center, _ in examples]
-    share = text.count("often") / 4000
-    assert centers.count("often") == pytest.approx(4000 * share * np.sqrt(0.15 / share), rel=0.02)
-    assert centers.count("rare") == pytest.approx(text.count("rare"), abs=2)
+    text = " ".join(random.choice(["often", "rare"], p=[0.9, 0.1], size=8000))
+    source = create(tmp_path, text, window=1, subsample=0.15, words_per_example=50)
+    left = sum(words_left(source, train_batches(source, num_epochs=4)), [])
+    number = text.count("often")
+    ratio = 0.15 / (number / 8000)
+    assert left.count("often") == pytest.approx(4 * number * (np.sqrt(ratio) + ratio), rel=0.02)
+    assert left.count("rare") == 4 * text.count("rare")
+
+
+def test_reach_is_drawn_from_1_to_the_window_or_fixed(tmp_path):
+    text = " ".join(f"w{number}" for number in range(3000))
+    options = {"window": 3, "subsample": 0.0, "words_per_example": 100, "max_vocab": 4000}
+    drawn = train_batches(create(tmp_path, text, **options))
+    counts = np.bincount(np.concatenate([batch["reach"].ravel() for batch in drawn]))
+    assert counts[0] == 0
+    np.testing.assert_allclose(counts[1:], [1000] * 3, rtol=0.1)
+    fixed = train_batches(create(tmp_path, **options, dynamic_window=False))
+    assert {reach for batch in fixed for reach in batch["reach"].ravel()} == {3}
+
+
+def test_a_later_start_draws_what_the_first_run_would_have_drawn_and_epochs_differ(tmp_path):
+    text = " ".join(f"w{number % 50}" for number in range(1200))
+    source = create(tmp_path, text, window=5, subsample=0.002, words_per_example=100)
+    settings = {"batch_size": 2, "num_epochs": 3, "shard": Shard(1, 2)}
+    whole = train_batches(source, **settings)
+    assert len(whole) == 3 * 3
+    assert str(train_batches(source, **settings, start=10)) == str(whole[5:])
+    assert str(train_batches(source, **settings, seed=1)) != str(whole)
+    # The same examples in each epoch, thinned in other ways.
+    assert len({sum(batch["reach"].astype(bool).sum() for batch in whole[at : at + 3]) for at in (0, 3, 6)}) > 1
+
+
+def test_leased_shards_are_drawn_by_epoch_shard_and_place(tmp_path):
+    # No word is there twice, and each stays with the same probability, of about a half.
+    text = " ".join(f"w{number:04}" for number in range(1200))
+    options = {"words_per_example": 50, "max_vocab": 1300, "subsample": 1.1e-4, "dynamic_window": False}
+    source = create(tmp_path, text, **options)
+    plan = shard_plan.plan(source.num_train_examples, 2, None, num_workers=1, size=8, seed=0)
+    assert source.vocabulary.tokens[:2] == ("w0000", "w0001")  # ids are in the order of the text
+
+    def draws(*leases):
+        """For each batch, which places of its examples are left: draws are equal if they have the same seed."""
+        wanted = np.array(leases, np.int64)
+        read = read_batches(lambda: source.train_leased(tf.data.Dataset.from_tensor_slices(wanted), plan))
+        batches = [batch for _, batch in read]
+        pairs = [zip(batch["words"], batch["reach"], strict=True) for batch in batches]
+        return [str([(ids[reach > 0] % 50).tolist() for ids, reach in rows]) for rows in pairs]
+
+    whole = draws([0, 1, 0])
+    assert len(whole) == 4
+    assert draws([0, 2, 0], [0, 1, 2])[4:] == whole[2:]  # another worker continues with the same draws
+    others = [*whole, *draws([0, 2, 0]), *draws([1, 1, 0])]
+    assert len(set(others)) == len(others)  # each batch, shard and epoch has a draw of its own
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -90,10 +152,10 @@ def test_the_built_in_text_is_cleaned():
     source = create(None)
     assert source.vocab_size == 1000
     assert all(token.isalpha() and token.islower() for token in source.vocabulary.tokens if token[0] != "<")
-    assert source.num_train_examples > 20_000
+    assert source.num_train_examples > 1000
     assert source.num_test_examples == 200
 
 
 def test_errors_name_the_fault(tmp_path):
-    with pytest.raises(DataError, match="6 words of the text are left, too few for windows of 7"):
+    with pytest.raises(DataError, match="6 words of the text are left, too few for windows of 11"):
         create(tmp_path, "a b c\nd e f", subsample=0.0)
