@@ -20,9 +20,19 @@ VARIABLE = "PS_TRAINER_CACHE_DIR"
 LEAST_BYTES = 2**20
 """Size of files from which on sharing pays."""
 
-_FORM = 2  # of the facts; a change of what datasets compute needs another number
+_FORM = 3  # of the facts; a change of what datasets compute needs another number
 _MAX_ENTRIES = 100
-_LIMIT_SECS, _POLL_SECS = 900.0, 0.1
+_POLL_SECS = 0.1
+
+
+class _Patience:
+    """How long this process waits for a fact; not again after a wait in vain, as its holder may hold more of them."""
+
+    def __init__(self, secs: float):
+        self.secs = secs
+
+
+_PATIENCE = _Patience(900.0)
 
 
 def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
@@ -66,20 +76,30 @@ def _folder() -> pathlib.Path | None:
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
     """Holds a lock on a file; gives up waiting after a while, because its holder may be frozen."""
-    until, is_first = time.monotonic() + _LIMIT_SECS, True
     with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    break
-                if is_first:
-                    logging.info("waiting for the task that reads the same files")
-                is_first = False
-                time.sleep(_POLL_SECS)
-        yield
+        _lock(file.fileno())
+        try:
+            yield
+        finally:
+            # Closing is not enough: a process forked meanwhile has the open file, too, and would keep the lock.
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _lock(descriptor: int) -> None:
+    """Locks an open file, or returns without the lock when the wait takes too long."""
+    until, is_first = time.monotonic() + _PATIENCE.secs, True
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                _PATIENCE.secs = 0.0
+                return
+            if is_first:
+                logging.info("waiting for the task that reads the same files")
+            is_first = False
+            time.sleep(_POLL_SECS)
 
 
 def _read(path: pathlib.Path) -> list[Any] | None:

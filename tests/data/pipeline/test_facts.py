@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import threading
 
+import numpy as np
 import pytest
 
 from ps_trainer.data.formats.csv_table import Csv
@@ -149,6 +152,71 @@ def test_a_damaged_entry_is_computed_again_and_an_unusable_folder_does_no_harm(t
     assert len(calls) == 2
     monkeypatch.setenv(facts_cache.VARIABLE, str(path / "below a file"))
     assert Facts().find("text", [path], 1, lambda: 7) == 7
+
+
+class FakeClock:
+    """Passes time only in `sleep`."""
+
+    def __init__(self):
+        self.slept = 0.0
+
+    def monotonic(self):
+        return self.slept
+
+    def sleep(self, secs):
+        self.slept += secs
+
+
+def test_a_holder_that_is_frozen_is_waited_for_once(shared, monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(facts_cache, "time", clock)
+    monkeypatch.setattr(facts_cache, "_PATIENCE", facts_cache._Patience(70 * facts_cache._POLL_SECS))
+    for number in range(2):
+        facts_cache.once(number, lambda: 1, num_bytes=1)
+    for entry in shared.glob("*.json"):
+        entry.unlink()
+    with contextlib.ExitStack() as held:
+        for path in shared.glob("*.lock"):
+            fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX)
+        assert [facts_cache.once(number, lambda: 5, num_bytes=1) for number in range(2)] == [5, 5]
+    assert clock.slept == pytest.approx(70 * facts_cache._POLL_SECS, rel=0.02)  # not twice that
+
+
+def test_a_process_forked_while_a_fact_is_computed_does_not_keep_the_lock(shared, monkeypatch):
+    monkeypatch.setattr(facts_cache, "_PATIENCE", facts_cache._Patience(0.0))
+    copies = []
+
+    def compute():
+        # A fork copies all descriptors. Copies of the same open file keep a lock as long as one of them is open.
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}").startswith(str(shared)):
+                    copies.append(os.dup(int(name)))
+        return 1
+
+    facts_cache.once("key", compute, num_bytes=1)
+    (path,) = shared.glob("*.lock")
+    try:
+        assert copies
+        with path.open("w") as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises BlockingIOError if it is locked
+    finally:
+        for copy in copies:
+            os.close(copy)
+
+
+def test_what_a_dataset_computes_belongs_to_the_number_of_the_cache(tmp_path):
+    """If it fails, raise `_FORM` and write the new value here: old entries must not be taken for new ones."""
+    random = np.random.RandomState(0)
+    shares = 1 / np.arange(1, 31)
+    words = random.choice([f"w{number:02}" for number in range(30)], p=shares / shares.sum(), size=2000)
+    (tmp_path / "train.txt").write_text(" ".join(words))
+    options = TextWindows.Options(window=2, num_test=3, subsample=0.01)
+    found = TextWindows(options, data_dir=str(tmp_path)).facts.entries["windows"]["value"]
+    assert (facts_cache._FORM, found) == (
+        3,
+        {"words": [0, 1, 2], "similar": [[1, 2, 3, 7], [0, 2, 7, 9], [0, 3, 1, 9]]},
+    )
 
 
 def test_old_entries_are_removed(tmp_path, shared, monkeypatch):
