@@ -184,11 +184,10 @@ GOALS = {
     "word2vec_text": ModelGoal(
         model="word2vec",
         flags=(
-            "--num_ps=2", "--model_option=vocab_size=1000", "--dataset=text_windows", "--update=async",
-            "--optimizer=adagrad", "--learning_rate=0.5", "--batch_size=64", "--max_steps=8000",
+            "--num_ps=2", "--dataset=text_windows", "--update=async", "--max_steps=1500",
         ),
-        metric="recovered", least=0.4,
-        why="words whose nearest neighbour is among the 6 that counting finds most similar; by chance 0.006",
+        metric="recovered", least=0.6,
+        why="words whose nearest neighbour is among the 10 that counting finds most similar; by chance 0.01",
     ),
     "lstm_lm": ModelGoal(
         flags=(

@@ -15,6 +15,9 @@ FORMS = ("skip_gram", "cbow")
 BLOCK_WORDS = 8192
 """Words whose scores an evaluation computes at a time."""
 
+NUM_SAMPLED, NEGATIVES = 64, 5
+"""Size of the sample and the number of words that it counts for, where the user gives neither."""
+
 _LOG_0 = -1e30
 
 
@@ -31,7 +34,8 @@ class Word2Vec:
         sampled_softmax     -log(exp s(t) / (exp s(t) + sum of exp s(n))), with the same
 
     With `negatives` = k, negative_sampling multiplies its sum by k / `num_sampled`. Then a true word weighs as much as
-    with k words drawn for it alone, and a larger sample only makes their sum more exact.
+    with k words drawn for it alone, and a larger sample only makes their sum more exact. The default is a sample of 64
+    words that counts for 5.
 
     A batch may also be runs of consecutive words, each with a context of its own. Skip-gram with negative_sampling or
     nce then computes all scores as products of matrices, without rows for each pair (`layers.pair_loss`). The loss of a
@@ -57,9 +61,14 @@ class Word2Vec:
             "skip_gram", "skip_gram predicts neighbours from a word, cbow a word from its neighbours", choices=FORMS
         )
         loss: str = layers.option("negative_sampling", "loss of training", choices=layers.SAMPLED_LOSSES)
-        num_sampled: int = layers.option(16, "number of words drawn for each batch", least=1)
+        num_sampled: int = layers.option(
+            0, "number of words drawn for each batch; 0: 64, or all words of a smaller vocabulary", least=0
+        )
         negatives: float = layers.option(
-            0.0, "k, number of words that the sample counts for, with negative_sampling; 0: num_sampled", least=0
+            0.0,
+            "k, number of words that the sample counts for, with negative_sampling; 0: num_sampled if that is given,"
+            " else 5",
+            least=0,
         )
         window: int = layers.option(
             5, "largest number of words on each side, for batches of consecutive words", least=1
@@ -76,7 +85,25 @@ class Word2Vec:
             if self.negatives and self.loss != "negative_sampling":
                 raise ValueError(f"negatives={self.negatives:g} is for loss=negative_sampling, got loss={self.loss}")
 
-    defaults = layers.TrainingSettings(optimizer="adagrad", learning_rate=0.5, batch_size=64)
+        @property
+        def sample_size(self) -> int:
+            """Number of words drawn for each batch."""
+            return self.num_sampled or min(NUM_SAMPLED, self.vocab_size)
+
+        @property
+        def sample_weight(self) -> float:
+            """Factor of the losses of the words drawn."""
+            if self.loss != "negative_sampling" or (self.num_sampled and not self.negatives):
+                return 1.0
+            return (self.negatives or NEGATIVES) / self.sample_size
+
+    # The gradient of a mean over some 10,000 pairs is small. The sum of its squares has to begin smaller still.
+    defaults = layers.TrainingSettings(
+        optimizer="adagrad",
+        optimizer_option=("initial_accumulator_value=1e-8",),
+        learning_rate=0.2,
+        batch_size=64,
+    )
 
     def __init__(self, options: Options):
         self.options = options
@@ -118,10 +145,10 @@ class Word2Vec:
         options = self.options
         return {
             "vocab_size": options.vocab_size,
-            "num_sampled": options.num_sampled,
+            "num_sampled": options.sample_size,
             "loss": options.loss,
             "sampler": options.sampler,
-            "sample_weight": options.negatives / options.num_sampled if options.negatives else 1.0,
+            "sample_weight": options.sample_weight,
         }
 
     def _build_runs(self, word_BL: tf.Tensor, reach_BL: tf.Tensor) -> layers.ModelOutput:

@@ -57,7 +57,7 @@ WRONG_OPTIONS = {
     "--gradient_transform=clip_norm:norm=0": "norm must be above 0",
     "--optimizer_for=*=sgd:foo=1": "unknown key 'foo'",
     "--devices_per_worker=48 --model=word2vec": "--batch_size=64 is not a multiple of it; give --batch_size=48 or",
-    "--devices_per_worker=48 --model=word2vec --batch_size=32": "--batch_size=32 is no multiple of it",
+    "--devices_per_worker=48 --model=word2vec --batch_size=32": "--batch_size=32 is not a multiple of it",
     "--dataset=mnist": "--data_dir is not given; dataset mnist needs --data_dir=<folder> with four files",
     "--dataset=text --data_dir=/no/such": "--data_dir=/no/such is not a folder; a text needs",
 }

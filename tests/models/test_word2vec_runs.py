@@ -96,3 +96,19 @@ def test_a_batch_whose_words_are_all_thinned_has_the_loss_0():
 def test_the_weight_of_the_sample_is_for_one_loss():
     with pytest.raises(ValueError, match="negatives=5 is for loss=negative_sampling, got loss=nce"):
         Word2Vec.Options(loss="nce", negatives=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "weight"),
+    [
+        ({"vocab_size": 500}, 64, 5 / 64),
+        ({"vocab_size": 40}, 40, 5 / 40),
+        ({"vocab_size": 500, "num_sampled": 16}, 16, 1),
+        ({"vocab_size": 500, "num_sampled": 16, "negatives": 4}, 16, 4 / 16),
+        ({"vocab_size": 500, "negatives": 4}, 64, 4 / 64),
+        ({"vocab_size": 500, "loss": "nce"}, 64, 1),
+    ],
+)
+def test_the_sample_has_a_size_and_a_weight_without_options(options, size, weight):
+    options = Word2Vec.Options(**options)
+    assert (options.sample_size, options.sample_weight) == (size, weight)

@@ -11,7 +11,12 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError
 from ps_trainer.training import model_defaults
 
-DECLARED = {"optimizer": "adagrad", "learning_rate": 0.5, "batch_size": 64}
+DECLARED = {
+    "optimizer": "adagrad",
+    "optimizer_option": ("initial_accumulator_value=1e-8",),
+    "learning_rate": 0.2,
+    "batch_size": 64,
+}
 
 
 def completed(given=(), num_workers=2, **values):
@@ -29,7 +34,10 @@ GENERAL = settings(TrainConfig())
 def test_the_defaults_of_the_model_apply_without_flags_and_are_named():
     config, note = completed()
     assert settings(config) == DECLARED
-    assert note == "defaults of word2vec: --optimizer=adagrad --learning_rate=0.5 --batch_size=64"
+    assert note == (
+        "defaults of word2vec: --optimizer=adagrad --optimizer_option=initial_accumulator_value=1e-8"
+        " --learning_rate=0.2 --batch_size=64"
+    )
 
 
 @pytest.mark.parametrize("model", component_tables.MODELS.names())
@@ -43,7 +51,7 @@ def test_devices_divide_the_batch_size_of_the_model_and_not_the_general_one():
     config = TrainConfig(model="word2vec", dataset="planted_synonyms", devices_per_worker=64)
     config.check(has_batch_size=False)
     assert model_defaults.completed(config, (), 2).config.batch_size == 64
-    with pytest.raises(OptionError, match="--batch_size=32 is no multiple of it"):
+    with pytest.raises(OptionError, match="--batch_size=32 is not a multiple of it"):
         model_defaults.completed(config, {"optimizer"}, 2)
 
 
