@@ -147,7 +147,7 @@ class TestLoad:
 
     def test_a_table_with_fewer_rows_than_words_is_rejected(self, tmp_path):
         with pytest.raises(
-            CheckpointError, match="input has 3 rows of float32, which is no table of the run's 8 tokens"
+            CheckpointError, match="input has 3 rows of float32, which is not a table of the run's 8 tokens"
         ):
             word_vectors.load(save(tmp_path, TABLE[:3]))
 
