@@ -164,7 +164,7 @@ class TextWindows(DataSource):
         blocks = self.vocabulary.stream(self._texts).rebatch(rows * self._length)
         return blocks.enumerate().map(cut).unbatch()
 
-    def _draw(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _draw_batch(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
         words = batch["words"]
         is_kept = tf.random.stateless_uniform(tf.shape(words), seed) < tf.gather(self._kept, words)
         reach = None

@@ -50,7 +50,7 @@ class DataSource(abc.ABC):
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each of them; None for other examples.
-        draws: Whether chance changes a training batch (`_draw`), as where words are dropped at random.
+        draws: Whether chance changes a training batch (`_draw_batch`), as where words are dropped at random.
         groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
         advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
@@ -179,7 +179,7 @@ class DataSource(abc.ABC):
             )  # fmt: skip
 
         def decode(position: tf.Tensor, seed: tf.Tensor, batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, Any]:
-            decoded = self._decode(self._draw(batch, seed) if self.draws else batch)
+            decoded = self._decode(self._draw_batch(batch, seed) if self.draws else batch)
             return position, self._without_padding(decoded) if self.groups_lengths else decoded
 
         return leases.flat_map(read).map(decode).prefetch(PREFETCH_BATCHES)
@@ -297,7 +297,7 @@ class DataSource(abc.ABC):
         """Cuts off the places of a batch where every example has padding, if the dataset groups by length."""
         raise NotImplementedError
 
-    def _draw(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _draw_batch(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Changes a batch of training records by chance, before `_decode`, if the dataset `draws`.
 
         Args:
@@ -322,5 +322,7 @@ class DataSource(abc.ABC):
         batches = self._load(records).batch(batch_size, drop_remainder=drop_remainder)
         if self.draws and draw_from is not None:
             seed, first = draw_from
-            batches = batches.enumerate(first).map(lambda number, batch: self._draw(batch, tf.stack([seed, number])))
+            batches = batches.enumerate(first).map(
+                lambda number, batch: self._draw_batch(batch, tf.stack([seed, number]))
+            )
         return batches.map(self._decode).prefetch(PREFETCH_BATCHES)
