@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from tests.testing.kinds import kind_of
+from tests.testing.order import alternate_files
 from tests.testing.repetitions import IS_FULL, covering
 
 # TensorFlow searches for a oneDNN kernel for each node of each graph: 10 % of the time of tests with tiny models.
@@ -23,7 +24,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = pathlib.Path(__file__).resolve().parent
 # These folders and files run first: a long file at the end of a run would leave the other test processes without work.
-# Of their crossed parameters only a covering part runs, unless the run is full.
+# Of their crossed parameters only a covering part runs, unless the run is full. Tests of processes wait for a third of
+# their time, so their files alternate with files that compute.
 LONGEST = [
     "test_notebook.py",
     "processes",
@@ -41,7 +43,7 @@ LONGEST = [
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks each test with its kind, orders the tests by folder, and leaves out combinations unless the run is full."""
+    """Marks each test with its kind, orders the tests by file, and leaves out combinations unless the run is full."""
     for item in items:
         item.add_marker(kind_of(item))
     places = {item: _place(item) for item in items}
@@ -53,6 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item not in kept]
         items[:] = [item for item in items if item in kept]
         config.hook.pytest_deselected(items=left_out)
+    items[:] = alternate_files(items)
 
 
 def pytest_collection_finish() -> None:

@@ -137,7 +137,7 @@ def test_small_numbers_are_translated_on_a_cluster():
         learning_rate=0.005, batch_size=32, max_steps=150, report_secs=1.0, recover_timeout_secs=0.0,
     )  # fmt: skip
     config.check()
-    with InProcessCluster(2, 2) as cluster:
+    with InProcessCluster(1, 2) as cluster:
         worker = cluster.run(config)[0].worker
     assert worker.summary.metrics["exact_match"] >= 0.7
 

@@ -105,18 +105,18 @@ def test_translates_by_beam_search(tmp_path, capsys):
         model="transformer",
         model_option=("dim=16", "num_layers=1", "num_heads=2", "hidden=32"),
         dataset="numbers",
-        dataset_option=("max_number=20", "num_train=18", "num_test=3"),
+        dataset_option=("max_number=12", "num_train=10", "num_test=3"),
         logdir=str(tmp_path / "run"),
         optimizer="adam",
         learning_rate=0.01,
-        batch_size=18,
-        max_steps=300,
+        batch_size=10,
+        max_steps=200,
     )
     config.check()
     one_process.train(config)
     capsys.readouterr()
     for args in (["--beam_size=3"], ["--beam_size=1", "--length=4"]):
-        for number in _draw(Numbers.Options(max_number=20, num_train=18, num_test=3))["train"][:2]:
+        for number in _draw(Numbers.Options(max_number=12, num_train=10, num_test=3))["train"][:2]:
             text = text_of(capsys, config.logdir, f"--prompt={english(number)}", *args)
             assert text == chinese(number) + "\n"
     assert generate.main_generate(["program", f"--logdir={config.logdir}", "--temperature=0"]) == 2
