@@ -3,23 +3,28 @@
 The chief holds the state between two of its steps, in one short call:
 
 * Small variables travel to the chief in that call.
-* For each large variable, the ps task keeps the present value in a second variable. The two share their memory until
-  the next update, which copies it (dense variables); or the ps task copies it at once (embedding tables).
+* For each large dense variable, the ps task keeps the present value in a second variable. The two share their memory
+  until the next update, which copies it.
+* Large embedding tables are not copied. From now on each update logs the rows that it changes (`store/undo_log.py`).
 
-The chief then reads the second variables in slices, beside its steps, and releases them. So a save needs the memory of
-the large variables once more on the ps tasks, and once on the chief.
+The chief then reads the second variables and the tables in slices, beside its steps, and releases them. So a save needs
+the memory of the large dense variables once more on the ps tasks, and the memory of the whole state once on the chief.
+
+A table of which each update changes every row is copied at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.checkpoints.logged_rows import LoggedRows
 from ps_trainer.checkpoints.stored_state import SavedVariable, StoredState
 from ps_trainer.store import extents as extents_lib
+from ps_trainer.store.undo_log import UndoLog
 
 _SMALL_BYTES = 4 * 2**20
 """The smallest variables, up to this sum, are read at once: it takes less time than to hold them."""
@@ -34,11 +39,13 @@ class Moment(NamedTuple):
         step: Its global_step.
         small: Values of the small variables, in the order of `HeldState`.
         counts: Values of the counts, by name.
+        of_logs: For each ps task with a log the number of its moment.
     """
 
     step: int
     small: list[np.ndarray]
     counts: dict[str, np.ndarray]
+    of_logs: Mapping[int, int] = {}
 
 
 class _Large(NamedTuple):
@@ -57,36 +64,51 @@ class HeldState:
 
     Args:
         state: The saved state.
+        undo_logs: Logs of large tables by ps task, which every update of these tables writes.
         call_secs: Deadline in seconds of each call that reads a slice.
 
     Attributes:
-        num_bytes: Size of the large variables in bytes.
-        total_bytes: Size of all saved variables in bytes.
-        is_large: Whether a save has variables to read in slices.
-        release_op: Op that frees the second variables; also when nothing is held.
+        num_bytes: Size in bytes of the variables that every save holds a second time.
+        total_bytes: Size in bytes of all saved variables.
+        is_large: Whether the thread of a save has variables to read.
+        logged_bytes: Size in bytes of the rows that the last save found in logs.
+        release_op: Op that frees the second variables and ends the logs; also when nothing is held.
     """
 
-    def __init__(self, state: StoredState, call_secs: float):
+    def __init__(self, state: StoredState, undo_logs: Mapping[int, UndoLog], call_secs: float):
         self._state = state
         self._call_options = tf.RunOptions(timeout_in_ms=int(1000 * call_secs))
-        self._small, large = _divide(state.saved_variables)
+        by_name = {saved.variable.op.name: saved for saved in state.saved_variables}
+        self._logged = {
+            ps: [
+                LoggedRows(table, [by_name.pop(one.op.name) for one in table.variables], self._call_options)
+                for table in log.tables
+            ]
+            for ps, log in undo_logs.items()
+        }
+        self._small, large = _divide(list(by_name.values()))
         self.num_bytes = sum(_num_bytes(saved) for saved in large)
         self.total_bytes = sum(_num_bytes(saved) for saved in state.saved_variables)
-        self.is_large = bool(large)
+        self.is_large = bool(large or undo_logs)
+        self.logged_bytes = 0
         # As in `StoredState.snapshot`: counts first.
         with tf.control_dependencies(list(state.count_reads.values())):
             self._small_reads = [saved.variable.read_value() for saved in self._small]
             self._step_read = state.clock.read_value()
             self._large = [_hold(saved) for saved in large]
             self._hold_ops = [one.copy.assign(one.saved.variable.read_value(), read_value=False) for one in self._large]
-        self.release_op = tf.group(*(one.copy.assign(_nothing(one.copy), read_value=False) for one in self._large))
+            self._moments = {ps: log.hold() for ps, log in undo_logs.items()}
+        self.release_op = tf.group(
+            *(one.copy.assign(_nothing(one.copy), read_value=False) for one in self._large),
+            *(log.release() for log in undo_logs.values()),
+        )
 
     def hold(self, session: tf.Session) -> Moment:
         """Holds the present state, in place of one that is held already."""
-        step, small, counts, _ = session.run(
-            [self._step_read, self._small_reads, self._state.count_reads, self._hold_ops]
+        step, small, counts, of_logs, _ = session.run(
+            [self._step_read, self._small_reads, self._state.count_reads, self._moments, self._hold_ops]
         )
-        return Moment(int(step), small, counts)
+        return Moment(int(step), small, counts, {ps: int(number) for ps, number in of_logs.items()})
 
     def read(self, session: tf.Session, moment: Moment, after_slice: Callable[[], None]) -> dict[str, np.ndarray]:
         """Reads the values of the held moment, by name as `StoredState.snapshot` does, and releases it.
@@ -101,9 +123,14 @@ class HeldState:
         """
         specs = self._state.specs
         flat = extents_lib.allocate(specs, [saved.extents for saved in self._state.saved_variables])
+        self.logged_bytes = 0
         try:
             for saved, value in zip(self._small, moment.small, strict=True):
                 extents_lib.put(flat, saved.extents, value)
+            # First, so that fewer rows change before they are read.
+            for ps, tables in self._logged.items():
+                for table in tables:
+                    self.logged_bytes += table.read(session, moment.of_logs[ps], flat, after_slice)
             for one in self._large:
                 for start in range(0, one.size, one.slice_size):
                     value = session.run(one.part, {one.start: [start]}, options=self._call_options)

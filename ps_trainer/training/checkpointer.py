@@ -244,6 +244,7 @@ class Checkpointer:
         self._running = None
         if ended.values is not None:
             self._failed_saves = 0
+            self._tally.log(self._held_state.logged_bytes)
             self._note_saved(ended.values, ended.secs)
             self._saved_values = ended.values
             return

@@ -144,15 +144,22 @@ class _Assembly:
             call=CallGraph(fetches[0], self.trainer.device) if limits.steps > 1 else None,
             call_limits=limits,
             state=state,
-            held_state=HeldState(state, self.config.heartbeat_timeout_secs) if self.trainer.is_chief else None,
+            held_state=(
+                HeldState(state, applier.undo_logs, self.config.heartbeat_timeout_secs)
+                if self.trainer.is_chief
+                else None
+            ),
             model_trace=components.trace_model(),
             own_variables=own,
             straggler=straggler,
             shard_reader=batches.reader,
             sent_bytes=push.sent_bytes.read_value(),
             join_ops=_join_ops(store, step),
-            init_state_op=tf.group(tf.variables_initializer(list(step.state)), *exclusive.initializers()),
-            free_op=_free(tf.global_variables()),
+            init_state_op=tf.group(
+                tf.variables_initializer([*step.state, *applier.undo_state]), *exclusive.initializers()
+            ),
+            # The logs, too: the run may have lost a ps task in the middle of a save.
+            free_op=tf.group(_free(tf.global_variables()), *(log.clear() for log in applier.undo_logs.values())),
             begin_data_op=batches.iterator.initializer,
             count_exchanged_op=batches.count_exchanged_op(step),
             publish_counts_op=batches.publish_counts_op(step),

@@ -20,6 +20,7 @@ class SaveTally:
         longest_secs: Seconds of the longest save.
         longest_held_up_secs: Longest time for which a save kept the chief from its next step.
         held_bytes: Size of the variables that a save keeps a second time on the ps tasks.
+        longest_log_bytes: Largest size of the table rows that a save kept because they changed meanwhile.
     """
 
     completed: int = 0
@@ -29,6 +30,7 @@ class SaveTally:
     longest_secs: float = 0.0
     longest_held_up_secs: float = 0.0
     held_bytes: int = 0
+    longest_log_bytes: int = 0
 
     def add(self, num_bytes: int, secs: float) -> None:
         """Counts a checkpoint that was written."""
@@ -41,6 +43,10 @@ class SaveTally:
         """Counts a time for which a save kept the chief from its next step."""
         self.longest_held_up_secs = max(self.longest_held_up_secs, secs)
 
+    def log(self, num_bytes: int) -> None:
+        """Counts the table rows that one save kept because they changed meanwhile."""
+        self.longest_log_bytes = max(self.longest_log_bytes, num_bytes)
+
     def as_json(self) -> dict[str, Any]:
         """The entry of the saves in summary.json."""
         return {
@@ -51,6 +57,7 @@ class SaveTally:
             "longest_secs": self.longest_secs,
             "longest_held_up_secs": self.longest_held_up_secs,
             "held_bytes": self.held_bytes,
+            "longest_log_bytes": self.longest_log_bytes,
             "chief_memory_bytes": _largest_memory_bytes(),
         }
 

@@ -17,8 +17,10 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.optimizers.assigned import Optimizers
+from ps_trainer.store import undo_log
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
+from ps_trainer.store.undo_log import LoggedTable, UndoLog
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -35,6 +37,8 @@ class Applier:
 
     Attributes:
         slots: (piece, slot variable) of every slot that was created on ps tasks so far.
+        undo_logs: By index of the ps task the log of its large tables, which every update writes during a save. Only
+            for tables whose updates all change single rows.
         replica_slots: (piece, slot variable) of every slot that was created for the replica so far.
     """
 
@@ -45,12 +49,19 @@ class Applier:
         self.slots: list[tuple[Piece, tf.Variable]] = []
         self._slotted: dict[tuple[int, int], tf.train.Optimizer] = {}  # by place and index of the optimizer
         self.replica_slots: list[tuple[Piece, tf.Variable]] = []
+        self.undo_logs: dict[int, UndoLog] = {}
+        self._logged: dict[str, LoggedTable] = {}
         tables = [optimizers.all[self._index(piece)] for piece in store.pieces if piece.is_table]
         if any(one.optimizer.walks_whole_table for one in tables):
             logging.warning(
                 "this optimizer updates whole embedding tables in each step, not only the batch's rows;"
                 " --optimizer=lazy_adam, sgd, adagrad and momentum update only those rows"
             )
+
+    @property
+    def undo_state(self) -> list[tf.Variable]:
+        """Variables of the logs, which the chief initialises when a run begins."""
+        return [variable for log in self.undo_logs.values() for variable in log.state]
 
     def create_slots(self, ps: int, pieces: Sequence[Piece]) -> None:
         """Creates the slots of pieces of ps task `ps`; call it before an `apply` inside a conditional or a section.
@@ -61,6 +72,7 @@ class Applier:
         with tf.device(self._store.ps_device(ps)):
             step = self._store.clocks[ps].read_value()
             self.slots += self._create_slots(ps, [(piece, piece.variable) for piece in pieces], step)
+            self._create_logs(ps, [piece for piece in pieces if self._changes_rows(piece)])
 
     def apply(
         self,
@@ -88,7 +100,12 @@ class Applier:
             with tf.control_dependencies([_values(value) for value, _ in pairs]):
                 step = self._store.clocks[ps].read_value()
             updated = [(piece, piece.variable, value) for (piece, _), (value, _) in zip(gradients, pairs, strict=True)]
-            apply_op, slots = self._apply(ps, updated, step, rate_factor, use_locking=use_locking)
+            parts = [step, *(part for _, _, value in updated for part in _parts(value))]
+            # Between the log and the change the step waits for nothing, so that a moment seldom falls between them.
+            with tf.control_dependencies(parts if rate_factor is None else [*parts, rate_factor]):
+                log_op = self._log(ps, [(piece, value) for piece, _, value in updated])
+            with tf.control_dependencies([] if log_op is None else [log_op]):
+                apply_op, slots = self._apply(ps, updated, step, rate_factor, use_locking=use_locking)
         self.slots += slots
         return apply_op
 
@@ -118,6 +135,27 @@ class Applier:
             apply_op, slots = self._apply(_REPLICA, updated, step, None, num_applied)
         self.replica_slots += slots
         return apply_op
+
+    def _changes_rows(self, piece: Piece) -> bool:
+        """Whether the piece is a large table of which an update changes only the rows in the gradient."""
+        size = piece.variable.shape.num_elements() * piece.variable.dtype.size
+        optimizer = self._optimizers.all[self._index(piece)].optimizer
+        return piece.is_table and size >= undo_log.LARGE_BYTES and not optimizer.walks_whole_table
+
+    def _create_logs(self, ps: int, pieces: Sequence[Piece]) -> None:
+        """Creates the logs of large tables whose slots exist."""
+        for piece in (one for one in pieces if one.variable.op.name not in self._logged):
+            log = self.undo_logs.get(ps) or self.undo_logs.setdefault(ps, UndoLog(ps, self._store.ps_device(ps)))
+            slots = [slot for owner, slot in self.slots if owner.variable is piece.variable]
+            self._logged[piece.variable.op.name] = log.add(piece, slots)
+
+    def _log(self, ps: int, gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]]) -> tf.Operation | None:
+        """Builds the op that logs the rows of large tables before they change; None if there are none."""
+        tables = [(piece, value) for piece, value in gradients if self._changes_rows(piece)]
+        if any(piece.variable.op.name not in self._logged for piece, _ in tables):
+            self.create_slots(ps, [piece for piece, _ in gradients])
+        changes = [(self._logged[piece.variable.op.name], value) for piece, value in tables]
+        return self.undo_logs[ps].log([(table, _rows(table, value)) for table, value in changes]) if changes else None
 
     def _create_slots(
         self, place: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
@@ -210,3 +248,12 @@ def count_update(clock: tf.Variable) -> tf.Tensor:
 
 def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return value.values if isinstance(value, tf.IndexedSlices) else value
+
+
+def _parts(value: tf.Tensor | tf.IndexedSlices) -> list[tf.Tensor]:
+    return [value.values, value.indices] if isinstance(value, tf.IndexedSlices) else [value]
+
+
+def _rows(table: LoggedTable, value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    """Returns the indices of the rows that a gradient changes."""
+    return value.indices if isinstance(value, tf.IndexedSlices) else tf.range(table.num_rows)

@@ -39,6 +39,7 @@ class Run:
                     clock=clock,
                     specs=specs,
                 ),
+                {},
                 call_secs=60.0,
             )
             copies = [one.copy for one in self.held._large]

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.checkpoints import durable_files
+from ps_trainer.checkpoints import durable_files, logged_rows
 from ps_trainer.errors import NanLossError
 from ps_trainer.training import checkpointer, chief
 
@@ -64,9 +64,9 @@ class SpoiledLoss(tf.train.SessionRunHook):
 
 
 class _Wait(tf.train.SessionRunHook):
-    """Holds the chief up in a place that a subclass chooses, from when the file `hold` appears until it is removed.
+    """Holds the chief or its save up in a place that a subclass chooses, as long as the file `hold` exists.
 
-    The file `held` shows that the chief is waiting there.
+    The file `held` shows that it is waiting there.
     """
 
     def __init__(self):
@@ -85,17 +85,21 @@ class _Wait(tf.train.SessionRunHook):
 
 
 class HoldSave(_Wait):
-    """Holds the chief up in the middle of a save."""
+    """Holds a save of the chief up after it has read a slice of a table."""
 
     def _install(self) -> None:
-        sync = durable_files.sync
+        read = logged_rows.LoggedRows.read
 
-        def hold_and_sync(path: str | os.PathLike[str]) -> None:
-            if "writing-model" in str(path):
+        def hold_and_read(*args: Any) -> int:
+            *others, after_slice = args
+
+            def hold() -> None:
                 self._hold()
-            sync(path)
+                after_slice()
 
-        durable_files.sync = hold_and_sync
+            return read(*others, hold)
+
+        logged_rows.LoggedRows.read = hold_and_read
 
 
 class HoldEvaluation(_Wait):

@@ -132,6 +132,56 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
     assert run.checkpoint_step() == saved_steps(run)[-1]
 
 
+def test_a_kill_in_the_middle_of_a_save_costs_only_that_save(create_run, tmp_path):
+    """First the chief is killed, then the ps task, each while a save reads a table whose rows change."""
+    run = create_run(
+        flags=(
+            UNLIMITED, *OFTEN, "--model=tests.testing.components:LargelyEmbedded", "--optimizer=adagrad",
+            "--dataset=tests.testing.components:Rows", "--recover_timeout_secs=90",
+            "--hook=tests.processes.hooks:HoldSave",
+        ),
+        env={FOLDER_VARIABLE: str(tmp_path)},
+    )  # fmt: skip
+    ps, chief, worker = run.start_all()
+    newest = hold_save(run, tmp_path)
+    kill(chief)
+    release_save(tmp_path)
+    chief = run.start_worker(0)
+    chief.wait_for_log("attached to the run", LOST_SECS)
+    wait_until(lambda: saved_steps(run)[-1] > newest, START_SECS, "the chief that is back saves nothing")
+
+    newest = hold_save(run, tmp_path)
+    kill(ps)
+    worker.wait_for_log("ps-0 .*waiting up to 90 s for it to come back", LOST_SECS)
+    release_save(tmp_path)
+    ps = run.start_ps()
+    chief.wait_for_log(f"model.ckpt-{newest}, at step {newest}", LOST_SECS)
+    wait_until(lambda: saved_steps(run)[-1] > newest, START_SECS, "the run that goes on saves nothing")
+    chief.send(signal.SIGTERM)
+    assert chief.wait(END_SECS + 15) == 128 + signal.SIGTERM
+    assert worker.wait(END_SECS + 15) == ps.wait(END_SECS + 15) == FAILED
+    assert run.checkpoint_step() == saved_steps(run)[-1]
+
+
+def hold_save(run, folder):
+    """Holds up a save, whose table then changes; returns the step of the last complete one."""
+    wait_until(lambda: saved_steps(run), START_SECS, "no checkpoint was saved")
+    (folder / "hold").touch()
+    wait_until((folder / "held").exists, START_SECS, "no save is held up")
+    run.wait_for_step(run.last_step(1) + 10, workers=[1])
+    return saved_steps(run)[-1]
+
+
+def release_save(folder):
+    for name in ("hold", "held"):
+        (folder / name).unlink()
+
+
+def kill(task):
+    task.send(signal.SIGKILL)
+    assert task.wait(END_SECS) == -signal.SIGKILL
+
+
 def test_a_run_continues_from_the_newest_loadable_checkpoint_and_names_the_broken_one(create_run):
     run = create_run(num_workers=1)
     train(run, "--max_steps=10")

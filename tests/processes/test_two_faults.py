@@ -97,16 +97,6 @@ class TestWhileTheChief:
         assert_done(run, *tasks)
         assert run.checkpoint_step() >= 30
 
-    def test_saves(self, create_run, tmp_path):
-        run, *tasks = self.held(create_run, tmp_path, "HoldSave", "--max_steps=60", step_ms=STEP_MS)
-        kill(tasks[1])
-        tasks[3].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
-        tasks[2].wait_for_log("worker 1 lost", LOST_SECS)  # reported by the worker itself while the chief saves
-        (tmp_path / "hold").unlink()
-        tasks[2].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
-        tasks[1] = run.start_ps(1)
-        assert_done(run, *tasks)
-
     @pytest.mark.parametrize("killed", repetitions([0, 1]))
     def test_evaluates_at_the_end(self, create_run, tmp_path, killed):
         run, *tasks = self.held(create_run, tmp_path, "HoldEvaluation", "--max_steps=30")

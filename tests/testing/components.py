@@ -132,10 +132,18 @@ class Dense:
 class Embedded:
     """A dense layer on the mean of embedded ids and the dense features."""
 
+    num_rows = VOCAB_SIZE
+
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
-        rows_BND = layers.embedding("table", VOCAB_SIZE, 4, batch["ids"])
+        rows_BND = layers.embedding("table", self.num_rows, 4, batch["ids"])
         features_BF = tf.concat([tf.reduce_mean(rows_BND, axis=1), batch["x"]], axis=1)
         return _output(layers.dense(features_BF, NUM_CLASSES, "logits"), batch["label"])
+
+
+class LargelyEmbedded(Embedded):
+    """`Embedded` with a table of 1 MiB, which a save does not copy."""
+
+    num_rows = 2**16
 
 
 class Credits:

@@ -44,6 +44,7 @@ class Run:
         held_state = types.SimpleNamespace(
             num_bytes=0,
             total_bytes=0,
+            logged_bytes=0,
             is_large=False,
             hold=lambda session: Moment(int(self.values["global_step"]), [], self.values),
             read=self._read,

@@ -1,18 +1,22 @@
-"""Saves while training continues: a checkpoint of a synchronous run has the state of exactly its step."""
+"""Saves while training continues: a checkpoint has exactly the state of the moment at which the chief held it."""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 import pytest
 
-from ps_trainer.checkpoints import held_state
+from ps_trainer.checkpoints import folder_listing, held_state, logged_rows
 from ps_trainer.checkpoints import reader as checkpoint_lib
+from ps_trainer.store import undo_log
+from ps_trainer.training.progress import WorkerProgress
 from tests.testing import components as small
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-STEPS = 8
+STEPS, ONE_SAVE, TWO_SAVES = 12, 7, 5  # steps of a run, and from save to save in a run that has one save or two
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +56,13 @@ def test_a_checkpoint_has_the_parameters_and_slots_of_its_step(
 ):
     config = config_of(
         model, "Rows", layout=layout, update="sync", optimizer=optimizer, batch_size=4, max_steps=STEPS,
-        logdir=str(tmp_path), save_checkpoint_secs=0.0, save_checkpoint_steps=3,
+        logdir=str(tmp_path), save_checkpoint_secs=0.0, save_checkpoint_steps=TWO_SAVES,
     )  # fmt: skip
     two_workers.run(config)
     assert max(late_reads) >= 2
-    for step in (3, 6):
+    steps = folder_listing.look(tmp_path / "checkpoints").steps
+    assert steps[0] == TWO_SAVES and steps[-1] == STEPS
+    for step in steps:
         saved = checkpoint_lib.Checkpoint(tmp_path / "checkpoints" / f"model.ckpt-{step}")
         _, values = small.plain_loop(getattr(small, model)(), small.global_batches(4, step, 2), create)
         assert int(saved["global_step"]) == step
@@ -64,3 +70,117 @@ def test_a_checkpoint_has_the_parameters_and_slots_of_its_step(
             if name in values:
                 np.testing.assert_allclose(saved[name], values[name], rtol=0, atol=1e-5)
         assert any("/" in name and name.split("/")[-1] in ("Adam", "Momentum") for name in saved)
+
+
+class Hold:
+    """The hold of a run: its state, read while no worker is in a step.
+
+    The other worker of an asynchronous rule stops after its first step until the chief has held the state. That of a
+    synchronous rule waits in its step for the chief.
+
+    Attributes:
+        states: The state by its step.
+        stopping: Workers that stop.
+    """
+
+    def __init__(self):
+        self.states = {}
+        self.stopping = []
+        self._knows = threading.Event()  # which workers stop
+        self._has_stopped = threading.Event()
+        self._has_held = threading.Event()
+
+    def stop(self, *workers):
+        """Lets the run begin, in which these workers stop."""
+        self.stopping[:] = workers
+        self._knows.set()
+
+    def before(self, state, session):
+        """Called by the chief before it holds."""
+        if self.stopping:
+            assert self._has_stopped.wait(DEADLINE_SECS)
+        values = state.snapshot(session)
+        self.states[int(values["global_step"])] = values
+
+    def after(self):
+        """Called by the chief after it has held."""
+        self._has_held.set()
+
+    def step(self, progress):
+        """Called by each worker after each of its steps."""
+        assert self._knows.wait(DEADLINE_SECS)
+        if any(progress is worker._progress for worker in self.stopping):
+            self._has_stopped.set()
+            assert self._has_held.wait(DEADLINE_SECS)
+
+
+@pytest.fixture
+def watched_hold(monkeypatch):
+    """Logs even small tables, in slices of a few rows."""
+    monkeypatch.setattr(undo_log, "LARGE_BYTES", 0)
+    monkeypatch.setattr(logged_rows, "_SLICE_BYTES", 100)
+    hold, add, watched = held_state.HeldState.hold, WorkerProgress.add, Hold()
+
+    def hold_alone(self, session):
+        watched.before(self._state, session)
+        moment = hold(self, session)
+        watched.after()
+        assert set(moment.of_logs.values()) == {1}
+        return moment
+
+    def add_and_stop(self, *args):
+        add(self, *args)
+        watched.step(self)
+
+    monkeypatch.setattr(held_state.HeldState, "hold", hold_alone)
+    monkeypatch.setattr(WorkerProgress, "add", add_and_stop)
+    return watched
+
+
+@pytest.mark.parametrize(
+    ("update", "options", "steps_per_call"),
+    [("sync", (), 1), ("async", (), 1), ("hogwild", (), 1), ("hogwild", (), 4), ("k_async", ("k=1",), 1)],
+)
+@pytest.mark.parametrize("optimizer", ["lazy_adam", "adagrad"])
+def test_a_table_that_is_not_copied_is_that_of_its_moment_to_the_bit(
+    two_workers, late_reads, watched_hold, tmp_path, update, options, steps_per_call, optimizer
+):
+    config = config_of(
+        "Embedded", "Rows", update=update, update_option=options, optimizer=optimizer, batch_size=4,
+        steps_per_call=steps_per_call, max_steps=STEPS, logdir=str(tmp_path), save_checkpoint_secs=0.0,
+        save_checkpoint_steps=ONE_SAVE,
+    )  # fmt: skip
+    calls = [two_workers.start(config, index) for index in range(2)]
+    watched_hold.stop(*(call.worker for call in calls[1:] if update != "sync"))
+    for outcome in map(two_workers.finish, calls):
+        assert outcome.error is None, outcome.error
+    (passed,), ((step, wanted),) = late_reads, watched_hold.states.items()
+    assert passed >= 2
+    assert_equal(load(tmp_path, step), wanted)
+
+
+@pytest.mark.parametrize("optimizer", ["lazy_adam", "adagrad"])
+def test_a_save_changes_neither_losses_nor_parameters(two_workers, late_reads, watched_hold, tmp_path, optimizer):
+    losses, last = [], []
+    watched_hold.stop()
+    for every in (ONE_SAVE, 0):
+        folder = tmp_path / f"every-{every}"
+        config = config_of(
+            "Embedded", "Rows", update="sync", optimizer=optimizer, batch_size=4, max_steps=STEPS,
+            logdir=str(folder), save_checkpoint_secs=0.0, save_checkpoint_steps=every,
+        )  # fmt: skip
+        losses.append([outcome.losses for outcome in two_workers.run(config)])
+        last.append(load(folder, STEPS))
+    assert len(late_reads) == 1
+    assert losses[0] == losses[1]
+    assert_equal(*last)
+
+
+def load(logdir, step):
+    return checkpoint_lib.Checkpoint(logdir / "checkpoints" / f"model.ckpt-{step}")
+
+
+def assert_equal(found, wanted):
+    assert set(found) == set(wanted)
+    for name in found:
+        assert np.asarray(found[name]).tobytes() == np.asarray(wanted[name]).tobytes(), name

@@ -1,0 +1,279 @@
+"""Tables that are read during updates have the rows and slots of the held moment, to the bit."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+import types
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_trainer import component_tables
+from ps_trainer.checkpoints import held_state, logged_rows
+from ps_trainer.checkpoints.stored_state import SavedVariable
+from ps_trainer.optimizers.assigned import Assigned, Optimizers
+from ps_trainer.store import undo_log
+from ps_trainer.store.extents import Extent, VariableSpec
+from ps_trainer.store.pieces import Piece
+from ps_trainer.store.variables import create_variable
+from ps_trainer.updates.apply import Applier
+from ps_trainer.updates.exclusive import exclusive, initializers
+
+NUM_ROWS, WIDTH, NUM_WORKERS, ROWS_OF_A_STEP = 61, 3, 3, 9
+TABLE = np.arange(NUM_ROWS * WIDTH, dtype=np.float32).reshape(NUM_ROWS, WIDTH)
+OPTIMIZERS = ["sgd", "momentum", "adagrad", "lazy_adam", "rmsprop", "ftrl"]
+
+
+class Store:
+    """The part of a store that an applier and a section need: one table on one ps task, which is this process."""
+
+    def __init__(self):
+        self.clocks = [create_variable("global_step", [], np.int64)]
+        variable = create_variable("table", TABLE.shape, np.float32)
+        self.pieces = [Piece(variable, 0, (Extent("table", 0, TABLE.size, 0),), variable, is_table=True)]
+
+    def ps_device(self, ps):
+        return ""
+
+
+class Run:
+    """A table that several workers update by random rows, each in a thread of its own.
+
+    Args:
+        optimizer: Name of the optimizer.
+        is_locked: Whether an update excludes other ones of the table, as in every rule but `hogwild`.
+        is_in_section: Whether it is made in the exclusive section of the ps task.
+    """
+
+    def __init__(self, optimizer, *, is_locked=True, is_in_section=False):
+        with tf.Graph().as_default() as graph, graph.container("run"):
+            store = Store()
+            (self.piece,) = store.pieces
+            optimizers = Optimizers(Assigned(component_tables.OPTIMIZERS.create(optimizer), 0.5))
+            applier = Applier(store, optimizers, component_tables.SCHEDULES.create("constant"))
+            self.indices = tf.placeholder(tf.int64, [None])
+            self.values = tf.placeholder(tf.float32, [None, WIDTH])
+            gradient = tf.IndexedSlices(self.values, self.indices, TABLE.shape)
+            apply = lambda value: applier.apply(0, [(self.piece, value)], use_locking=is_locked)  # noqa: E731
+            if is_in_section:
+                applier.create_slots(0, [self.piece])
+
+                def in_section(value):
+                    with tf.control_dependencies([apply(value)]):
+                        return tf.constant(0)
+
+                self.apply_op = exclusive(store, 0, in_section, gradient).op
+            else:
+                self.apply_op = apply(gradient)
+            self.slots = [slot for _, slot in applier.slots]
+            variables = {"table": self.piece.variable} | {f"table/{s.op.name}": s for s in self.slots}
+            self.reads = {name: variable.read_value() for name, variable in variables.items()}
+            state = types.SimpleNamespace(
+                saved_variables=[
+                    SavedVariable(variable, (Extent(name, 0, TABLE.size, 0),), is_slot=name != "table")
+                    for name, variable in variables.items()
+                ],
+                count_reads={},
+                clock=store.clocks[0],
+                specs=[VariableSpec(name, TABLE.shape, TABLE.dtype, True, True) for name in variables],
+            )
+            self.undo = applier.undo_logs.get(0)
+            self.held = held_state.HeldState(state, applier.undo_logs, call_secs=60.0)
+            if self.undo is not None:
+                self.num_entries = self.undo.tables[0].count()
+                self.stamps = self.undo.tables[0].stamps.read_value()
+            load_op = self.piece.variable.assign(TABLE)
+            init_op = tf.global_variables_initializer()
+            section_ops = initializers()
+        self.session = tf.Session(graph=graph)
+        self.session.run(init_op)
+        self.session.run([load_op, section_ops, self.held.release_op])
+        self.num_updates = [0] * NUM_WORKERS
+        self.updated = threading.Condition()
+        self._is_over = threading.Event()
+        self._pool = concurrent.futures.ThreadPoolExecutor(NUM_WORKERS)
+
+    def update(self, indices, values):
+        self.session.run(self.apply_op, {self.indices: indices, self.values: values})
+
+    def update_at_random(self, random):
+        indices = random.randint(0, NUM_ROWS, ROWS_OF_A_STEP)  # an index may occur twice
+        self.update(indices, random.normal(size=[ROWS_OF_A_STEP, WIDTH]))
+
+    @contextlib.contextmanager
+    def workers(self, update):
+        """Lets each worker call `update(worker)` again and again."""
+
+        def work(worker):
+            while not self._is_over.is_set():
+                update(worker)
+                with self.updated:
+                    self.num_updates[worker] += 1
+                    self.updated.notify_all()
+
+        self._is_over.clear()
+        started = [self._pool.submit(work, worker) for worker in range(NUM_WORKERS)]
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            for one in started:
+                one.result(60)
+
+    def present(self):
+        return self.session.run(self.reads)
+
+    def read(self, moment, after_slice=lambda: None):
+        values = self.held.read(self.session, moment, after_slice)
+        return {name: values[name] for name in self.reads}
+
+    def close(self):
+        self._pool.shutdown()
+        self.session.close()
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch):
+    """Logs even a small table, in slices of a few rows."""
+    monkeypatch.setattr(undo_log, "LARGE_BYTES", 0)
+    monkeypatch.setattr(held_state, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(logged_rows, "_SLICE_BYTES", 100)
+    monkeypatch.setattr(logged_rows, "_MAX_ENTRIES", 4)
+
+
+@pytest.fixture
+def make_run():
+    with contextlib.ExitStack() as stack:
+
+        def create(*args, **kwargs):
+            run = Run(*args, **kwargs)
+            stack.callback(run.close)
+            return run
+
+        yield create
+
+
+def assert_equal(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+def wait_for_updates(run, count):
+    """Waits until each worker has made `count` updates more."""
+    wanted = [done + count for done in run.num_updates]
+    with run.updated:
+        assert run.updated.wait_for(
+            lambda: all(done >= least for done, least in zip(run.num_updates, wanted, strict=True)), 60
+        )
+
+
+@pytest.mark.parametrize(
+    ("is_locked", "is_in_section"), [(True, False), (False, False), (True, True)], ids=["async", "hogwild", "section"]
+)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_table_and_its_slots_have_the_values_of_the_moment(make_run, optimizer, is_locked, is_in_section):
+    run = make_run(optimizer, is_locked=is_locked, is_in_section=is_in_section)
+    randoms = [np.random.RandomState(worker) for worker in range(NUM_WORKERS)]
+    for _ in range(2):  # a second save follows the first one
+        run.update_at_random(randoms[0])
+        wanted = run.present()
+        moment = run.held.hold(run.session)
+        assert moment.of_logs[0] > 0
+        with run.workers(lambda worker: run.update_at_random(randoms[worker])):
+            found = run.read(moment, lambda: wait_for_updates(run, 2))
+        assert_equal(found, wanted)
+        assert not np.array_equal(run.present()["table"], wanted["table"])
+        assert run.held.logged_bytes > 0
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_a_row_has_all_updates_before_the_moment_and_none_after_it(make_run, is_locked):
+    """Only an update that is under way at the moment may be in some of its rows, or in one of its slots."""
+    run = make_run("adagrad", is_locked=is_locked)
+    rows = [np.arange(worker, NUM_ROWS, NUM_WORKERS) for worker in range(NUM_WORKERS)]
+    # A gradient of 1 for each of its own rows: the sum of squares counts the updates of each row.
+    values = [np.ones([len(own), WIDTH]) for own in rows]
+    with run.workers(lambda worker: run.update(rows[worker], values[worker])):
+        for _ in range(5):
+            wait_for_updates(run, 1)
+            done = list(run.num_updates)
+            moment = run.held.hold(run.session)
+            begun = [count + 1 for count in run.num_updates]
+            wait_for_updates(run, 3)
+            found = run.read(moment, lambda: wait_for_updates(run, 1))
+            (squares,) = (value for name, value in found.items() if name != "table")
+            counts = np.rint(squares - 0.1).astype(int)
+            moved = np.concatenate([[0.0], np.cumsum(0.5 / np.sqrt(0.1 + np.arange(1, max(begun) + 1)))])
+            for own, least, most in zip(rows, done, begun, strict=True):
+                assert counts[own].min() >= least and counts[own].max() <= most
+                of_table = np.abs((TABLE - found["table"])[own][..., np.newaxis] - moved).argmin(axis=-1)
+                assert of_table.min() >= least and of_table.max() <= most
+
+
+def test_a_save_that_is_given_up_leaves_nothing_and_the_next_one_is_right(make_run):
+    run = make_run("adagrad")
+
+    def give_up():
+        run.update([60], np.ones([1, WIDTH]))
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        run.read(run.held.hold(run.session), give_up)
+    assert run.session.run([run.undo.active, run.num_entries]) == [0, 0]
+    run.update([60], np.ones([1, WIDTH]))
+    assert run.session.run(run.num_entries) == 0
+    wanted = run.present()
+    moment = run.held.hold(run.session)
+    run.update([0, 60], np.ones([2, WIDTH]))
+    assert_equal(run.read(moment), wanted)
+
+
+def test_the_next_chief_ends_the_save_of_one_that_was_killed(make_run):
+    run = make_run("adagrad")
+    lost = run.held.hold(run.session)
+    run.update([1, 2], np.ones([2, WIDTH]))
+    assert run.session.run(run.num_entries) == 1
+    run.session.run(run.held.release_op)
+    assert run.session.run([run.undo.active, run.num_entries]) == [0, 0]
+    wanted = run.present()
+    moment = run.held.hold(run.session)
+    assert moment.of_logs[0] > lost.of_logs[0]
+    run.update([2, 3], np.ones([2, WIDTH]))
+    assert_equal(run.read(moment), wanted)
+
+
+def test_rows_that_were_logged_late_for_an_earlier_moment_are_ignored(make_run):
+    run = make_run("sgd")
+    earlier = run.held.hold(run.session)
+    run.update([5], np.ones([1, WIDTH]))  # its entry stays, as that of an update which logs after the release
+    wanted = run.present()
+    moment = run.held.hold(run.session)
+    assert moment.of_logs[0] != earlier.of_logs[0]
+    run.update([6], np.ones([1, WIDTH]))
+    assert_equal(run.read(moment), wanted)
+
+
+def test_a_log_has_a_row_that_changes_often_once(make_run):
+    run = make_run("sgd")
+    moment = run.held.hold(run.session)
+    for _ in range(3):
+        run.update([7, 8], np.ones([2, WIDTH]))
+    assert np.flatnonzero(run.session.run(run.stamps)).tolist() == [7, 8]
+    assert run.session.run(run.num_entries) == 1
+    run.read(moment)
+    assert run.held.logged_bytes == 2 * WIDTH * 4
+
+
+@pytest.mark.parametrize(("optimizer", "large_bytes"), [("adam", TABLE.nbytes), ("sgd", TABLE.nbytes + 1)])
+def test_a_table_is_copied_if_every_row_changes_or_it_is_small(make_run, monkeypatch, optimizer, large_bytes):
+    monkeypatch.setattr(undo_log, "LARGE_BYTES", large_bytes)
+    run = make_run(optimizer)
+    assert run.undo is None
+    wanted = run.present()
+    moment = run.held.hold(run.session)
+    run.update([1, 2], np.ones([2, WIDTH]))
+    assert_equal(run.read(moment), wanted)
