@@ -8,7 +8,9 @@ README.md describes the results.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -21,6 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
+from benchmarks.cpu_use import CpuUse
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing
@@ -82,10 +85,12 @@ _INPUT = ("--dataset=benchmarks.workloads:RandomInput", f"--dataset_option=width
 WORKLOADS = {
     "dense": Workload(("--model=benchmarks.saving:LargeDense", *_INPUT, "--batch_size=4"), {"sync": 12, "async": 24}),
     "table": Workload(
-        ("--model=benchmarks.saving:LargeTable", *_INPUT, "--batch_size=64"), {"sync": 800, "async": 1600}
+        ("--model=benchmarks.saving:LargeTable", *_INPUT, "--batch_size=64"), {"sync": 3000, "async": 6000}
     ),
 }
 UPDATES = ("sync", "async")
+PACES = {"apart": 1.0, "close": 0.4}
+"""Share of `Workload.steps` between two saves; the second one is about as short as a save takes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +100,7 @@ class SavingRow(Row):
     Attributes:
         workload: Key of `WORKLOADS`.
         update: Update rule.
+        pace: Key of `PACES`.
         repetition: Number of the run, from 1.
         num_saves: Number of measured saves.
         save_secs: Median seconds from the step at which a save is due to the checkpoint's final name.
@@ -105,11 +111,17 @@ class SavingRow(Row):
         lowest_rate_control: The same for windows of the same length between the saves.
         chief_mib: Largest memory of the chief so far, from summary.json; None if it has none.
         held_up_ms: Longest time for which a save held up the chief, from summary.json; None if it has none.
+        save_cpu_secs: Processor time of all tasks during a save, without that of the steps, which need as much as
+            outside; median of the saves.
+        idle: Share of the cores' time that was idle outside of saves.
+        allowed_rate: Steps/s that the cores allow during such a save ÷ steps/s outside, if the save takes its time
+            from idle cores first; lowest of the saves.
     """
 
     COLUMNS = (
         ResultColumn("workload", "workload"),
         ResultColumn("update", "update"),
+        ResultColumn("saves are", "pace"),
         ResultColumn("run", "repetition"),
         ResultColumn("saves", "num_saves"),
         ResultColumn("s a save", "save_secs", ".2f"),
@@ -118,12 +130,16 @@ class SavingRow(Row):
         ResultColumn("without a save", "longest_step_control", ".2f"),
         ResultColumn("lowest rate, %", lambda row: 100 * row.lowest_rate, ".0f"),
         ResultColumn("without a save, %", lambda row: 100 * row.lowest_rate_control, ".0f"),
+        ResultColumn("CPU of a save, s", "save_cpu_secs", ".1f"),
+        ResultColumn("idle cores, %", lambda row: 100 * row.idle, ".0f"),
+        ResultColumn("rate that the cores allow, %", lambda row: 100 * row.allowed_rate, ".0f"),
         ResultColumn("chief held up, ms", "held_up_ms", ".0f"),
         ResultColumn("chief's memory, MiB", "chief_mib", ".0f"),
     )
 
     workload: str
     update: str
+    pace: str
     repetition: int
     num_saves: int
     save_secs: float
@@ -134,6 +150,9 @@ class SavingRow(Row):
     lowest_rate_control: float
     chief_mib: float | None
     held_up_ms: float | None
+    save_cpu_secs: float
+    idle: float
+    allowed_rate: float
 
 
 def main(argv: Sequence[str]) -> int:
@@ -141,6 +160,7 @@ def main(argv: Sequence[str]) -> int:
     parser = arguments.create_parser("benchmarks.saving", __doc__)
     parser.add_argument("--workloads", type=arguments.choices(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--updates", type=arguments.choices(UPDATES), default=list(UPDATES))
+    parser.add_argument("--paces", type=arguments.choices(PACES), default=["apart"])
     parser.add_argument("--saves", type=arguments.at_least(1), default=4, help="measured saves in a run")
     parser.add_argument("--repetitions", type=arguments.at_least(1), default=3, help="runs of each kind, in turn")
     arguments.add_deadline(parser, 400.0)
@@ -149,42 +169,42 @@ def main(argv: Sequence[str]) -> int:
     out_dir = arguments.new_folder(parser, flags.out_dir, "runs/saving")
     report = Report("benchmarks.saving", argv, out_dir)
     has_failed = False
-    for repetition in range(1, flags.repetitions + 1):
-        for workload in flags.workloads:
-            for update in flags.updates:
-                logdir = out_dir / f"{workload}-{update}-{repetition}"
-                try:
-                    report.add(_measure(workload, update, repetition, flags.saves, logdir, flags.deadline_secs))
-                except RunError as error:
-                    print(f"{logdir.name} failed: {error}", flush=True)
-                    has_failed = True
-                shutil.rmtree(logdir / "checkpoints", ignore_errors=True)  # gigabytes
+    runs = itertools.product(range(1, flags.repetitions + 1), flags.workloads, flags.updates, flags.paces)
+    for repetition, workload, update, pace in runs:
+        logdir = out_dir / f"{workload}-{update}-{pace}-{repetition}"
+        try:
+            report.add(_measure(workload, update, pace, repetition, flags.saves, logdir, flags.deadline_secs))
+        except RunError as error:
+            print(f"{logdir.name} failed: {error}", flush=True)
+            has_failed = True
+        shutil.rmtree(logdir / "checkpoints", ignore_errors=True)  # gigabytes
     return report.finish(has_failed=has_failed)
 
 
 def _measure(
-    workload: str, update: str, repetition: int, num_saves: int, logdir: pathlib.Path, deadline_secs: float
+    workload: str, update: str, pace: str, repetition: int, num_saves: int, logdir: pathlib.Path, deadline_secs: float
 ) -> SavingRow:
     """Trains once and measures its saves.
 
     Raises:
         RunError: The run failed.
     """
-    between = WORKLOADS[workload].steps[update]
+    between = int(WORKLOADS[workload].steps[update] * PACES[pace])
     # After the last measured save, half an interval of steps without a save ends the run.
     last = num_saves * between + between // 2
-    run_local(
-        [
-            "--num_ps=1", f"--num_workers={NUM_WORKERS}", f"--update={update}", *WORKLOADS[workload].flags,
-            f"--max_steps={last}", "--save_checkpoint_secs=0", f"--save_checkpoint_steps={between}",
-            f"--keep_checkpoints={num_saves + 2}", "--step_log", "--eval_examples=4",
-        ],
-        logdir,
-        deadline_secs,
-        cwd=REPOSITORY,
-    )  # fmt: skip
+    with CpuUse() as cpu:
+        run_local(
+            [
+                "--num_ps=1", f"--num_workers={NUM_WORKERS}", f"--update={update}", *WORKLOADS[workload].flags,
+                f"--max_steps={last}", "--save_checkpoint_secs=0", f"--save_checkpoint_steps={between}",
+                f"--keep_checkpoints={num_saves + 2}", "--step_log", "--eval_examples=4",
+            ],
+            logdir,
+            deadline_secs,
+            cwd=REPOSITORY,
+        )  # fmt: skip
     ends = [[(step["wall_time"], step["global_step"]) for step in steps] for steps in read_by_worker(logdir)]
-    saves = _saves(logdir / "checkpoints", ends[0], between, last)
+    saves = _saves(logdir / "checkpoints", ends[0], last)
     begin = next(time for time, step in ends[0] if step >= WARMUP_SHARE * between)
     # From the end of a save to the same length before the next one.
     controls = [Window(w.start - 1.2 * w.secs, w.start - 0.2 * w.secs) for w in saves]
@@ -193,6 +213,12 @@ def _measure(
     rates = [1 / _steps_outside(one, saves).mean() for one in times]
     step_secs = float(np.median(calm))
     found = json.loads((logdir / "summary.json").read_text()).get("saves", {})
+    gaps = _gaps(begin, min(one[-1] for one in times), saves)
+    gap_secs = sum(gap.secs for gap in gaps)
+    num_cores = os.cpu_count() or 1
+    idle = sum(cpu.idle_secs(*gap) for gap in gaps) / gap_secs / num_cores
+    step_cpu = sum(cpu.used_secs(*gap) for gap in gaps) / sum(_num_steps(one, gap) for gap in gaps for one in times)
+    save_cpus = [cpu.used_secs(*w) - step_cpu * sum(_num_steps(one, w) for one in times) for w in saves]
 
     def lowest(windows: Sequence[Window]) -> float:
         return min(
@@ -204,9 +230,14 @@ def _measure(
     def longest(windows: Sequence[Window]) -> float:
         return max(_longest_step(one, window) for one in times for window in windows) / step_secs
 
+    def allowed(save_cpu: float, window: Window) -> float:
+        left = num_cores * window.secs - save_cpu
+        return min(1.0, left / (num_cores * window.secs * (1 - idle)))
+
     return SavingRow(
         workload=workload,
         update=update,
+        pace=pace,
         repetition=repetition,
         num_saves=len(saves),
         save_secs=statistics.median(window.secs for window in saves),
@@ -217,6 +248,9 @@ def _measure(
         lowest_rate_control=lowest(controls),
         chief_mib=found["chief_memory_bytes"] / 2**20 if found else None,
         held_up_ms=1000 * found["longest_held_up_secs"] if found else None,
+        save_cpu_secs=statistics.median(save_cpus),
+        idle=idle,
+        allowed_rate=min(allowed(*pair) for pair in zip(save_cpus, saves, strict=True)),
     )
 
 
@@ -226,17 +260,22 @@ def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
     return [[step for step in steps if step["worker"] == worker] for worker in range(NUM_WORKERS)]
 
 
-def _saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], between: int, last: int) -> list[Window]:
-    """Finds the time of each save: from the chief's step at which it is due until its index has its final name."""
-    indices = {step: pathlib.Path(f"{prefix_of(folder, step)}.index") for step in folder_listing.look(folder).steps}
+def _saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: int) -> list[Window]:
+    """Finds the time of each save: from the chief's step whose state it holds until its index has its final name."""
     windows = []
-    for step, index in indices.items():
-        if 0 < step < last and step >= between:
-            due = step // between * between
-            start = next(time for time, reached in ends if reached >= due)
+    for step in folder_listing.look(folder).steps:
+        if 0 < step < last:
+            start = next(time for time, reached in ends if reached >= step)
             # A rename changes the time of the last change of status, and not the time of the content.
-            windows.append(Window(start, index.stat().st_ctime))
+            windows.append(Window(start, pathlib.Path(f"{prefix_of(folder, step)}.index").stat().st_ctime))
     return windows
+
+
+def _gaps(begin: float, end: float, saves: Sequence[Window]) -> list[Window]:
+    """Returns the times between two limits in which no save is in progress."""
+    starts = [begin, *(window.end for window in saves)]
+    ends = [*(window.start for window in saves), end]
+    return [Window(start, stop) for start, stop in zip(starts, ends, strict=True) if stop > start]
 
 
 def _steps_outside(times: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
