@@ -44,6 +44,8 @@ COMPONENT_PAGES = {
         " `--schedule`, `--schedule_option`) replaces all of them. For what you do not give,"
         " [all flags](cli.md#all-flags) has the defaults.\n"
         "* An update rule or gradient transform that rejects the optimizer keeps only the batch size.\n"
+        "* `--preset=paper` takes the settings of the model's publication instead, with its sizes and its length. Any"
+        " other flag that you give comes first; `--model_option` replaces single options.\n"
         "* A run that goes on from checkpoints keeps what its `config.json` has recorded.",
         [component_tables.MODELS],
     ),
@@ -189,6 +191,8 @@ def _component(table: Registry, name: str) -> Iterator[str]:
         yield ""
     if table is component_tables.MODELS:
         yield f"Defaults of a run: `{model_defaults.text_of(cls)}`\n"
+        for line in model_defaults.preset_lines(cls):
+            yield f"{line}\n"
     if rest.strip():
         yield _code(rest.strip("\n"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -62,6 +63,19 @@ class Bert:
         schedule_option=("warmup_steps=200",),
         batch_size=16,
     )
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("num_layers=12", "dim=768", "num_heads=12", "hidden=3072", "dropout=0.1", "mask_share=0.15"),
+            optimizer="adam",
+            learning_rate=1e-4,
+            schedule="polynomial",
+            schedule_option=("warmup_steps=10000", "decay_steps=1000000"),
+            batch_size=256,
+            max_steps=1_000_000,
+            source='J. Devlin et al., "BERT", NAACL 2019, sections 3 and A.2, BERT-base',
+            differences="the paper also predicts the next sentence, and decays the weights by 0.01",
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -42,6 +43,15 @@ class DeepFm:
     defaults = layers.TrainingSettings(
         optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=256
     )
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("dim=10", "hidden=400,400,400"),
+            optimizer="adam",
+            learning_rate=0.001,
+            source='H. Guo et al., "DeepFM", IJCAI 2017, section 3.1',
+            differences="the paper drops half of the hidden units, and gives no rate and no batch size",
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

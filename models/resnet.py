@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -49,6 +50,18 @@ class ResNet:
                 raise ValueError(f"depth={self.depth} must be 6 n + 2 with n at least 1: 8, 14, 20, 26, 32, …")
 
     defaults = layers.TrainingSettings(optimizer="momentum", learning_rate=0.05)
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            optimizer="momentum",
+            learning_rate=0.1,
+            schedule="piecewise",
+            schedule_option=("boundaries=32000,48000", "factors=1,0.1,0.01"),
+            batch_size=128,
+            max_steps=64000,
+            source='K. He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2',
+            differences="the paper shifts and mirrors the images at random; 128 images are the batch of all its GPUs",
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

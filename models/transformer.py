@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -64,6 +65,28 @@ class Transformer:
         schedule="inverse_sqrt",
         schedule_option=("warmup_steps=100",),
     )
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=(
+                "num_layers=6",
+                "dim=512",
+                "num_heads=8",
+                "hidden=2048",
+                "dropout=0.1",
+                "label_smoothing=0.1",
+                "beam_size=4",
+                "length_penalty=0.6",
+            ),
+            optimizer="adam",
+            optimizer_option=("beta2=0.98", "epsilon=1e-9"),
+            learning_rate=0.000698771,  # 512 ** -0.5 * 4000 ** -0.5, the peak
+            schedule="inverse_sqrt",
+            schedule_option=("warmup_steps=4000",),
+            max_steps=100_000,
+            source='A. Vaswani et al., "Attention Is All You Need", NIPS 2017, sections 5.2 to 6.1, base model',
+            differences="the paper fills a batch with 25,000 source and target tokens, and averages 5 checkpoints",
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

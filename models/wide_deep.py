@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -53,6 +54,16 @@ class WideDeep:
     defaults = layers.TrainingSettings(
         optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=256
     )
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("dim=32", "hidden=1024,512,256"),
+            optimizer="adagrad",
+            optimizer_for=("wide/*=ftrl:learning_rate=0.1,l1=0.001",),
+            learning_rate=0.05,
+            source='H.-T. Cheng et al., "Wide & Deep Learning for Recommender Systems", DLRS 2016, figure 4',
+            differences="the paper gives no rates, no strength of l1 and no batch size",
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

@@ -43,6 +43,11 @@ class TrainConfig:
     model_option: tuple[str, ...] = repeatable(
         "key=value for the model", shared="the workers train one set of variables"
     )
+    preset: str | None = option(
+        None,
+        "settings of a publication for the model, such as paper; flags come first; `ps_trainer list MODEL` prints them",
+        shared="the workers train one set of variables with one optimizer",
+    )
     dataset: str = option("digits", "data to train and test on", shared="each worker has its part of one data set")
     dataset_option: tuple[str, ...] = repeatable(
         "key=value for the dataset", shared="each worker has its part of one data set, read in one way"

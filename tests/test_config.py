@@ -44,6 +44,7 @@ PRIVATE = {
 SHARED = {
     "model": "mlp",
     "model_option": ("a=1",),
+    "preset": "paper",
     "dataset": "mnist",
     "dataset_option": ("a=1",),
     "batch_size": 64,

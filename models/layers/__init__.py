@@ -26,7 +26,7 @@ from .pooled import Pooled, roc_auc
 from .recurrent import Recurrence, bidirectional, gru, lstm
 from .running_text import PAIR_LOSSES, contexts, pair_loss
 from .sampled import SAMPLED_LOSSES, SAMPLERS, sampled_loss
-from .settings import TrainingSettings
+from .settings import Preset, TrainingSettings
 from .stages import spread, stage
 from .tables import EMBEDDING_TABLES, embedding
 
@@ -42,6 +42,7 @@ __all__ = [
     "Memory",
     "ModelOutput",
     "Pooled",
+    "Preset",
     "Recurrence",
     "TrainingSettings",
     "batch_norm",

@@ -1,4 +1,4 @@
-"""Settings of a training that suit a model, as the model's class declares them."""
+"""Settings of a training that a model's class declares: its defaults, and those of a publication."""
 
 from __future__ import annotations
 
@@ -28,3 +28,22 @@ class TrainingSettings:
     schedule: str | None = None
     schedule_option: tuple[str, ...] = ()
     batch_size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(TrainingSettings):
+    """Settings of a publication, which `--preset` gives to a run.
+
+    A model's class declares its `presets`, by name. A flag that the user gives comes first.
+
+    Attributes:
+        model_option: Options of the model, `key=value`.
+        max_steps: Number of updates; None = as without the preset.
+        source: The publication, with the section or table.
+        differences: How the publication's training differs from the preset; empty if it does not.
+    """
+
+    model_option: tuple[str, ...] = ()
+    max_steps: int | None = None
+    source: str
+    differences: str = ""

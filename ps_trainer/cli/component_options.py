@@ -78,8 +78,8 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _needs_model(config: TrainConfig) -> bool:
-    """Whether the check needs the model, for its stages or its default batch size."""
-    return config.placement == MODEL_PARALLEL or config.devices_per_worker > 1
+    """Whether the check needs the model, for its stages, its default batch size or its preset."""
+    return config.placement == MODEL_PARALLEL or config.devices_per_worker > 1 or config.preset is not None
 
 
 def _has_options(config: TrainConfig) -> bool:

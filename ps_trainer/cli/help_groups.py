@@ -38,7 +38,7 @@ GROUPS = (
             *("intra_op_threads", "inter_op_threads", "preload"),
         ),
     ),
-    HelpGroup("Model", ("model", "model_option"), ("init_from", "hook")),
+    HelpGroup("Model", ("model", "model_option", "preset"), ("init_from", "hook")),
     HelpGroup(
         "Endpoint", ("host", "port", "name", "reload_secs", "deadline_secs", "max_body_bytes", "max_connections"), ()
     ),

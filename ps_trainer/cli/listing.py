@@ -86,6 +86,8 @@ def describe(kind: str, name: str, width: int | None) -> str:
 
         lines += ["", "Without flags about the optimizer it trains with:"]
         lines += _hanging("  ", model_defaults.text_of(cls), width)
+        for line in model_defaults.preset_lines(cls):
+            lines += ["", *_hanging("  ", line, width)]
     return "\n".join([*lines, "", "Example:", f"  {component_docs.example(kind, name)}"])
 
 

@@ -1,11 +1,14 @@
-"""Defaults that a model's class declares (optimizer, learning rate, schedule, batch size), and when they apply.
+"""Defaults that a model's class declares (optimizer, learning rate, schedule, batch size), and its presets.
 
-They apply to a run whose user gives no flag about them:
+The defaults apply to a run whose user gives no flag about them:
 
 * `--batch_size`, or any flag about the optimizer, takes its place. With a flag about the optimizer, no default of the
   model applies at all. So a command that names an optimizer or a rate trains as it always did.
 * A folder with checkpoints keeps what its last run has recorded.
 * An update rule or gradient transform that rejects the optimizer, such as `easgd`, gets the general default.
+
+A preset holds the settings of a publication, with options of the model and a length. `--preset` asks for it, so the
+defaults do not apply, and only a flag for the same setting comes first.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from ps_trainer import component_tables
 from ps_trainer import config as config_lib
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError
+from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.gradients.parse import load as load_transforms
 from ps_trainer.options import format_value
 from ps_trainer.registry import split_inline
@@ -27,6 +30,8 @@ from ps_trainer.training import run_optimizers
 
 _OPTIMIZATION = ("optimizer", "optimizer_option", "optimizer_for", "learning_rate", "schedule", "schedule_option")
 _NAMES = (*_OPTIMIZATION, "batch_size")
+# A flag -> settings of a preset that belong to the preset's value of the flag.
+_BELONGING = {"optimizer": ("optimizer_option", "optimizer_for"), "schedule": ("schedule_option",)}
 
 
 class Completed(NamedTuple):
@@ -61,6 +66,8 @@ def completed(
     Raises:
         UsageError: an unknown name, or a wrong option.
     """
+    if config.preset is not None:
+        return _with_preset(config, given, is_object=model is not None)
     defaults = getattr(component_tables.MODELS.load(config.model) if model is None else model, "defaults", None)
     if defaults is None:
         config.check()
@@ -101,6 +108,15 @@ def text_of(model: type) -> str:
     return " ".join(as_flags(dict(sorted((values | own).items(), key=lambda item: _NAMES.index(item[0])))))
 
 
+def preset_lines(model: type) -> list[str]:
+    """One line about each preset of a model: its name and source, its flags, and its differences from the source."""
+    return [
+        f"`--preset={name}`: {preset.source}. It sets `{' '.join(as_flags(_values_of(preset)))}`."
+        + (f" Differences: {preset.differences}." if preset.differences else "")
+        for name, preset in getattr(model, "presets", {}).items()
+    ]
+
+
 def as_flags(values: dict[str, Any]) -> list[str]:
     """Settings as a user types them."""
     return [
@@ -108,6 +124,36 @@ def as_flags(values: dict[str, Any]) -> list[str]:
         for name, value in values.items()
         for one in (value if isinstance(value, tuple) else (value,))
     ]
+
+
+def _with_preset(config: TrainConfig, given: Collection[str], *, is_object: bool) -> Completed:
+    if is_object:
+        raise OptionError(f"preset={config.preset} sets options of the model; give the model by its name")
+    presets = getattr(component_tables.MODELS.load(config.model), "presets", {})
+    if config.preset not in presets:
+        models = component_tables.MODELS
+        known = [name for name in models.names() if config.preset in getattr(models.load(name), "presets", {})]
+        found = f"; it has {', '.join(presets)}" if presets else ""
+        others = f"; models with it: {', '.join(known)}" if known else "; omit the flag"
+        raise UnknownNameError(f"--preset={config.preset}: {config.model} has no such preset{found or others}")
+    preset = presets[config.preset]
+    replaced = {name for flag, names in _BELONGING.items() if flag in given for name in names}
+    values = {name: value for name, value in _values_of(preset).items() if name not in {*given, *replaced}}
+    if "model_option" in given:
+        keys = {text.partition("=")[0] for text in config.model_option}
+        of_preset = tuple(text for text in preset.model_option if text.partition("=")[0] not in keys)
+        values["model_option"] = (*of_preset, *config.model_option)
+    config = dataclasses.replace(config, **values)
+    config.check()
+    differences = f" (differences: {preset.differences})" if preset.differences else ""
+    note = f"preset {config.preset} of {config.model}, {preset.source}{differences}: {' '.join(as_flags(values))}"
+    return Completed(config, note)
+
+
+def _values_of(preset: Any) -> dict[str, Any]:
+    """The settings by name that a `layers.Preset` gives."""
+    values = {"model_option": preset.model_option, **settings_of(preset), "max_steps": preset.max_steps}
+    return {name: value for name, value in values.items() if value not in (None, ())}
 
 
 def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:

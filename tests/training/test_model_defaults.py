@@ -8,8 +8,8 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError
-from ps_trainer.training import model_defaults
+from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.training import model_defaults, run_optimizers
 
 DECLARED = {
     "optimizer": "adagrad",
@@ -139,3 +139,60 @@ def test_recorded_settings_that_cannot_be_trusted_change_nothing(run, damage):
     path = logdir / "config.json"
     path.write_text(json.dumps({"train": json.loads(path.read_text())["train"] | damage}))
     assert settings(completed(logdir=str(logdir)).config) == GENERAL
+
+
+WITH_PAPER = [
+    name for name in component_tables.MODELS.names() if hasattr(component_tables.MODELS.load(name), "presets")
+]
+
+
+@pytest.mark.parametrize("model", WITH_PAPER)
+def test_every_preset_is_accepted_and_named_with_its_source(model):
+    config, note = completed(model=model, dataset="digits", preset="paper")
+    preset = component_tables.MODELS.load(model).presets["paper"]
+    assert config.model_option == preset.model_option
+    assert config.optimizer == preset.optimizer
+    component_tables.MODELS.create(model, config.model_option)
+    run_optimizers.create(config)
+    assert note.startswith(f"preset paper of {model}, {preset.source}")
+    assert f"--optimizer={preset.optimizer}" in note
+
+
+def test_a_preset_sets_schedule_batch_and_length():
+    config = completed(model="resnet", preset="paper").config
+    assert (config.learning_rate, config.batch_size, config.max_steps) == (0.1, 128, 64000)
+    assert config.schedule_option == ("boundaries=32000,48000", "factors=1,0.1,0.01")
+
+
+def test_a_flag_comes_before_the_preset_with_what_belongs_to_it():
+    config = completed(
+        model="transformer", preset="paper", optimizer="momentum", max_steps=7, model_option=("dim=8", "num_heads=2")
+    ).config
+    assert (config.optimizer, config.optimizer_option, config.max_steps) == ("momentum", (), 7)
+    assert (config.schedule, config.schedule_option) == ("inverse_sqrt", ("warmup_steps=4000",))
+    options = component_tables.MODELS.create("transformer", config.model_option).options
+    assert (options.dim, options.num_heads, options.hidden, options.label_smoothing) == (8, 2, 2048, 0.1)
+
+
+def test_the_learning_rate_of_the_transformer_peaks_as_in_equation_3():
+    config = completed(model="transformer", preset="paper").config
+    assert config.learning_rate == pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "preset", "message"),
+    [
+        ("mlp", "paper", "--preset=paper: mlp has no such preset; models with it: .*resnet"),
+        ("mlp", "other", "--preset=other: mlp has no such preset; omit the flag"),
+        ("resnet", "papers", "--preset=papers: resnet has no such preset; it has paper"),
+    ],
+)
+def test_an_unknown_preset_is_named_with_the_fix(model, preset, message):
+    with pytest.raises(UnknownNameError, match=message):
+        completed(model=model, preset=preset)
+
+
+def test_a_preset_needs_a_model_by_name():
+    config = TrainConfig(model="resnet", preset="paper")
+    with pytest.raises(OptionError, match="give the model by its name"):
+        model_defaults.completed(config, {"preset"}, 1, model=object())
