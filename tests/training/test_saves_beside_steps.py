@@ -159,14 +159,13 @@ def test_a_table_that_is_not_copied_is_that_of_its_moment_to_the_bit(
     assert_equal(load(tmp_path, step), wanted)
 
 
-@pytest.mark.parametrize("optimizer", ["lazy_adam", "adagrad"])
-def test_a_save_changes_neither_losses_nor_parameters(two_workers, late_reads, watched_hold, tmp_path, optimizer):
+def test_a_save_changes_neither_losses_nor_parameters(two_workers, late_reads, watched_hold, tmp_path):
     losses, last = [], []
     watched_hold.stop()
     for every in (ONE_SAVE, 0):
         folder = tmp_path / f"every-{every}"
         config = config_of(
-            "Embedded", "Rows", update="sync", optimizer=optimizer, batch_size=4, max_steps=STEPS,
+            "Embedded", "Rows", update="sync", optimizer="lazy_adam", batch_size=4, max_steps=STEPS,
             logdir=str(folder), save_checkpoint_secs=0.0, save_checkpoint_steps=every,
         )  # fmt: skip
         losses.append([outcome.losses for outcome in two_workers.run(config)])
