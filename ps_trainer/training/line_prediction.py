@@ -54,6 +54,12 @@ def predict_lines(
                 with own_line_numbers(path, number - len(header) - 1):
                     yield from predict_part(reader, predictor, path, header, part)
                 number += len(part)
+    if header and number == len(header) + 1:
+        text = header[-1].decode(errors="replace").strip()
+        raise DataError(
+            f"{STDIN}: no row follows the first line, which has the names of the columns: {text}; give a line of"
+            " names before the rows"
+        )
 
 
 def predict_part(

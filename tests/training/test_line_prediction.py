@@ -105,7 +105,12 @@ def test_a_dataset_without_test_examples_reads_lines_and_is_exported(pets, tmp_p
 def test_a_dataset_without_lines_and_an_empty_stdin(pets):
     with pytest.raises(DataError, match="--input=-: dataset Digits does not read lines; name a file: --input=FILE"):
         told(TrainConfig(model="softmax", dataset="digits"), b"1\n")
-    assert told(pets, b"") == told(pets, b"x\n") == []
+    assert told(pets, b"") == []
+
+
+def test_a_row_in_place_of_the_names_is_shown_with_the_fix(pets):
+    with pytest.raises(DataError, match=r"^stdin: no row follows the first line.*: -5; give a line of names before"):
+        told(pets, b"-5\n")
 
 
 def test_the_command_prints_lines_of_json(pets, tmp_path, capfd):
