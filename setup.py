@@ -57,7 +57,7 @@ setup(
         "tensorboard": ["tensorboard"],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
         "test": TEST,
-        # A new minor version of these brings new rules: change the bounds and mend what it finds in one commit.
+        # A new minor version of these brings new rules: change the bounds and fix what it finds in one commit.
         "dev": [*TEST, "ruff>=0.17,<0.18", "mypy>=2.4,<2.5", "codespell[toml]>=2.4,<2.5"],
     },
     # `ps_trainer/models` is a link to `models`, so that no package of this general name is installed.

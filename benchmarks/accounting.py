@@ -34,7 +34,7 @@ _START = re.compile(r", at step (?P<step>\d+)$")
 
 
 class LineageStart(NamedTuple):
-    """When the chief set up the state (seconds since the epoch), and at which step."""
+    """Time at which the chief set up the state, in seconds since the epoch, and the step of that state."""
 
     wall_time: float
     step: int

@@ -70,7 +70,7 @@ def peer_settings(workload: str) -> dict[str, Any]:
     }
 
 
-# Whose classes the hand-written script uses: TensorFlow's, those of `ps_trainer.tf1`, and these with packed variables.
+# Classes of the hand-written script: TensorFlow's, `ps_trainer.tf1`'s, or `ps_trainer.tf1`'s with packed variables.
 CLASSES = ("stock", "drop_in", "drop_in_packed")
 
 MODES = ("async", "sync")

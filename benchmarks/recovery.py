@@ -1,4 +1,4 @@
-"""How long after a fault do all workers train again, for each fault and update rule?
+"""Measures the time from a fault until all workers train again, for each fault and update rule.
 
     python -m benchmarks.recovery --help
 

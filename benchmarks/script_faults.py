@@ -1,4 +1,4 @@
-"""How does a TF1 script end in each fault, with TensorFlow's classes and with one import changed?
+"""Measures how a TF1 script ends in each fault, with TensorFlow's classes and with one import changed.
 
     python -m benchmarks.script_faults --help
 
@@ -28,7 +28,7 @@ from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.cluster.ports import pick_free_ports
 
 CLASSES = {"stock": "_2017", "drop_in": ""}
-"""Whose classes a script uses, with the end of its file's name."""
+"""Origin of a script's classes; the value is the end of its file's name."""
 
 NUM_STEPS = 150
 

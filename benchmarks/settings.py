@@ -1,4 +1,4 @@
-"""How each update rule and each gradient transform is trained, for the published tables and the tests; no TensorFlow.
+"""Settings that train each update rule and transform, for the published tables and the tests; no TensorFlow.
 
 `benchmarks.update_rules` makes the tables of results in `docs/explanation/update-rules.md` and
 `docs/explanation/gradient-transforms.md`. `tests/processes/test_update_rules.py` runs the same settings.

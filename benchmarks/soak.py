@@ -66,7 +66,7 @@ class Sample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrowthRow(Row):
-    """How a figure of a role changed from the first to the last part of the soak.
+    """The change of a role's figure from the first to the last part of the soak.
 
     Attributes:
         role: Key of `ROLES`.
@@ -244,7 +244,7 @@ def num_fds(pid: int) -> int:
 
 
 def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
-    """How memory and open files of each role changed; empty without samples in both parts.
+    """Returns the change of each role's memory and open files; empty without samples in both parts.
 
     Args:
         samples: All samples.

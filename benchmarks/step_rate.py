@@ -141,7 +141,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--warmup_secs", type=float, default=2.0, help="time after the last worker's first step that does not count"
     )
-    parser.add_argument("--deadline_secs", type=float, default=90.0, help="time limit of a run, beside these two")
+    parser.add_argument(
+        "--deadline_secs",
+        type=float,
+        default=90.0,
+        help="time limit of a run in addition to --warmup_secs and --seconds",
+    )
     parser.add_argument(
         "--rules",
         type=arguments.choices(settings.RULES, all_as="all"),

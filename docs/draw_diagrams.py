@@ -126,7 +126,7 @@ def staleness() -> str:
 
 
 def restart() -> str:
-    """What the other tasks do while a worker, and then a ps task, is restarted."""
+    """Draws what the other tasks do while a worker, and then a ps task, is restarted."""
     drawing = Drawing(
         760, 420, "After the loss of a worker nothing is rolled back; after the loss of a ps task all parameters are"
     )

@@ -46,7 +46,7 @@ COMPONENT_PAGES = {
         "* An update rule or gradient transform that rejects the optimizer keeps only the batch size.\n"
         "* `--preset=paper` takes the settings of the model's publication instead, with its sizes and its length. Any"
         " other flag that you give comes first; `--model_option` replaces single options.\n"
-        "* A run that goes on from checkpoints keeps what its `config.json` has recorded.",
+        "* A run that continues from checkpoints keeps what its `config.json` has recorded.",
         [component_tables.MODELS],
     ),
     "datasets": (

@@ -42,7 +42,7 @@ def last_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def problems(task: str, lines: Sequence[dict[str, Any]], now: float, limits: argparse.Namespace) -> Iterator[str]:
-    """What is wrong with a task, in words."""
+    """Yields the faults of a task, in words."""
     told = [line for line in lines if line["kind"] in ("state", "train")]
     if not told:
         return

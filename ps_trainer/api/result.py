@@ -1,4 +1,4 @@
-"""`Result`: what a run that Python started has come to."""
+"""`Result`: the outcome of a run that Python started."""
 
 from __future__ import annotations
 

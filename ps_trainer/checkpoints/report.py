@@ -133,7 +133,7 @@ def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
     if good is None:
         lines.append("  no checkpoint can be loaded: a run in this folder ends with an error")
     else:
-        lines.append(f"  a run in this folder goes on from {good.name}")
+        lines.append(f"  a run in this folder continues from {good.name}")
     return "\n".join([*lines, *worker_files(directory)])
 
 

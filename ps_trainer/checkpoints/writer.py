@@ -98,7 +98,7 @@ def write_by(
 
 
 def repair(directory: pathlib.Path, *, any_name: bool = False) -> None:
-    """Repairs what an earlier run has left in `directory`, before the chief goes on from it.
+    """Repairs what an earlier run has left in `directory`, before the chief continues from it.
 
     The function completes a killed save if its files are complete, and otherwise removes them. It makes the state file
     name the newest loadable checkpoint by a relative path, so that plain TensorFlow finds the same one.
@@ -151,7 +151,7 @@ def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
     for suffix in _SUFFIXES:
         durable_files.sync(f"{temporary}{suffix}")
     for suffix in _SUFFIXES:
-        # Between the two renames an old index of the same step may stand beside the new data; `_complete` mends that.
+        # Between the two renames an old index of the same step may exist beside the new data; `_complete` repairs that.
         os.replace(f"{temporary}{suffix}", f"{prefix}{suffix}")
     durable_files.sync(prefix.parent)
 

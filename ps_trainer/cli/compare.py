@@ -16,7 +16,7 @@ from ps_trainer.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutFlags:
-    """Where the files go."""
+    """The folder of the files."""
 
     out_dir: str | None = option(None, "folder of the page")
 

@@ -17,7 +17,7 @@ from ps_trainer.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentFlags:
-    """How to run the experiments."""
+    """Settings of a run of the experiments."""
 
     quick: bool = option(False, "short form of each experiment, under two minutes")
     out_dir: str | None = option(None, "folder for all files; none = runs/experiments, or runs/experiments-quick")

@@ -1,4 +1,4 @@
-"""`ps_trainer generate`: goes on from a prompt with a trained language model, or translates it."""
+"""`ps_trainer generate`: continues a prompt with a trained language model, or translates it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ps_trainer.errors import EXIT_DONE, UsageError
 from ps_trainer.options import option
 
 _LENGTH = 200
-# Flags that only a language model, or only a translating model, uses.
+# Flags that only a language model, or only a translation model, uses.
 _OF_DRAWS = ("temperature", "top_k", "seed")
 _OF_SEARCHES = ("beam_size", "length_penalty")
 
@@ -24,7 +24,7 @@ _OF_SEARCHES = ("beam_size", "length_penalty")
 class GenerateTextFlags:
     """The prompt, and how to draw the text after it."""
 
-    prompt: str = option("", "text to go on from, or to translate")
+    prompt: str = option("", "text to continue or to translate")
     length: int | None = option(
         None,
         "number of characters or words to generate; none = 200, or for a translation at most the data's max_length",

@@ -37,7 +37,7 @@ COMMANDS = {
     "predict": _Command("ps_trainer.cli.predict", "main_predict", "write a checkpoint's predictions for examples"),
     "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
     "serve": _Command("ps_trainer.cli.serve", "main_serve", "serve predictions over HTTP (TensorFlow Serving's REST)"),
-    "generate": _Command("ps_trainer.cli.generate", "main_generate", "go on from a prompt with a language model"),
+    "generate": _Command("ps_trainer.cli.generate", "main_generate", "continue a prompt with a language model"),
     "embeddings": _Command(
         "ps_trainer.cli.embeddings", "main_embeddings", "find near words; write word vectors for other programs"
     ),

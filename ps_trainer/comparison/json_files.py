@@ -54,7 +54,7 @@ def member(content: Mapping[str, Any], name: str, kinds: tuple[type, ...], path:
     """A member of an object in the file `path`; `default` if the member is missing or null.
 
     Raises:
-        RunError: the member is of none of the kinds.
+        RunError: The member has none of these types.
     """
     value = content.get(name)
     if value is None:
@@ -64,7 +64,14 @@ def member(content: Mapping[str, Any], name: str, kinds: tuple[type, ...], path:
 
 
 def check_kind(value: Any, kinds: tuple[type, ...], what: str, fix: str = _FIX_LINE) -> None:
-    """Raises RunError if a JSON value, which `what` names, is of none of the kinds; `fix` says how to mend it."""
+    """Raises RunError if a JSON value has none of the types `kinds`.
+
+    Args:
+        value: Value.
+        kinds: Allowed types.
+        what: Name of the value, for the message.
+        fix: What the user has to do about it.
+    """
     # For Python True is an int.
     if not isinstance(value, kinds) or isinstance(value, bool):
         got = _WORDS.get(type(value), "true or false")

@@ -1,4 +1,4 @@
-"""Says of a path that no loader reads what it looks like, what is missing, and which flags read it after a change."""
+"""Describes a path that no loader reads: its likely format, its faults, and the flags that would read it."""
 
 from __future__ import annotations
 

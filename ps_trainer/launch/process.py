@@ -159,7 +159,7 @@ class TaskProcess:
             os.kill(child.pid, signum)  # this pid is still the child's, because the child is not collected yet
 
     def outcome(self) -> str:
-        """How the child ended, in words: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""
+        """Returns in words how the child ended: done, stopped (by the launcher), failed (exit 1), killed (SIGSEGV)."""
         if self.exit_code is None:
             return "not started" if self._popen is None else "stopping" if self.is_asked_to_end else "running"
         if self.exit_code == 0:

@@ -62,6 +62,6 @@ class Restarts:
         return f"restarted in {delay_secs:g} s (restart {number} of {self.max_restarts})"
 
     def problem(self, task: TaskProcess) -> str:
-        """How a task ended that is not restarted, in words."""
+        """Returns in words how a task ended that is not restarted."""
         times = self.counts.get(task.name, 0)
         return f"{task.outcome()}, after {times} restart{'s' if times > 1 else ''}" if times else task.outcome()

@@ -30,7 +30,7 @@ from ps_trainer.worker_reports import WorkerReport
 # Six reports of each worker with the default of --report_secs.
 RATE_WINDOW_SECS = 30.0
 
-# Starts of state lines that are no states: the next state would hide them.
+# Prefixes of lines that are not states. A later state must not replace them, so they are kept apart.
 _NOTE, _WARNING = "note: ", "warning: "
 _FAILED = "failed: "  # the start of a failed worker's last state
 

@@ -53,7 +53,7 @@ class ShutdownDeadlines:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         exit_code: 0 done, 1 failed, 2 wrong usage, 128 + signal interrupted.

@@ -69,7 +69,7 @@ def wait_for_ps(
                 hosts = "--worker_hosts" if cluster.is_colocated else "--ps_hosts"
                 raise StartTimeoutError(
                     f"{cluster.task_name} waited {wait.secs():.0f} s for {who}. Is it started, is {hosts} the same"
-                    " everywhere, and does a firewall let the port through? A longer wait: --start_timeout_secs"
+                    " everywhere, and does a firewall let the port through? To wait longer, raise --start_timeout_secs"
                 )
             wait.log(f"waiting for {who}")
             stop.wait(POLL_SECS)
@@ -112,7 +112,7 @@ def wait_for_run(
             raise StartTimeoutError(
                 f"{cluster.task_name} waited {wait.secs():.0f} s for the chief"
                 f" ({cluster.worker_tasks[0][0]}-{cluster.worker_tasks[0][1]}) to set up the run; start it, or look at"
-                f" its log. A longer wait: --start_timeout_secs{problem}"
+                f" its log. To wait longer, raise --start_timeout_secs{problem}"
             )
         wait.log(f"waiting for the chief to set up the run{problem}")
         stop.wait(POLL_SECS)

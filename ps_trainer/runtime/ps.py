@@ -108,7 +108,7 @@ class PsTask:
 
         Raises:
             StartTimeoutError: No worker joined in time.
-            RunError: The chief has ended, and a worker never reported how it ended.
+            RunError: The chief has ended, and a worker has not reported how it ended.
             Interrupted: A signal came.
         """
         writer = MetricsWriter(self._config.logdir, self._cluster.task_name)
@@ -184,7 +184,7 @@ class PsTask:
         if waited > (self._config.start_timeout_secs if is_done else FAILED_SECS):
             missing = sorted(set(range(self._cluster.num_workers)) - self._roster.final())
             raise RunError(
-                f"{self._cluster.task_name}: the chief ended {waited:.0f} s ago and worker {missing} never said"
+                f"{self._cluster.task_name}: the chief ended {waited:.0f} s ago and worker {missing} has not reported"
                 " how it ended; it was not started, or was lost"
             )
 

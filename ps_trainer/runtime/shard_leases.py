@@ -281,7 +281,7 @@ def newest_epoch(seen: np.ndarray, recycled: np.ndarray) -> int:
 
 
 def coverage(plan: ShardPlan, values: Mapping[str, np.ndarray]) -> dict[str, Coverage]:
-    """How often the examples were seen, by epoch, or range of epochs of which only sums are kept.
+    """Returns the number of times that examples were seen, by epoch; old epochs are summed into one range.
 
     Args:
         plan: Plan of the run.

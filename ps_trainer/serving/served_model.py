@@ -164,7 +164,7 @@ def _array(name: str, value: Any, placeholder: Any) -> np.ndarray:
         raise DataError(f"input {name!r} holds something else than numbers")
     array = given.astype(dtype)
     if np.issubdtype(dtype, np.integer) and not np.array_equal(array, given):
-        raise DataError(f"input {name!r} holds numbers that are no {placeholder.dtype.name}")
+        raise DataError(f"input {name!r} holds numbers that are not {placeholder.dtype.name}")
     if not placeholder.shape.is_compatible_with(array.shape):
         wanted = ["examples", *placeholder.shape.as_list()[1:]]
         raise DataError(

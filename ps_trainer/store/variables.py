@@ -21,7 +21,7 @@ def create_setter(
 
     Args:
         ps_devices: Device of each ps task.
-        worker_device: Device of ops that are no variables.
+        worker_device: Device of all ops except variables.
         strategy: Function that chooses the index of a variable's ps task; None = the ps tasks in turn.
     """
     setter = tf.train.replica_device_setter(

@@ -8,9 +8,9 @@ These names are ps_trainer's, with TensorFlow's signatures; every other name is 
     replica_device_setter        takes also ps_strategy="greedy"
     SyncReplicasOptimizer        a true barrier; backup workers
     MonitoredTrainingSession     deadlines, named causes, recovery, checkpoints that a failed save cannot damage
-    MonitoredSession             the same by a ChiefSessionCreator or WorkerSessionCreator
+    MonitoredSession             the same, created with a ChiefSessionCreator or WorkerSessionCreator
     Supervisor                   the same for older scripts
-    SingularMonitoredSession     refused for a session in a cluster
+    SingularMonitoredSession     raises OptionError for a session in a cluster
     CheckpointSaverHook          the same checkpoints for a script that makes the hook itself
     packed                       the model's variables in a few flat ones, for faster steps
     configure                    deadlines; also as PS_TRAINER_<NAME> in the environment

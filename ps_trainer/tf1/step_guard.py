@@ -26,7 +26,7 @@ class StepGuard:
         worker: The worker.
         stop: Request that ends the steps.
         config: Settings of the job.
-        job_thread: Thread of the job, whose own calls are no steps.
+        job_thread: Thread of the job; its calls do not count as steps.
         recovers: Whether the script takes another session when it has lost a task.
     """
 

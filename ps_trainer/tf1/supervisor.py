@@ -19,7 +19,7 @@ class Supervisor(tf.train.Supervisor):
     """`tf.train.Supervisor`, with the same arguments; with a `Server`'s target as master, a part of the job.
 
     A lost ps task ends `managed_session` with `PsLostError`: the script's loop has the session, so the session cannot
-    be replaced. Started again, the script goes on from the last checkpoint. `stop`, or the end of `managed_session`,
+    be replaced. Started again, the script continues from the last checkpoint. `stop`, or the end of `managed_session`,
     waits on the chief for the other workers and saves. After `stop`, the chief's session stays open until the script
     closes it or ends.
     """

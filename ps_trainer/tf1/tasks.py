@@ -134,7 +134,7 @@ class Server(tf.train.Server):
         Raises:
             SystemExit: The job is over.
             StartTimeoutError: No worker came within PS_TRAINER_START_TIMEOUT_SECS.
-            RunError: The chief has ended, and a worker never said how it ended.
+            RunError: The chief has ended, and a worker has not reported how it ended.
             PeerFailedError: The job ended because a worker failed.
             Interrupted: A signal came.
         """

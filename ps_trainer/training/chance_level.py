@@ -11,7 +11,7 @@ from ps_trainer.data.pipeline.shard import Shard
 
 
 class ChanceLevel(NamedTuple):
-    """When a worker's loss should be below the loss of a guess.
+    """The loss of a guess, which a worker's loss should beat after an epoch.
 
     Attributes:
         loss: Loss of the best guess that ignores the inputs, in nats.

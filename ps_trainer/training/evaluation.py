@@ -112,7 +112,7 @@ class _Sums:
     """Sums over the batches of an evaluation.
 
     Args:
-        pooled: The model's metrics that are no means.
+        pooled: The model's metrics that are computed from all examples together.
     """
 
     def __init__(self, pooled: Mapping[str, Any]):

@@ -1,4 +1,4 @@
-"""How long an evaluation may take: its limits, its progress, and with how many examples it fits into them."""
+"""Limits the time of an evaluation, and finds the number of examples that fits into the limit."""
 
 from __future__ import annotations
 

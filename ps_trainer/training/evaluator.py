@@ -99,7 +99,7 @@ class EvaluatorTask:
             if time.monotonic() - progressed_at > self._config.stall_timeout_secs:
                 raise StalledError(
                     f"no new checkpoint in {self._directory} for {self._config.stall_timeout_secs:.0f} s;"
-                    " is it the chief's --logdir? A longer wait: --stall_timeout_secs"
+                    " is it the chief's --logdir? To wait longer, raise --stall_timeout_secs"
                 )
             stop.wait(_POLL_SECS)
 

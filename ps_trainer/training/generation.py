@@ -1,7 +1,7 @@
-"""Text from a trained model: a language model goes on from a prompt by draws, a translating model translates it.
+"""Text from a trained model: a language model continues a prompt by sampling, a translation model translates it.
 
 A language model has a method `logits(ids_BT) -> logits_BTV`, whose result at a place does not depend on later ids. A
-translating model has a method `translate(source_BS, length, beam_size=…, length_penalty=…) -> ids_BL`.
+translation model has a method `translate(source_BS, length, beam_size=…, length_penalty=…) -> ids_BL`.
 Vocabulary and checkpoint are enough; this module does not read the data of the run.
 """
 
@@ -27,7 +27,7 @@ from ps_trainer.training.evaluation import load_values, plain_scope
 
 
 class Sampling(NamedTuple):
-    """How to draw the next token.
+    """Settings of the draws of a language model.
 
     Attributes:
         temperature: Divisor of the logits; 0 takes the most probable token always.
@@ -43,7 +43,7 @@ class Sampling(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How to search for a translation.
+    """Settings of the search for a translation.
 
     Attributes:
         beam_size: Number of hypotheses; None = the model's option.
@@ -124,14 +124,16 @@ def generate(
     Raises:
         CheckpointError: There is no checkpoint, or it does not fit the model.
         DataError: `vocabulary.json` is missing or damaged.
-        UsageError: The run's data are no running text.
+        UsageError: The dataset of the run is not text.
     """
     words = recorded_words.read(checkpoint_dir.parent).get("text")
     context = getattr(
         component_tables.DATASETS.parse_options(config.dataset, config.dataset_option), "context_length", 0
     )
     if words is None or not context:
-        raise UsageError(f"dataset {config.dataset!r} has no running text to go on from; train on --dataset=text")
+        raise UsageError(
+            f"dataset {config.dataset!r} has no text that a prompt could continue; train on --dataset=text"
+        )
     ids = encode(words, prompt)
     checkpoint = report.find_checkpoint(checkpoint_dir)
     with tf.Graph().as_default() as graph:

@@ -96,7 +96,7 @@ class PeerTracker:
             stop,
             Reactions(
                 on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
-                # In most rules nothing is to do: the `join_op` replaces what the worker's former process left behind.
+                # Most rules need no action here: the `join_op` replaces what the worker's former process left behind.
                 on_worker_return=self._unless_stage(self._absences.returned, self._stages.returned),
                 on_worker_end=self._unless_stage(
                     self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
@@ -168,8 +168,8 @@ class PeerTracker:
             if waited > limit_secs:
                 raise StartTimeoutError(
                     f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not come within"
-                    f" {waited:.0f} s. Start them, or look at their logs. A longer wait: --start_timeout_secs, or"
-                    " --recover_timeout_secs for one that was lost"
+                    f" {waited:.0f} s. Start them, or look at their logs. To wait longer, raise"
+                    " --start_timeout_secs, or --recover_timeout_secs after a loss"
                 )
             if not said and time.monotonic() - entered_at > _SAY_SECS:
                 self._writer.state(f"waiting for {names}")

@@ -210,7 +210,7 @@ class WorkerProgress:
         return (
             f"after an epoch the loss is {mean:.4g}, and a guess without the inputs has {self.chance.loss:.4g}: nothing"
             " was learned; try --learning_rate ten times smaller or larger, or --optimizer=adam --learning_rate=0.001,"
-            " scale the inputs, and look whether the labels belong to them"
+            " scale the inputs, and check that each label belongs to its input"
         )
 
     def summary(self) -> WorkerFigures:

@@ -56,7 +56,7 @@ def write_dataset(config: TrainConfig, dataset: Any) -> None:
     if is_other:
         logging.warning(
             "the data differ from those that the run in --logdir=%s began with: words, columns or sizes have other"
-            " numbers now; start anew with another --logdir unless the checkpoints are meant for these data",
+            " numbers now; use another --logdir, unless the checkpoints are meant for these data",
             config.logdir,
         )
     _write_text(config.logdir, dataset_record.FILE, text)

@@ -31,13 +31,13 @@ from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.updates.base import TrainStep, UpdateRule
 
 AUTOMATIC_STEPS = 50
-"""Largest number of steps in a call where no flag sets it: with more, what a call costs is not seen any more."""
+"""Largest number of steps in a call where no flag sets it: more steps no longer make a step measurably cheaper."""
 AUTOMATIC_SECS = 0.1
-"""Time after which such a call ends with its step: a worker looks between calls whether the run has ended elsewhere."""
+"""Time after which such a call ends with its step: between calls, a worker checks whether the run has ended."""
 
 
 class CallLimits(NamedTuple):
-    """How long a call lasts at most.
+    """The longest that a call may last.
 
     Attributes:
         steps: Number of steps; 1 = each step is a call of its own.

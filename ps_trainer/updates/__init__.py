@@ -1,1 +1,1 @@
-"""How a gradient becomes an update: one file per rule."""
+"""Update rules, which turn gradients into updates: one file per rule."""

@@ -207,7 +207,7 @@ class TrainStep(NamedTuple):
             `join_op`.
         service: The chief's service. None on other workers, and for rules without one.
         exchange: Exchange of rules whose workers send messages to each other. With one, the ps tasks hold only a copy
-            of the state as of the last `publish`, so a restarted chief goes on from a checkpoint, never from the copy.
+            of the state as of the last `publish`, so a restarted chief loads a checkpoint, never the copy.
         on_pull: Called with each piece and the value that the worker pulls (`PullStaging.build_pull`).
     """
 

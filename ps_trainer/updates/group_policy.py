@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 
 class GroupPolicy(NamedTuple):
-    """Which gradients a group takes, when it is complete, and whether workers wait for that.
+    """Decides which gradients a group takes, when it is complete, and whether workers wait for that.
 
     Attributes:
         required: Maps the clock before the update (int64 scalar on a ps) to the number of gradients that the update

@@ -14,7 +14,7 @@ from ps_trainer.updates.options import LocalSgdOptions
 
 
 class LocalSgd(UpdateRule):
-    """Local SGD: each worker makes H steps on its own replica, then all go on from the average of the replicas.
+    """Local SGD: each worker makes H steps on its own replica, then all continue from the average of the replicas.
 
         x_i ← optimizer(x_i, g_i(x_i))   H times;     x̄ ← x̄ + (1/n) Σ (x_i − x̄),  x_i ← x̄
         H = 1 while global_step < switch_step, else H = period

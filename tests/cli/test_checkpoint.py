@@ -104,14 +104,14 @@ class TestVerify:
         assert re.search(r"model.ckpt-1 +4 +[\d,]+  whole\n", out) and re.search(
             r"model.ckpt-2 +4 +[\d,]+  whole\n", out
         )
-        assert "state file: names model.ckpt-2" in out and "goes on from model.ckpt-2" in out
+        assert "state file: names model.ckpt-2" in out and "continues from model.ckpt-2" in out
 
     def test_a_damaged_newest_is_1_and_named_with_its_cause(self, command, logdir):
         os.truncate(logdir / "checkpoints" / f"model.ckpt-2{DATA}", 5)
         code, out, _ = command("verify", logdir / "checkpoints")
         assert code == 1
         assert re.search(r"model.ckpt-2 .*BROKEN: .*its data file is truncated", out)
-        assert "goes on from model.ckpt-1" in out
+        assert "continues from model.ckpt-1" in out
 
     def test_a_damaged_older_one_is_0(self, command, logdir):
         os.truncate(logdir / "checkpoints" / f"model.ckpt-1{DATA}", 5)

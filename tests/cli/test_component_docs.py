@@ -1,4 +1,4 @@
-"""What `list` says about every component: its summary is the docstring's, and its example is a run that can start."""
+"""The entry of every component in `list`: its summary is the docstring's, and its example is a run that can start."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def text(tmp_path_factory):
 
 
 def show(browser: str, text: str, folder: pathlib.Path) -> tuple[dict, list[str]]:
-    """What the probe measures in a page, and the messages in the browser's console."""
+    """Returns what the probe measures in a page, and the messages in the browser's console."""
     path = folder / "index.html"
     path.write_text(text.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]

@@ -110,7 +110,7 @@ class Program(ScriptTask):
 
     @property
     def printed(self) -> str:
-        """What the program has printed, without TensorFlow's messages."""
+        """The text that the program has printed, without TensorFlow's messages."""
         return self._printed.read_text(encoding="utf-8")
 
 

@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint_and_training_continues_for_
         saved = saved_steps(run)
         assert not list((run.logdir / "checkpoints").glob("writing-*"))
         verify = run.start_command("checkpoint", "verify", str(run.logdir))
-        assert verify.wait(START_SECS) == 0 and f"goes on from model.ckpt-{saved[-1]}" in verify.log
+        assert verify.wait(START_SECS) == 0 and f"continues from model.ckpt-{saved[-1]}" in verify.log
         for step in saved[:-1]:
             for path in (run.logdir / "checkpoints").glob(f"model.ckpt-{step}.*"):
                 path.unlink()

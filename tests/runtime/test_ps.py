@@ -86,7 +86,7 @@ def test_after_a_failed_chief_the_wait_for_other_workers_is_short(serve, monkeyp
     task = serve(start_timeout_secs=120.0)
     task.say(0, Status.JOINED)
     task.say(0, Status.FAILED, reason="worker 1 lost")
-    with pytest.raises(RunError, match=r"the chief ended 1 s ago and worker \[1\] never said how it ended"):
+    with pytest.raises(RunError, match=r"the chief ended 1 s ago and worker \[1\] has not reported how it ended"):
         task.end()
 
 
@@ -94,7 +94,7 @@ def test_a_worker_that_is_silent_after_the_chief_ended_is_named(serve):
     task = serve(start_timeout_secs=2.0)
     task.say(0, Status.JOINED)
     task.say(0, Status.DONE)
-    with pytest.raises(RunError, match=r"the chief ended 2 s ago and worker \[1\] never said how it ended"):
+    with pytest.raises(RunError, match=r"the chief ended 2 s ago and worker \[1\] has not reported how it ended"):
         task.end()
 
 

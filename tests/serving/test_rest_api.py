@@ -119,7 +119,7 @@ def test_a_picture_comes_in_base64(tmp_path):
         ({"instances": [1]}, "the model has the inputs ids, values"),
         ({"signature_name": "other", "inputs": {}}, "the only one is 'serving_default'"),
         ({"inputs": {"ids": [[0]]}}, "the inputs are ids; the model needs ids, values"),
-        ({"inputs": {"ids": [[0.5]], "values": [[1]]}}, "input 'ids' holds numbers that are no int64"),
+        ({"inputs": {"ids": [[0.5]], "values": [[1]]}}, "input 'ids' holds numbers that are not int64"),
         ({"inputs": {"ids": [[0], [1, 2]], "values": [[1]]}}, "rows of different lengths"),
         ({"inputs": {"ids": [["0"]], "values": [[1]]}}, "something else than numbers"),
         ({"inputs": {"ids": [0], "values": [[1]]}}, "the shape [1]; the model needs [examples, "),

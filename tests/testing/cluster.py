@@ -48,7 +48,7 @@ class Recorder(WorkerProgress):
 
 
 class Outcome(NamedTuple):
-    """How one worker ended."""
+    """The end of one worker, with its error if there was one."""
 
     code: int | None
     error: BaseException | None

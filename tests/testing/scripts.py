@@ -99,7 +99,7 @@ class ScriptTask:
             has_ended = self.exit_code is not None
             if re.search(pattern, self.log):
                 return True
-            assert not has_ended, f"{self.name} ended with {self.exit_code} and never said {pattern!r}:\n{self.log}"
+            assert not has_ended, f"{self.name} ended with {self.exit_code} and never printed {pattern!r}:\n{self.log}"
             return False
 
         wait_until(is_there, deadline_secs, f"{self.name} has not said {pattern!r}; its log:\n{self.log}")

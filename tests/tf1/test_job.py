@@ -1,4 +1,4 @@
-"""How a script's job ends where the script itself does not end it well."""
+"""The end of a script's job where the script itself does not end it well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script may do with the drop-in `MonitoredTrainingSession`, on real servers in this process."""
+"""Uses that scripts make of the drop-in `MonitoredTrainingSession`, on real servers in this process."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another(logdir, caps
             ["--model=mlp", "--dataset=digits"],
             "model 'mlp' cannot generate text: it has no method `logits` or `translate`",
         ),
-        (["--dataset=digits"], "dataset 'digits' has no running text to go on from; train on --dataset=text"),
+        (["--dataset=digits"], "dataset 'digits' has no text that a prompt could continue; train on --dataset=text"),
         (["--top_k=0"], "top_k"),
         (["--beam_size=2"], "--beam_size has no effect: "),
         (["--temperature=-1"], "temperature"),

@@ -1,4 +1,4 @@
-"""How a run begins: from its seed without a checkpoint of step 0, and again from its seed only if nothing was saved."""
+"""A run begins from its seed without a checkpoint of step 0, and begins so again only if nothing was saved."""
 
 from __future__ import annotations
 

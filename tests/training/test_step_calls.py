@@ -1,4 +1,4 @@
-"""When a worker makes several steps in one call, and what ends such a call."""
+"""The conditions for several steps in one call of a worker, and for the end of such a call."""
 
 from __future__ import annotations
 

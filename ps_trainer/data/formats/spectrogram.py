@@ -14,7 +14,7 @@ _FLOOR = 1e-6
 
 
 class Framing(NamedTuple):
-    """How sound is cut into frames.
+    """The division of a sound into frames.
 
     Attributes:
         window: Number of samples in a frame.

@@ -40,7 +40,7 @@ LINES = pathlib.Path("<lines>")
 
 
 class LineDecoder(NamedTuple):
-    """How to decode the lines of a checked file.
+    """A decoder of the lines of a checked file.
 
     Attributes:
         form: All other values on which `decode` depends; with equal ones, its ops serve another file, too.

@@ -44,7 +44,7 @@ class DataSource(abc.ABC):
         num_buckets: Largest number of ids in a column of "ids"; None if the dataset does not know it.
         class_names: Names of the classes of "label"; None if they have none.
         max_shuffled: Size of the shuffle buffer in examples; None = the whole shard.
-        image_shape: Height, width and channels of "image"; None if the examples are no pictures.
+        image_shape: Height, width and channels of "image"; None if the examples are not images.
         reads_lines: Whether each line of a file for `read` is an example, or a text of its own.
         reads_sounds: Whether `read` reads WAV files.
         num_header_lines: Number of lines before the first example in a file of lines.

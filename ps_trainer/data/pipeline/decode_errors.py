@@ -50,8 +50,9 @@ def map_named(
 ) -> tf.data.Dataset:
     """Does `records.map(function)`, in order and on all cores; `explain` names a record that fails.
 
-    `map_with_context` costs more than many a record's decoding, so it tries a chunk of records at once and goes through
-    them one by one only after an error. The result of `function` must have the same shape for all records.
+    `map_with_context` costs more than the decoding of most records. So this function tries a chunk of records at
+    once, and goes through them one by one only after an error. The result of `function` must have the same shape for
+    all records.
     """
 
     def decode(chunk: Record) -> Record:

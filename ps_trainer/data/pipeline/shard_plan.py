@@ -1,4 +1,4 @@
-"""How training examples are cut into small shards that workers take one after the other (`--sharding dynamic`).
+"""The plan by which training examples are divided into small shards, which workers take in turn (`--sharding dynamic`).
 
 The ps task hands out the shards, a worker reads them, and the chief sums up what was read. All three compute with the
 numbers of this file, so it imports no TensorFlow.

@@ -20,7 +20,7 @@ NUMBER, CATEGORY, HASH, IGNORE = KINDS = ("number", "category", "hash", "ignore"
 """Kinds of columns: a number; one of a vocabulary of words; a word that is hashed; a column that is not used."""
 
 MAX_CLASSES = 1000
-"""Largest number of classes of a label; more different values are hardly classes."""
+"""Largest number of classes of a label; a column with more distinct values is rejected as a label."""
 
 _SHOWN_CLASSES = 10
 _MIN_NUMBER_SHARE = 0.9  # of a column of numbers with some wrong values, which a message then names

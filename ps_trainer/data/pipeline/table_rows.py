@@ -35,7 +35,7 @@ _SHOWN_NAMES = 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How the lines of a file are written.
+    """The syntax of the lines of a table's file.
 
     Attributes:
         delimiter: Character between two values.

@@ -224,7 +224,7 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
 
 
 class BackupWorkers(Experiment):
-    """What backup workers gain, by rule and by the tail of the step times: token queue, true barrier, theory."""
+    """The gain of backup workers, by rule and by the tail of the step times: token queue, true barrier, theory."""
 
     name = "backup_workers"
     source = (

@@ -111,7 +111,7 @@ OF_TIMING = (
     ),
     Claim(
         key="bound",
-        sentence="Who begins a step has completed at most s more than the slowest worker, s + 1 while it waits",
+        sentence="A worker that begins a step has made at most s more steps than the slowest, s + 1 while it waits",
         kind=ClaimKind.THEORY,
         quantity="largest lead minus its bound, at the begin and at the end of a step",
         limit=Limit(high=0),

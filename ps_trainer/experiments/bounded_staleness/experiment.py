@@ -203,7 +203,7 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
 
 
 class BoundedStaleness(Experiment):
-    """What a bound on the lead buys: waiting and clock rates from bulk synchronous to asynchronous workers."""
+    """The gain of a bound on the lead: waiting and clock rates from bulk synchronous to asynchronous workers."""
 
     name = "bounded_staleness"
     source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"

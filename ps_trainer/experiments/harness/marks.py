@@ -84,7 +84,7 @@ def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> s
 
 
 def _seen(section: str) -> dict[str, Seen]:
-    """What was seen of each claim, by its sentence, from the section's table of claims; empty without one."""
+    """Reads the table of claims of a section: what was seen of each claim, by its sentence; empty without a table."""
     lines = iter(section.splitlines())
     header = next((line for line in lines if line.startswith("| claim |")), "")
     rows = [_cells(line) for line in itertools.takewhile(lambda line: line.startswith("|"), lines)]

@@ -29,7 +29,7 @@ _PNG_DPI = 110
 
 
 class Seen(NamedTuple):
-    """What was seen of a claim, as the table of claims shows it."""
+    """The measured values and the outcome of a claim, as the table of claims shows them."""
 
     measured: str
     outcome: str

@@ -1,4 +1,4 @@
-"""Where numbers come from: command, commit, versions and machine."""
+"""The provenance of numbers: command, commit, versions and machine."""
 
 from __future__ import annotations
 

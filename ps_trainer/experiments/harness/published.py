@@ -7,7 +7,7 @@ import enum
 
 
 class Tag(enum.Enum):
-    """How a number came to us."""
+    """The origin of a number."""
 
     READ = "V"  # read in the primary text
     SUMMARY = "S"  # read in a summary of the source
@@ -36,7 +36,7 @@ class Published:
 
     @property
     def origin(self) -> str:
-        """Where the number comes from, in words; also used in the legends of plots."""
+        """The origin of the number, in words; also used in the legends of plots."""
         return {
             Tag.READ: f"{self.source}",
             Tag.SUMMARY: f"a summary of {self.source}",

@@ -180,7 +180,7 @@ def _attempt(planned: PlannedExperiment, run: Run[Any], needed: Record | None, a
 
 
 def _waits(result: RunResult) -> str:
-    """How long the tasks of a real run waited for cores, in words."""
+    """The time for which the tasks of a real run waited for cores, in words."""
     if result.cpu is None:
         return "unknown"
     if not result.run.is_paced:

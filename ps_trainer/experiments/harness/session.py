@@ -98,7 +98,7 @@ def run(
         try:
             concluded = [_conclude(planned, progress, origin) for planned in all_planned]
         except (KeyboardInterrupt, Interrupted):
-            progress.note("interrupted: finished runs are kept; the same command goes on from here", style="yellow")
+            progress.note("interrupted: finished runs are kept; the same command continues from here", style="yellow")
             raise
         names = dict.fromkeys(
             [*component_tables.EXPERIMENTS.names(), *(planned.experiment.name for planned in all_planned)]

@@ -79,7 +79,7 @@ class OneWorker(Part[OverheadSettings, OverheadFigures]):
 
 
 class LocalOverhead(Experiment):
-    """What a ps task costs on one machine: the same losses to the last bit, and a + b·M ms more per step."""
+    """The cost of a ps task on one machine: the same losses to the last bit, and a + b·M ms more per step."""
 
     name = "local_overhead"
     source = "Abadi et al. 2016 (OSDI), Table 1; tensorflow/benchmarks, issue 15"

@@ -103,8 +103,8 @@ PLOTS = (
         title="Dense steps against 2 · max(M/B, nM/(pB))",
         shows="Median dense steps against the prediction (A10); black: both alike; crosses: with the time from the"
         " first worker to the last added.",
-        expected="points near the diagonal; those of several workers may lie below it, as who has its parameters first"
-        " pushes while others still pull.",
+        expected="points near the diagonal; those of several workers may lie below it, as the first worker with"
+        " parameters pushes while others still pull.",
         claims=("bandwidth",),
         draw=_draw_bandwidth,
         data=lambda steps: steps if steps.on_links and steps.bytes_per_sec else (),

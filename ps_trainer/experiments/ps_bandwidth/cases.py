@@ -24,7 +24,7 @@ _VIRTUAL_UPDATES = 20_000
 
 
 class Arm(Label):
-    """How gradients become an update, and where the ps tasks are."""
+    """The update rule, and the place of the ps tasks."""
 
     PS = "ps"  # synchronous, each ps task on a host of its own
     ASYNC = "async"  # the same, asynchronous

@@ -33,7 +33,7 @@ class Updates(Label):
 
 
 class Rate(Label):
-    """How the learning rate follows the staleness."""
+    """The formula by which the learning rate follows the staleness."""
 
     FULL = "α₀"
     BY_SPLITS = "α₀/n"

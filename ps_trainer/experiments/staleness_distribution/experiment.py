@@ -118,7 +118,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
 
 
 class StalenessDistribution(Experiment):
-    """How stale gradients are: n − 1 on average, whatever the delays, with a shape that the delays decide."""
+    """The staleness of gradients: n − 1 on average, whatever the delays, with a shape that the delays decide."""
 
     name = "staleness_distribution"
     source = (

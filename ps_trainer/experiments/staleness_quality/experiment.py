@@ -122,7 +122,7 @@ class StaleTrainings(Part[StaleTrainingSettings, StaleTrainingFigures]):
 
 
 class StalenessQuality(Experiment):
-    """What staleness does to training: a smaller largest learning rate, and more updates to the same accuracy."""
+    """The effect of staleness on training: a smaller largest learning rate, and more updates to the same accuracy."""
 
     name = "staleness_quality"
     source = (

@@ -1,4 +1,4 @@
-"""What a step costs besides its delay, measured with one worker; the input of the simulator beside a real cluster.
+"""Measures the cost of a step besides its delay with one worker; the simulator takes this cost as input.
 
 One worker waits for no other one. So all that its step takes beyond the delay is the constant cost of a step: its push,
 the ps task's work, its next pull, and its own code. A cluster of n workers is then compared with a simulation that
@@ -113,7 +113,7 @@ class CalibratedCost(Case):
 
     @property
     def figures(self) -> Calibration:
-        """What it measured."""
+        """The measured costs."""
         figures: Calibration = self.runs[0].figures
         return figures
 

@@ -38,7 +38,7 @@ def expected_secs(num_workers: int, steps_secs: float) -> float:
 
 
 class StepCost(NamedTuple):
-    """What a step of one worker costs besides its delay, in seconds."""
+    """The cost of one worker's step besides its delay, in seconds."""
 
     overhead_secs: float = 0.0  # all of it: push, ps task, pull, and the worker's own code
     service_secs: float = 0.0  # of it, the part in which a ps task serves this worker and no other one

@@ -1,4 +1,4 @@
-"""How many calls, messages, bytes and ops one step of each rule and path makes: the only place of these expectations.
+"""The number of calls, messages, bytes and ops that a step of each rule and path makes; no other file expects them.
 
 A change that makes a step cheaper lowers the numbers here. A change that raises one must say why in its commit.
 """

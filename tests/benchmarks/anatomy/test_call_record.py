@@ -1,4 +1,4 @@
-"""What the anatomy reads from a record of TensorFlow: a made one, and those of a session in this process."""
+"""Numbers that the anatomy reads from records of TensorFlow: a made one, and those of a session in this process."""
 
 from __future__ import annotations
 
