@@ -184,7 +184,7 @@ def examine(
         undisturbed: Accuracy of the undisturbed run; None = this run is the undisturbed one.
 
     Raises:
-        OSError, KeyError, ValueError: a file is missing or has other content.
+        OSError, KeyError, ValueError: A file is missing or has other content.
     """
     summary, kills, case = done.summary, done.kills, CASES[row.update]
     books = accounting.read(logdir, summary["global_step"], is_joined=case.books == BY_STEP)

@@ -55,7 +55,7 @@ class NGram:
         vocab_size: Number of different symbols.
 
     Raises:
-        ValueError: vocab_size ** order is more than an int64 holds, or the texts are shorter than a group.
+        ValueError: `vocab_size ** order` is more than an int64 holds, or the texts are shorter than a group.
     """
 
     def __init__(self, ids_NT: np.ndarray, *, order: int, vocab_size: int):

@@ -152,7 +152,7 @@ def examine(row: RecoveryRow, logdir: pathlib.Path, done: disturbed_run.Disturbe
     """The figures of a run, and what is wrong with them.
 
     Raises:
-        OSError, KeyError, ValueError, IndexError: a file is missing or has other content.
+        OSError, KeyError, ValueError, IndexError: A file is missing or has other content.
     """
     event = next(_lines(logdir / "metrics" / "launcher.jsonl"))
     summary = done.summary

@@ -94,7 +94,7 @@ def measure(contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib
         folder: Folder for the tasks' logs and reports, which this function makes.
 
     Raises:
-        RunError: a task ended or the deadline passed before the window was complete; holds the end of the log.
+        RunError: A task ended or the deadline passed before the window was complete; holds the end of the log.
     """
     folder.mkdir(parents=True)
     ports = pick_free_ports(cell.num_ps + cell.num_workers)

@@ -279,8 +279,8 @@ class TrainConfig:
             has_batch_size: Whether `batch_size` is final; otherwise a default of the model may take its place.
 
         Raises:
-            OptionError: a value is out of range, or the run would never end.
-            UnknownNameError: a component is not registered.
+            OptionError: A value is out of range, or the run would never end.
+            UnknownNameError: A component is not registered.
         """
         options.check(self)
         component_tables.MODELS.check(self.model)

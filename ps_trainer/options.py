@@ -85,7 +85,7 @@ def check(options: Any, prefix: str = "--") -> None:
     """Checks every field of a dataclass; messages put `prefix` before `key=value`.
 
     Raises:
-        OptionError: a value is outside of its range.
+        OptionError: A value is outside of its range.
     """
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
@@ -107,7 +107,7 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
         flag: Flag that they came from ("--update_option"), for messages.
 
     Raises:
-        OptionError: a string is not `key=value`, a key is unknown or repeated, or a value has a wrong type or range.
+        OptionError: A string is not `key=value`, a key is unknown or repeated, or a value has a wrong type or range.
     """
     fields = {key_of(field): field for field in dataclasses.fields(options_type)}
     # `field.type` is a string, because of `from __future__ import annotations`.
@@ -156,7 +156,7 @@ def convert(text: str, hint: Any, where: str) -> Any:
     """`text` as a value of the type `hint`.
 
     Raises:
-        OptionError: the text is not of that type; the message starts with `where`.
+        OptionError: The text is not of that type; the message starts with `where`.
     """
     if "\0" in text:
         raise OptionError(f"{where}: {text!r} contains a null character, which names and paths cannot contain")

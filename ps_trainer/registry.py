@@ -77,7 +77,7 @@ class Registry:
             flag: Flag that the name came from, with dashes; None = the registry's own flag.
 
         Raises:
-            UnknownNameError: not registered, or the module or class does not exist, or it is of another kind.
+            UnknownNameError: Not registered, or the module or class does not exist, or it is of another kind.
         """
         flag = flag or f"--{self.flag}"
         self.check(name, flag)
@@ -110,8 +110,8 @@ class Registry:
             **kwargs: Further arguments of the class.
 
         Raises:
-            UnknownNameError: the name cannot be loaded.
-            OptionError: an option is unknown or has a wrong value.
+            UnknownNameError: The name cannot be loaded.
+            OptionError: An option is unknown or has a wrong value.
         """
         options = self.parse_options(name, option_strings)
         cls = self.load(name)
@@ -125,8 +125,8 @@ class Registry:
             option_strings: Values of `--<flag>_option`.
 
         Raises:
-            UnknownNameError: the name cannot be loaded.
-            OptionError: an option is unknown or has a wrong value.
+            UnknownNameError: The name cannot be loaded.
+            OptionError: An option is unknown or has a wrong value.
         """
         options_type = getattr(self.load(name), "Options", None)
         return options_lib.parse_if_any(options_type, option_strings, f"--{self.flag}_option", f"{self.kind} {name!r}")

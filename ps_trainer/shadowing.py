@@ -21,7 +21,7 @@ def refuse() -> None:
     """Ends this process with exit code 2 and one line if Python has taken another folder for the package.
 
     Raises:
-        SystemExit: such a folder is in front of the package.
+        SystemExit: Such a folder is in front of the package.
     """
     package = sys.modules[_NAME]
     if getattr(package, "__file__", None) is None:

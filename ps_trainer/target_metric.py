@@ -38,7 +38,7 @@ def parse(text: str) -> Target:
     """The target that the flag's value describes.
 
     Raises:
-        OptionError: the text is malformed, or the bound is not a finite number.
+        OptionError: The text is malformed, or the bound is not a finite number.
     """
     match = _FORM.fullmatch(text)
     try:

@@ -1,22 +1,41 @@
-"""Every parameter and attribute that a class docstring names exists; Ruff's DOC102 checks those of functions."""
+"""Docstrings have one form, and every parameter and attribute that a class docstring names exists.
+
+Ruff's DOC102 checks the names in docstrings of functions.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import re
 from collections.abc import Iterator
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("ps_trainer", "models", "benchmarks")
 SECTION = re.compile(r"^(Args|Attributes):\n((?: {4,}.*\n|\n)*)", re.MULTILINE)
 ENTRY = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*)(?: \([^)]*\))?:", re.MULTILINE)
+RAISES = re.compile(r"^Raises:\n((?: {4,}.*\n|\n)*)", re.MULTILINE)
+RAISED = re.compile(r"^ {4}[\w.]+(?: or [\w.]+|, [\w.]+)*: (.*)$", re.MULTILINE)
+# A function docstring that begins with a verb has the third person: "Returns the mean", as most of the project says.
+IMPERATIVE = re.compile(
+    r"(Add|Apply|Ask|Build|Check|Close|Compute|Create|Draw|End|Find|Fit|Get|Give|Join|Make|Parse|Print|Raise|Read|Remove"
+    r"|Return|Run|Save|Send|Set|Show|Start|Take|Train|Wait|Write|Yield) "
+)
+HEADLESS = re.compile(r"(How|What|Who|Whose) ")
+
+
+@functools.cache
+def parsed(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def parse_classes() -> Iterator[tuple[str, ast.ClassDef]]:
     """Yields each class with its place, "ps_trainer/config.py:12"."""
     for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node
 
@@ -75,3 +94,38 @@ def test_a_documented_name_that_does_not_exist_is_found():
     text = '"""A.\n\n    Args:\n        b: B.\n        c: C.\n    """\n'
     base, child = ast.parse(f"class A:\n    {text}\n    b: int\nclass B(A):\n    {text}\n    c: int\n").body
     assert find_unknown([("a.py:1", base), ("a.py:9", child)]) == ["a.py:1 A: Args names c, which does not exist"]
+
+
+def find_other_forms(tree: ast.Module) -> Iterator[str]:
+    """Yields the first words of docstrings, and the entries of `Raises:`, that do not have the project's form."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        text = (ast.get_docstring(node) or "") + "\n"
+        first = text.partition("\n")[0]
+        if HEADLESS.match(first) or (isinstance(node, ast.FunctionDef) and IMPERATIVE.match(first)):
+            yield first
+        for section in RAISES.findall(text):
+            yield from (entry for entry in RAISED.findall(section) if entry[:1].islower())
+
+
+def test_docstrings_name_their_subject_and_have_one_form():
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    found = {str(path): list(find_other_forms(parsed(path))) for path in paths}
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Returns a mean.\n\n    Raises:\n        OSError: `path` is missing.\n        a.B, C or D: No.\n    ", []),
+        ("Return a mean.\n    ", ["Return a mean."]),
+        ("What a step costs.\n    ", ["What a step costs."]),
+        (
+            "Reads.\n\n    Raises:\n        OSError: the file\n            is missing.\n        E: no.\n    ",
+            ["the file", "no."],
+        ),
+    ],
+)
+def test_another_form_is_found(text, found):
+    assert list(find_other_forms(ast.parse(f'def f():\n    """{text}"""\n'))) == found

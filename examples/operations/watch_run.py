@@ -24,8 +24,8 @@ def last_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """The last JSON lines of a file.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: a line is damaged.
+        OSError: The file cannot be read.
+        ValueError: A line is damaged.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

@@ -100,7 +100,7 @@ def checked(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
     """The callbacks as a tuple; one function stands for a list of it.
 
     Raises:
-        ArgumentTypeError: one of them cannot be called.
+        ArgumentTypeError: One of them cannot be called.
     """
     given = (callbacks,) if callable(callbacks) else tuple(callbacks)
     for callback in given:

@@ -42,8 +42,8 @@ class LocalCluster:
         mode: "in_process" or "processes".
 
     Raises:
-        ArgumentTypeError: a number of tasks is not a whole number.
-        ArgumentError: a number of tasks is out of range, or the mode is unknown.
+        ArgumentTypeError: A number of tasks is not a whole number.
+        ArgumentError: A number of tasks is out of range, or the mode is unknown.
     """
 
     def __init__(self, num_ps: int = 1, num_workers: int = 2, *, mode: str = IN_PROCESS):
@@ -180,9 +180,9 @@ def train(
         The result: metrics, staleness, history of the steps, final variables.
 
     Raises:
-        ArgumentTypeError: an argument is unknown or of a wrong type; also a TypeError. Nothing was started.
-        ArgumentError: an argument has a wrong value; also a ValueError. Nothing was started.
-        TrainingError: the run failed; its attributes name the task, the error and the exit code.
+        ArgumentTypeError: An argument is unknown or of a wrong type; also a TypeError. Nothing was started.
+        ArgumentError: An argument has a wrong value; also a ValueError. Nothing was started.
+        TrainingError: The run failed; its attributes name the task, the error and the exit code.
         KeyboardInterrupt: Ctrl-C; with a `logdir`, a checkpoint was saved.
     """
     with LocalCluster(num_ps, num_workers, mode=mode) as cluster:

@@ -46,9 +46,9 @@ def create(data: Any, test_data: Any, batch_size: int | None) -> SizedDataset:
         batch_size: Number of examples per batch; None if the caller gave none.
 
     Raises:
-        ArgumentTypeError: the data have a type that is not a dataset.
-        ArgumentError: the batches are not of the given size.
-        DataError: the arrays do not fit each other, or are too large.
+        ArgumentTypeError: The data have a type that is not a dataset.
+        ArgumentError: The batches are not of the given size.
+        DataError: The arrays do not fit each other, or are too large.
     """
     train = _Data(data, "data")
     if test_data is None and train.function is not None and train.function.takes_mode:
@@ -98,7 +98,7 @@ class LargeArrayDataset(DataSource):
         test: The same for the test examples; None = there are none.
 
     Raises:
-        ArgumentError: the arrays of a split differ in length.
+        ArgumentError: The arrays of a split differ in length.
     """
 
     def __init__(self, train: Any, test: Any = None):
@@ -186,7 +186,7 @@ class _Data:
         function: The function; None for arrays.
 
     Raises:
-        ArgumentTypeError: the data are neither.
+        ArgumentTypeError: The data are neither.
     """
 
     def __init__(self, data: Any, name: str):

@@ -35,8 +35,8 @@ def start(plan: TrainingPlan, num_ps: int, num_workers: int) -> TaskJob:
         num_workers: Number of workers.
 
     Raises:
-        UsageError: the components, the data or the checkpoints do not fit the run; nothing was started.
-        ClusterConfigError: this machine has too few free ports.
+        UsageError: The components, the data or the checkpoints do not fit the run; nothing was started.
+        ClusterConfigError: This machine has too few free ports.
     """
     config = plan.config
     task_lib.check_surroundings(config)

@@ -39,7 +39,7 @@ class InputFunction:
         takes_batch_size: Whether the function makes batches of the run's size.
 
     Raises:
-        ArgumentTypeError: the function needs an argument of another name.
+        ArgumentTypeError: The function needs an argument of another name.
     """
 
     def __init__(self, function: Callable[..., Any], name: str):
@@ -61,7 +61,7 @@ class InputFunction:
         """The function's dataset of batches, in the default graph.
 
         Raises:
-            ArgumentTypeError: the function returns something else.
+            ArgumentTypeError: The function returns something else.
         """
         made = self.call(mode, shard=shard, batch_size=batch_size, seed=seed)
         if isinstance(made, Iterator):
@@ -86,7 +86,7 @@ class InputFunction:
             wanted: Number that the caller asked for; None = any.
 
         Raises:
-            ArgumentError: there is no batch, the batches are of another size, or the dataset cannot be read.
+            ArgumentError: There is no batch, the batches are of another size, or the dataset cannot be read.
         """
         with tf.Graph().as_default() as graph:
             dataset = self.batches(TRAIN, batch_size=wanted or 1)
@@ -133,7 +133,7 @@ def _arguments_of(function: Callable[..., Any], name: str) -> frozenset[str]:
     """The arguments that the function has and can be given.
 
     Raises:
-        ArgumentTypeError: it needs another argument.
+        ArgumentTypeError: It needs another argument.
     """
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -53,8 +53,8 @@ class Job(abc.ABC):
             The result of a job that is done.
 
         Raises:
-            TrainingError: the job has failed or was stopped.
-            TimeoutError: the job has not ended in time; it goes on.
+            TrainingError: The job has failed or was stopped.
+            TimeoutError: The job has not ended in time; it goes on.
         """
         try:
             with _raising_sigterm():

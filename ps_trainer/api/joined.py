@@ -48,8 +48,8 @@ def join(
         The job. `wait` returns a result with the summary, if this task is the chief.
 
     Raises:
-        ArgumentTypeError: an argument is unknown or of a wrong type; also a TypeError.
-        ArgumentError: the cluster or an argument is wrong, or the port is in use; also a ValueError.
+        ArgumentTypeError: An argument is unknown or of a wrong type; also a TypeError.
+        ArgumentError: The cluster or an argument is wrong, or the port is in use; also a ValueError.
     """
     with settings.python_errors():
         place = _place(cluster, task)

@@ -29,7 +29,7 @@ def start(place: ClusterConfig, plan: TrainingPlan) -> TaskJob:
         plan: Settings and objects of the run.
 
     Raises:
-        UsageError: the components, the data or the checkpoints do not fit the run, or the port is in use.
+        UsageError: The components, the data or the checkpoints do not fit the run, or the port is in use.
     """
     config = plan.config
     task_lib.check_surroundings(config)

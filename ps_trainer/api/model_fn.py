@@ -75,7 +75,7 @@ class ModelFn:
         optimizer: Optimizer that the function made when it was last built for training; None if it made none.
 
     Raises:
-        ArgumentTypeError: the function has other arguments than Estimator's.
+        ArgumentTypeError: The function has other arguments than Estimator's.
     """
 
     def __init__(self, model_fn: Callable[..., Any], params: Mapping[str, Any] | None = None):
@@ -93,7 +93,7 @@ class ModelFn:
             training: Whether to build for training.
 
         Raises:
-            ArgumentError: the function returns no loss, or an optimizer that cannot be taken over.
+            ArgumentError: The function returns no loss, or an optimizer that cannot be taken over.
         """
         features, labels = _split(batch)
         mode = ModeKeys.TRAIN if training else ModeKeys.EVAL
@@ -121,7 +121,7 @@ def from_model_fn(model_fn: Callable[..., Any], params: Mapping[str, Any] | None
         params: Value of its argument `params`.
 
     Raises:
-        ArgumentTypeError: the function has an argument of another name, or none called features.
+        ArgumentTypeError: The function has an argument of another name, or none called features.
     """
     return ModelFn(model_fn, params)
 

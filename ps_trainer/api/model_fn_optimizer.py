@@ -96,7 +96,7 @@ def check(calls: list[Minimized], spec: Any, name: str) -> FoundOptimizer | None
         name: Name of the function, for messages.
 
     Raises:
-        ArgumentError: there are several, one is not known or has a learning rate that changes, or `train_op` is not
+        ArgumentError: There are several, one is not known or has a learning rate that changes, or `train_op` is not
             the result of `minimize`.
     """
     train_op = getattr(spec, "train_op", None)

@@ -67,8 +67,8 @@ def create(
         is_in_process: Whether the tasks are threads of this process.
 
     Raises:
-        ArgumentTypeError: an argument is unknown or of a wrong type.
-        ArgumentError: an argument has a wrong value, or arguments cannot be combined.
+        ArgumentTypeError: An argument is unknown or of a wrong type.
+        ArgumentError: An argument has a wrong value, or arguments cannot be combined.
     """
     values = dict(given)
     hooks, hook_names = _hooks(values.pop("hook", ()))

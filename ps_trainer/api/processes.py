@@ -39,8 +39,8 @@ def start(plan: TrainingPlan, local_flags: LocalFlags, given: Collection[str]) -
         given: Names of the flags to pass on.
 
     Raises:
-        ArgumentError: callbacks or hooks are given that another process cannot call.
-        ArgumentTypeError: the model or the data cannot be sent to another process.
+        ArgumentError: Callbacks or hooks are given that another process cannot call.
+        ArgumentTypeError: The model or the data cannot be sent to another process.
     """
     _check_functions(plan)
     # Without a logdir of the caller's, the files end with the job, once its result is read.

@@ -56,7 +56,7 @@ class Result:
         """Mean training loss of the last tenth of the steps, which is less noisy than the last one.
 
         Raises:
-            ValueError: no worker of this result has made a step.
+            ValueError: No worker of this result has made a step.
         """
         losses = [step.loss for step in self.history]
         if not losses:
@@ -85,7 +85,7 @@ class Result:
             A figure of matplotlib, which a notebook shows; `figure.savefig("run.png")` writes it.
 
         Raises:
-            UsageError: matplotlib is not installed.
+            UsageError: The package matplotlib is not installed.
         """
         figures.check_available()
         import matplotlib

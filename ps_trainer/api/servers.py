@@ -92,7 +92,7 @@ class JoinedServers:
         """Returns the server of a task; creates it if this process has none.
 
         Raises:
-            ClusterConfigError: the port is in use, for example by a server of this process whose run has failed.
+            ClusterConfigError: The port is in use, for example by a server of this process whose run has failed.
         """
         with self._lock:
             server = self._free.pop(_task_key(cluster, config), None)

@@ -34,8 +34,8 @@ def build_config(given: Mapping[str, Any], owner: str, **components: str) -> Tra
         **components: Names of the model and the dataset, which the caller gives in another form.
 
     Raises:
-        ArgumentTypeError: a name is unknown, or a value is of a wrong type.
-        ArgumentError: a value is out of range, or an unknown name of a component.
+        ArgumentTypeError: A name is unknown, or a value is of a wrong type.
+        ArgumentError: A value is out of range, or an unknown name of a component.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
     check_names(given, fields.keys(), owner)
@@ -65,7 +65,7 @@ def convert(name: str, hint: Any, value: Any) -> Any:
     """`value` as a value of the type `hint`, the type of the flag `name`.
 
     Raises:
-        ArgumentTypeError: the value is of another type.
+        ArgumentTypeError: The value is of another type.
     """
     if isinstance(hint, types.UnionType):
         if value is None:
@@ -125,7 +125,7 @@ def _target(name: str, cls: type) -> str:
     """`module:Class` of a class that is given for a component which flags name.
 
     Raises:
-        ArgumentTypeError: no module has the class.
+        ArgumentTypeError: No module has the class.
     """
     if not is_importable(cls):
         raise ArgumentTypeError(

@@ -48,7 +48,7 @@ def write(path: pathlib.Path, model: Any, dataset: Any) -> None:
     """Pickles a model and a dataset.
 
     Raises:
-        ArgumentTypeError: one of them cannot be pickled, or is of a class that another process cannot import.
+        ArgumentTypeError: One of them cannot be pickled, or is of a class that another process cannot import.
     """
     buffer = io.BytesIO()
     try:

@@ -50,7 +50,7 @@ def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> N
         num_workers: Number of workers in the cluster.
 
     Raises:
-        UsageError: an option is unknown, has a wrong value or does not fit the cluster, a name is unknown, or the
+        UsageError: An option is unknown, has a wrong value or does not fit the cluster, a name is unknown, or the
             dataset needs a folder of files and there is none.
     """
     if not (_has_options(config) or config.lacks_data_dir or _needs_model(config)):

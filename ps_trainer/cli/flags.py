@@ -42,8 +42,8 @@ def parse(argv: Sequence[str], command: CommandHelp, *groups: type) -> Parsed:
             command's.
 
     Raises:
-        HelpShown: the user asked for help, which is printed.
-        UsageError: a flag is unknown, a value has a wrong type or range, or an argument is not a flag.
+        HelpShown: The user asked for help, which is printed.
+        UsageError: A flag is unknown, a value has a wrong type or range, or an argument is not a flag.
     """
     # absl has --help in its global table only, where it lists the flags of every imported module.
     show_help_if_asked(argv, command)
@@ -93,8 +93,8 @@ def action_of(argv: Sequence[str], command: CommandHelp, name: str, actions: Col
         actions: Names of the known actions.
 
     Raises:
-        HelpShown: the user asked for help in place of an action.
-        UsageError: the action is missing or unknown.
+        HelpShown: The user asked for help in place of an action.
+        UsageError: The action is missing or unknown.
     """
     if len(argv) < 2 or argv[1].startswith("-"):
         parse(argv, command, *command.flags)  # shows help, or raises the error about a wrong flag

@@ -136,7 +136,7 @@ def _find(word: str) -> tuple[list[str], str | None]:
     """The kinds that `word` names, or the kinds that have a component of this name, and the name.
 
     Raises:
-        UsageError: nothing has this name.
+        UsageError: Nothing has this name.
     """
     tables = component_tables.REGISTRIES
     for kind, components in tables.items():

@@ -70,8 +70,8 @@ def create_hosts(flags: LocalFlags) -> Hosts:
     """The hosts that the flags describe; nothing is created yet.
 
     Raises:
-        UnknownNameError: the value of `--hosts` is unknown.
-        OptionError: a rate is malformed, or given without shaped hosts.
+        UnknownNameError: The value of `--hosts` is unknown.
+        OptionError: A rate is malformed, or given without shaped hosts.
     """
     texts = {name: getattr(flags, name) for name in ("rate", "ps_rate", "worker_rate")}
     if flags.hosts not in _HOSTS:

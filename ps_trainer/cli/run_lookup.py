@@ -62,9 +62,9 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
         given: Names of the flags on the command line.
 
     Raises:
-        CheckpointError: no folder is given, or the path is not a folder.
-        OptionError: a value is not allowed.
-        UnknownNameError: a name is unknown, or the command line does not confirm a recorded class.
+        CheckpointError: No folder is given, or the path is not a folder.
+        OptionError: A value is not allowed.
+        UnknownNameError: A name is unknown, or the command line does not confirm a recorded class.
     """
     path = pathlib.Path(flags.checkpoint_dir) if flags.checkpoint_dir else config.checkpoint_dir
     if path is None:

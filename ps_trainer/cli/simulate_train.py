@@ -44,7 +44,7 @@ def check(flags: ReplayFlags, given: Container[str]) -> None:
         given: Names of the flags that the user gave.
 
     Raises:
-        UsageError: a flag about training without `--model`.
+        UsageError: A flag about training without `--model`.
     """
     without_effect = [
         field.name for field in dataclasses.fields(flags) if field.name in given and field.name != "model"
@@ -66,7 +66,7 @@ class Trainee:
         num_updates: Number of updates in the schedule.
 
     Raises:
-        UsageError: an unknown name, a wrong option, missing data, or a combination that cannot run.
+        UsageError: An unknown name, a wrong option, missing data, or a combination that cannot run.
     """
 
     def __init__(

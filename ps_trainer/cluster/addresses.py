@@ -22,7 +22,7 @@ def split_address(address: str, where: str) -> tuple[str, int]:
         where: Field that contains it ("--worker_hosts[1]"), for messages.
 
     Raises:
-        ClusterConfigError: the text is not such an address, or the port is outside of 1..65535.
+        ClusterConfigError: The text is not such an address, or the port is outside of 1..65535.
     """
     problem = f"{where}={address!r}"
     if not address:
@@ -55,7 +55,7 @@ def same_place(address: str, where: str) -> tuple[str, int]:
     All loopback names count as one host, because TensorFlow's server binds its port on every interface.
 
     Raises:
-        ClusterConfigError: an address is malformed.
+        ClusterConfigError: An address is malformed.
     """
     host, port = split_address(address, where)
     host = host.lower()

@@ -38,7 +38,7 @@ class ClusterConfig:
         source: Source of the description, for messages; it does not count when configurations are compared.
 
     Raises:
-        ClusterConfigError: the description is wrong; the message names the field and the fix.
+        ClusterConfigError: The description is wrong; the message names the field and the fix.
     """
 
     jobs: Mapping[str, tuple[str, ...]]
@@ -125,7 +125,7 @@ class ClusterConfig:
         """The index of this task among the tasks that train, 0..num_workers-1, the chief first.
 
         Raises:
-            ValueError: this task is a ps or an evaluator.
+            ValueError: This task is a ps or an evaluator.
         """
         task = (self.job_name, self.task_index)
         if task not in self.worker_tasks:
@@ -149,7 +149,7 @@ class ClusterConfig:
         """`host:port` of this task.
 
         Raises:
-            ValueError: this task is an evaluator or trains alone, so it runs no server and has no address.
+            ValueError: This task is an evaluator or trains alone, so it runs no server and has no address.
         """
         if self.job_name == "evaluator" or self.is_one_process:
             raise ValueError(f"{self.task_name} runs no server, so it has no address")
@@ -200,7 +200,7 @@ def normalise_job_name(job_name: Any, source: str) -> str:
     """`job_name`, with "master" replaced by "chief".
 
     Raises:
-        ClusterConfigError: the name is not one of `JOB_NAMES`.
+        ClusterConfigError: The name is not one of `JOB_NAMES`.
     """
     name = _ALIASES.get(job_name, job_name) if isinstance(job_name, str) else job_name
     if name not in JOB_NAMES:
@@ -219,7 +219,7 @@ def normalise_jobs(jobs: Mapping[str, Any], source: str, *, is_colocated: bool =
         is_colocated: Whether the workers hold the parameters, so that there must be no ps task.
 
     Raises:
-        ClusterConfigError: a job is unknown, a list is missing, empty or malformed, an address is wrong, or occurs
+        ClusterConfigError: A job is unknown, a list is missing, empty or malformed, an address is wrong, or occurs
             twice.
     """
     if not isinstance(jobs, Mapping):
@@ -261,7 +261,7 @@ def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: A
     """Checks that the normalised `jobs` contain this task; an evaluator may have any index from 0.
 
     Raises:
-        ClusterConfigError: the job is not in the cluster, or the index is not in the job.
+        ClusterConfigError: The job is not in the cluster, or the index is not in the job.
     """
     index_field = task_field_name(source, "index")
     # To `isinstance`, True is an int.

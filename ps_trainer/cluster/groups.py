@@ -50,7 +50,7 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
     """The group of this task, which is a worker or the chief.
 
     Raises:
-        OptionError: the number of workers is not a multiple of the number of stages.
+        OptionError: The number of workers is not a multiple of the number of stages.
     """
     groups = members_of_groups(cluster.num_workers, num_stages)
     stage, first = divmod(cluster.worker_index, len(groups))

@@ -25,7 +25,7 @@ def resolve(flags: ClusterFlags, environ: Mapping[str, str]) -> ClusterConfig:
         environ: Environment of the process.
 
     Raises:
-        ClusterConfigError: a cluster is described, or the task is not a worker.
+        ClusterConfigError: A cluster is described, or the task is not a worker.
     """
     described = [name for name in ("ps_hosts", "worker_hosts", "chief_hosts", "cluster_file") if getattr(flags, name)]
     names = [f"--{name}" for name in described] + ([TF_CONFIG] if environ.get(TF_CONFIG, "").strip() else [])
@@ -46,7 +46,7 @@ def check(config: TrainConfig) -> None:
     """Checks that one process can train with these settings.
 
     Raises:
-        OptionError: a setting needs a ps task or other workers.
+        OptionError: A setting needs a ps task or other workers.
     """
     if config.placement == COLOCATED:
         raise OptionError(

@@ -29,7 +29,7 @@ def check_port_free(address: str) -> None:
         address: This task's own `host:port`.
 
     Raises:
-        ClusterConfigError: the port is in use (the message names the process if /proc shows it), or this user may not
+        ClusterConfigError: The port is in use (the message names the process if /proc shows it), or this user may not
             use it.
     """
     _, port = addresses.split_address(address, "own address")
@@ -62,7 +62,7 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
         range_file: File in which the kernel shows that range as two numbers.
 
     Raises:
-        ClusterConfigError: this machine has fewer than `n` free ports.
+        ClusterConfigError: This machine has fewer than `n` free ports.
     """
     low, high = ephemeral_range(range_file)
     every = range(LOWEST_PICKED_PORT, addresses.MAX_PORT + 1)

@@ -62,7 +62,7 @@ def from_flags(
     """The cluster from the values of TF1's flags.
 
     Raises:
-        ClusterConfigError: the description is incomplete or wrong.
+        ClusterConfigError: The description is incomplete or wrong.
     """
     flags = ClusterFlags(
         ps_hosts=ps_hosts,
@@ -78,7 +78,7 @@ def from_tf_config(text: str) -> ClusterConfig:
     """The cluster from the value of the environment variable TF_CONFIG.
 
     Raises:
-        ClusterConfigError: the text is not JSON, or the description is incomplete or wrong.
+        ClusterConfigError: The text is not JSON, or the description is incomplete or wrong.
     """
     return _merge([_read_tf_config(text)], config_lib.JOB_NAMES, None)
 
@@ -93,7 +93,7 @@ def from_file(path: str | pathlib.Path, job_name: str | None, task_index: int | 
         task_index: Value of --task_index, or None.
 
     Raises:
-        ClusterConfigError: the file cannot be read or is not JSON, or the description is incomplete or wrong.
+        ClusterConfigError: The file cannot be read or is not JSON, or the description is incomplete or wrong.
     """
     given = [_read_flags(ClusterFlags(job_name=job_name, task_index=task_index)), _read_file(path)]
     return _merge(given, config_lib.JOB_NAMES, None)
@@ -117,7 +117,7 @@ def resolve(
         is_colocated: Whether the workers hold the parameters, so that there are no ps tasks.
 
     Raises:
-        ClusterConfigError: no source is given, a source is wrong, two sources disagree, or `roles` lacks the job.
+        ClusterConfigError: No source is given, a source is wrong, two sources disagree, or `roles` lacks the job.
     """
     given = [_read_flags(flags)]
     if environ.get(TF_CONFIG, "").strip():

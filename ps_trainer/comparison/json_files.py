@@ -22,7 +22,7 @@ def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     A last line without its end is left out: a task is writing it at this moment, or was killed meanwhile.
 
     Raises:
-        RunError: the file cannot be read, or a line is damaged; gives its number.
+        RunError: The file cannot be read, or a line is damaged; gives its number.
     """
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
@@ -35,7 +35,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
     """The JSON object of a file; empty if there is no such file.
 
     Raises:
-        RunError: the file is damaged or cannot be read.
+        RunError: The file is damaged or cannot be read.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

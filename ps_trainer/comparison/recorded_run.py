@@ -125,8 +125,8 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
         name: Name to show; None = the folder's.
 
     Raises:
-        UsageError: there is no such folder, or it holds no run.
-        RunError: a file is damaged, or no worker has reported a step.
+        UsageError: There is no such folder, or it holds no run.
+        RunError: A file is damaged, or no worker has reported a step.
     """
     if not logdir.exists():
         raise UsageError(f"{logdir} does not exist; give the --logdir of a run")
@@ -163,8 +163,8 @@ def read_all(logdirs: Sequence[pathlib.Path]) -> list[RecordedRun]:
     """Reads several runs and gives each a name of its own.
 
     Raises:
-        UsageError: a folder is given twice, or `read` rejects one.
-        RunError: the same as for `read`.
+        UsageError: A folder is given twice, or `read` rejects one.
+        RunError: The same as for `read`.
     """
     paths = [path.resolve() for path in logdirs]
     if len(set(paths)) < len(paths):

@@ -68,7 +68,7 @@ def read(path: pathlib.Path) -> RecordedSummary:
     """Reads summary.json; all figures are None without the file.
 
     Raises:
-        RunError: the file is damaged, or a figure is of another type.
+        RunError: The file is damaged, or a figure is of another type.
     """
     content = json_files.read_object(path)
     workers = json_files.member(content, "workers", json_files.OBJECT, path, {})

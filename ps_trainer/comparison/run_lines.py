@@ -77,7 +77,7 @@ def read_metrics(path: pathlib.Path) -> TaskLines:
     """Reads the metrics of a task.
 
     Raises:
-        RunError: a line is damaged, lacks a field, or has one of another type.
+        RunError: A line is damaged, lacks a field, or has one of another type.
     """
     lines = json_files.read_lines(path)
     reports = [report for report in _records(path, lines, ReportLine, "train") if report.loss is not None]
@@ -90,7 +90,7 @@ def read_steps(path: pathlib.Path) -> list[StepLine]:
     """Reads a step log without the steps whose loss was NaN or infinite; empty if there is no such file.
 
     Raises:
-        RunError: a line is damaged, lacks a field, or has one of another type.
+        RunError: A line is damaged, lacks a field, or has one of another type.
     """
     lines = json_files.read_lines(path) if path.is_file() else []
     return [step for step in _records(path, lines, StepLine, None) if step.loss is not None]

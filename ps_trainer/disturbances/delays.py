@@ -132,9 +132,9 @@ def parse(text: str, flag: str = "--straggler") -> DelaySpec:
         flag: Flag that it came from, for messages.
 
     Raises:
-        UnknownNameError: the name is unknown.
-        OptionError: an option is unknown or out of range.
-        DataError: a trace cannot be read.
+        UnknownNameError: The name is unknown.
+        OptionError: An option is unknown or out of range.
+        DataError: A trace cannot be read.
     """
     name, option_strings = split_inline(text)
     registered = name.partition(":")[0]
@@ -158,7 +158,7 @@ def parse_all(texts: Sequence[str], num_workers: int, flag: str = "--straggler")
         flag: Name of the flag, for messages.
 
     Raises:
-        UsageError: a spec is wrong, or names a worker that the cluster does not have.
+        UsageError: A spec is wrong, or names a worker that the cluster does not have.
     """
     specs = [parse(text, flag) for text in texts]
     check_workers(specs, num_workers, flag)

@@ -140,8 +140,8 @@ def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
     """The faults that a repeatable flag requests, with the drawn kills of chaos.
 
     Raises:
-        UnknownNameError: a kind or role is unknown.
-        OptionError: the cluster lacks a task, a key or value is wrong, or a fault could never happen.
+        UnknownNameError: A kind or role is unknown.
+        OptionError: The cluster lacks a task, a key or value is wrong, or a fault could never happen.
     """
     return [fault for text in texts for fault in _parse(text, cluster)]
 

@@ -52,7 +52,7 @@ def run_local(
         Seconds from the start of the launcher to its end.
 
     Raises:
-        RunError: the run failed or was too slow; the message contains the end of the output.
+        RunError: The run failed or was too slow; the message contains the end of the output.
     """
     logdir.mkdir(parents=True, exist_ok=True)
     output = logdir / OUTPUT_NAME

@@ -108,7 +108,7 @@ class ForkServer:
         """Waits until TensorFlow is imported, or until `is_cancelled()`.
 
         Raises:
-            RunError: the import failed, with the end of the log; or it took longer than 5 minutes.
+            RunError: The import failed, with the end of the log; or it took longer than 5 minutes.
         """
         if self._is_ready:
             return
@@ -144,8 +144,8 @@ class ForkServer:
             netns: Name of the network namespace to enter; None = the namespace of the launcher.
 
         Raises:
-            ForkServerEndedError: the fork server has ended.
-            OSError: the process could not be forked.
+            ForkServerEndedError: The fork server has ended.
+            OSError: The process could not be forked.
         """
         if tuple(command[: len(PROGRAM)]) != PROGRAM:
             raise ValueError(f"{command} does not start with {PROGRAM}")

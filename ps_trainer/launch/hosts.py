@@ -35,7 +35,7 @@ class Hosts(Protocol):
         """Checks that this system can make such hosts.
 
         Raises:
-            OptionError: it cannot, for the reason in the message; nothing is left behind.
+            OptionError: It cannot, for the reason in the message; nothing is left behind.
         """
 
     def __exit__(
@@ -51,7 +51,7 @@ class Hosts(Protocol):
         """Cuts or restores the link of a task's host; only if `has_links`.
 
         Raises:
-            RunError: the link cannot be set.
+            RunError: The link cannot be set.
         """
 
     @property
@@ -62,7 +62,7 @@ class Hosts(Protocol):
         """Makes a host for each task ("ps-0", "worker-1"); call only once.
 
         Raises:
-            RunError: a host could not be made.
+            RunError: A host could not be made.
         """
 
     def write_report(self, logdir: pathlib.Path) -> None:
@@ -94,7 +94,7 @@ class LocalHosts:
         """Rejects every call: the tasks have no links of their own.
 
         Raises:
-            RunError: always.
+            RunError: Always.
         """
         raise RunError(f"{task} has no link of its own")
 
@@ -102,7 +102,7 @@ class LocalHosts:
         """`localhost` with a port for each task.
 
         Raises:
-            ClusterConfigError: this machine has too few free ports.
+            ClusterConfigError: This machine has too few free ports.
         """
         return {
             task: TaskHost(f"localhost:{port}") for task, port in zip(tasks, self._pick_ports(len(tasks)), strict=True)

@@ -59,7 +59,7 @@ def run(command: Sequence[str]) -> str:
     It runs in a session of its own, so that a Ctrl-C at the terminal cannot leave half of a host behind.
 
     Raises:
-        RunError: the command cannot be run, fails, or takes longer than `COMMAND_SECS`.
+        RunError: The command cannot be run, fails, or takes longer than `COMMAND_SECS`.
     """
     text = " ".join(command)
     try:

@@ -131,8 +131,8 @@ class NetnsHosts:
         """Makes the switch, and a host on it for each task.
 
         Raises:
-            OptionError: more tasks than addresses.
-            RunError: a command failed; leaving removes what was made before.
+            OptionError: More tasks than addresses.
+            RunError: A command failed; leaving removes what was made before.
         """
         # Without the first and the last address, which name the network itself and all hosts.
         if len(tasks) > _NETWORK.num_addresses - 2:
@@ -150,7 +150,7 @@ class NetnsHosts:
         """Takes the task's port of the switch down or up, as if its cable was pulled. Addresses stay.
 
         Raises:
-            RunError: the command failed.
+            RunError: The command failed.
         """
         self._run(ip(self._owner.namespace(_SWITCH), f"link set dev {task} {'up' if is_up else 'down'}"))
 
@@ -158,7 +158,7 @@ class NetnsHosts:
         """The traffic of each task's host so far; the difference of two calls is the traffic between them.
 
         Raises:
-            RunError: the hosts do not exist.
+            RunError: The hosts do not exist.
         """
         return traffic(self._owner, self._run)
 
@@ -230,7 +230,7 @@ def traffic(launcher: Owner, run: Run = hosts_iproute.run) -> Mapping[str, HostT
         run: Function that runs one command.
 
     Raises:
-        RunError: this launcher has no hosts (not yet, or no longer).
+        RunError: This launcher has no hosts (not yet, or no longer).
     """
     listed = json.loads(run(ip(launcher.namespace(_SWITCH), "-s -json link show type veth")))
     return {entry["ifname"]: _of_host(entry["stats64"]) for entry in listed}

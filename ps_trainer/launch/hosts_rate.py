@@ -21,7 +21,7 @@ def parse_rate(text: str, flag: str) -> int:
         flag: Flag that the rate came from ("--rate"), for messages.
 
     Raises:
-        OptionError: the text is not a rate, or the rate is outside of `MIN_BITS_PER_SEC`..`MAX_BITS_PER_SEC`.
+        OptionError: The text is not a rate, or the rate is outside of `MIN_BITS_PER_SEC`..`MAX_BITS_PER_SEC`.
     """
     match = _RATE.fullmatch(text.strip())
     if not match:

@@ -142,7 +142,7 @@ class Injector:
             tell: Function that receives a task and a description of its event.
 
         Raises:
-            RunError: the link of a host cannot be set.
+            RunError: The link of a host cannot be set.
         """
         # Once the tasks are asked to end, no fault may hit one that saves its last checkpoint.
         if self._is_over or not (self._pending or self._ongoing):

@@ -59,9 +59,9 @@ def run(
         130 or 143 after SIGINT or SIGTERM.
 
     Raises:
-        OptionError: this system cannot make such hosts, or a folder cannot be made.
+        OptionError: This system cannot make such hosts, or a folder cannot be made.
         UsageError: `cluster` is not valid, or its model cannot be trained.
-        RunError: a host cannot be made, or a task cannot be started.
+        RunError: A host cannot be made, or a task cannot be started.
     """
     cluster.check()
     hosts = hosts or LocalHosts()
@@ -96,7 +96,7 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
     """Makes the run's folder with its `logs`: `config.logdir`, or a new folder under `runs`.
 
     Raises:
-        OptionError: the folder cannot be made.
+        OptionError: The folder cannot be made.
     """
     if config.logdir:
         path = pathlib.Path(config.logdir)
@@ -115,7 +115,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A context manager for a new folder for temporary files, which is removed with its contents on leaving.
 
     Raises:
-        OptionError: no folder can be made.
+        OptionError: No folder can be made.
     """
     try:
         # Errors are ignored: a killed task that the kernel has not ended yet may still write into the folder.
@@ -233,7 +233,7 @@ def _check_model(
     first step. Each worker makes the same check before it joins the run, so a wrong model still ends the run with 2.
 
     Raises:
-        UsageError: a class cannot be loaded, or the model cannot be trained.
+        UsageError: A class cannot be loaded, or the model cannot be trained.
     """
     if signals.first is not None:
         return

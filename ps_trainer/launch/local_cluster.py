@@ -59,7 +59,7 @@ class LocalClusterSpec:
         """Checks the counts of tasks, and the delays, which name workers.
 
         Raises:
-            UsageError: a count is out of range, or a delay is not valid for these workers.
+            UsageError: A count is out of range, or a delay is not valid for these workers.
         """
         options.check(self)
         if self.is_alone:
@@ -106,7 +106,7 @@ class LocalClusterSpec:
             has_links: Whether each task has a network link of its own that can be cut.
 
         Raises:
-            UsageError: a fault is malformed, or names a task that does not exist.
+            UsageError: A fault is malformed, or names a task that does not exist.
         """
         shape = faults_lib.ClusterShape(
             num_ps=self.num_ps,

@@ -49,7 +49,7 @@ def check(
         sleep: Function that waits for a number of seconds.
 
     Raises:
-        UsageError: a class does not exist or is of another kind, or the model cannot be trained; the message says what
+        UsageError: A class does not exist or is of another kind, or the model cannot be trained; the message says what
             to change.
     """
     if not config.has_own_class:

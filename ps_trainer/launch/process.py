@@ -96,7 +96,7 @@ class TaskProcess:
         """Starts the child, or restarts it after its end as a new process with the same command.
 
         Raises:
-            RunError: the program cannot be run, or the log file cannot be written.
+            RunError: The program cannot be run, or the log file cannot be written.
         """
         try:
             # Appended, so that after a restart the log still says why the process before has ended.

@@ -136,7 +136,7 @@ class TaskSupervisor:
         exception.
 
         Raises:
-            RunError: a task cannot be started.
+            RunError: A task cannot be started.
         """
         try:
             if self._injector is not None:

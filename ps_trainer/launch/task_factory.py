@@ -46,7 +46,7 @@ class TaskFactory:
         """Places the tasks on hosts and creates them, in the order of `task_ids` (job name and task index).
 
         Raises:
-            RunError: a host cannot be made.
+            RunError: A host cannot be made.
         """
         # The evaluator needs no host, because no other task connects to it.
         served = [f"{job}-{index}" for job, index in task_ids if job != "evaluator" and not self.is_alone]

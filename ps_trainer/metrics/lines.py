@@ -18,7 +18,7 @@ class LineFile:
         path: Path of the file; its folder is created.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: The file cannot be opened.
     """
 
     def __init__(self, path: pathlib.Path):

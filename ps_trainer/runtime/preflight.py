@@ -159,7 +159,7 @@ def check_model(ps_0: PsControl, own: TaskFacts, cluster: ClusterConfig) -> None
 
     Raises:
         OptionError: This worker's model has other variables than the chief's. Different ops are only a warning.
-        tf.errors.OpError: ps 0 does not answer.
+        tf.errors.OpError: The ps task 0 does not answer.
     """
     run = ps_0.read(is_patient=True).run
     if run is None or run.model is None:

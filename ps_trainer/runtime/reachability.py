@@ -33,7 +33,7 @@ def ask(address: str, deadline_secs: float = 5.0) -> ServerAnswer:
     """Asks the server at an address for its task and its time.
 
     Raises:
-        tf.errors.OpError: no TensorFlow server answers there within the deadline.
+        tf.errors.OpError: No TensorFlow server answers there within the deadline.
     """
     with tf.Graph().as_default() as graph:
         now = tf.timestamp()

@@ -21,7 +21,7 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
     """Starts this task's server.
 
     Raises:
-        ClusterConfigError: the server could not be started, most often because the port is taken.
+        ClusterConfigError: The server could not be started, most often because the port is taken.
     """
     server_config = prepare_server(cluster, config)
     with start_errors(cluster):

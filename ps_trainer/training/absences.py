@@ -129,7 +129,7 @@ class Absences:
         """Checks the time limits; called several times a second.
 
         Raises:
-            PeerFailedError: a worker that the rule needs has been absent for `recover_timeout_secs`.
+            PeerFailedError: A worker that the rule needs has been absent for `recover_timeout_secs`.
         """
         now = self._clock()
         paused = self._pause.look(now)

@@ -40,7 +40,7 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
         num_workers: Number of workers of the run.
 
     Raises:
-        UsageError: the run could not start with any checkpoint (unknown name, wrong option, missing data), or no
+        UsageError: The run could not start with any checkpoint (unknown name, wrong option, missing data), or no
             checkpoint in the folder can be loaded.
     """
     cluster = _cluster(0 if config.placement == COLOCATED else num_ps, num_workers)

@@ -116,7 +116,7 @@ def load(
         trained_run: Folder of a trained run, for a command that uses its model and what it has recorded of its data.
 
     Raises:
-        UsageError: an unknown name, a wrong option, missing or broken data, or a combination that cannot run.
+        UsageError: An unknown name, a wrong option, missing or broken data, or a combination that cannot run.
     """
     rule = component_tables.UPDATES.create(config.update, config.update_option)
     layout = component_tables.LAYOUTS.load(config.layout)
@@ -165,7 +165,7 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
         objects: Objects in place of named components, which have their options already.
 
     Raises:
-        UsageError: an unknown name, a wrong option, an option of the update rule that does not fit the cluster, or no
+        UsageError: An unknown name, a wrong option, an option of the update rule that does not fit the cluster, or no
             folder of the dataset's files.
     """
     rule_options = component_tables.UPDATES.parse_options(config.update, config.update_option)
@@ -195,7 +195,7 @@ def advice(components: Components) -> str | None:
     """Builds the model, and returns a warning about variables that should be embedding tables, or None.
 
     Raises:
-        OptionError: the model cannot be trained; the message says what to change in it.
+        OptionError: The model cannot be trained; the message says what to change in it.
     """
     found = model_check.embedding_advice(components.trace_model())
     return found if components.rule.holds_tables else None
@@ -228,7 +228,7 @@ def _count_stages(trace_model: Callable[[], ModelTrace], rule: UpdateRule, confi
     """Returns the number of stages of the model.
 
     Raises:
-        OptionError: the model has one stage only, a stage number is missing, or the rule cannot train stages.
+        OptionError: The model has one stage only, a stage number is missing, or the rule cannot train stages.
     """
     if rule.keeps_replica:
         raise OptionError(
@@ -282,7 +282,7 @@ def _check_tables(components: Components, config: TrainConfig) -> None:
     """Checks that the rule and the model's embedding tables go together.
 
     Raises:
-        OptionError: the model has tables and the rule cannot train them, or has none and the rule needs some.
+        OptionError: The model has tables and the rule cannot train them, or has none and the rule needs some.
     """
     tables = [spec.name for spec in components.trace_model().specs if spec.is_table]
     if components.rule.needs_tables and not tables:

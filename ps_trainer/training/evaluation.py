@@ -37,8 +37,8 @@ def evaluate(
         Value by name; empty for a dataset without test examples, whose `test` returns None.
 
     Raises:
-        CheckpointError: a variable of the model is missing or has another shape.
-        DataError: a test example is broken, or has an id or a label that is too large for the model.
+        CheckpointError: A variable of the model is missing or has another shape.
+        DataError: A test example is broken, or has an id or a label that is too large for the model.
     """
     total = getattr(components.dataset, "num_test_examples", None)
     pace = Pace(limits, total if limits.num_examples is None else limits.num_examples)
@@ -170,7 +170,7 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
     """Sets the variables of `build_plain`.
 
     Raises:
-        CheckpointError: a variable is missing in `values`, or has another shape there.
+        CheckpointError: A variable is missing in `values`, or has another shape there.
     """
     for variable in variables:
         name = variable.op.name

@@ -65,7 +65,7 @@ class EvaluatorTask:
 
         Raises:
             PeerFailedError: The chief failed or was interrupted.
-            PsLostError: ps 0 went away before the chief ended.
+            PsLostError: The ps task 0 went away before the chief ended.
             StalledError: No new checkpoint came for `stall_timeout_secs`.
         """
         self._writer.state("waiting for the ps tasks")

@@ -49,9 +49,9 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
         A sentence about what was written.
 
     Raises:
-        CheckpointError: there is no checkpoint, or it does not fit the model.
-        UsageError: an unknown name, a wrong option, missing or broken data.
-        SaveError: the folder cannot be written.
+        CheckpointError: There is no checkpoint, or it does not fit the model.
+        UsageError: An unknown name, a wrong option, missing or broken data.
+        SaveError: The folder cannot be written.
     """
     components = components_lib.load(config, 1, trained_run=checkpoint_dir.parent)
     checkpoint = report.find_checkpoint(checkpoint_dir)

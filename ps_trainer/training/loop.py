@@ -112,9 +112,9 @@ class StepLoop:
         """Joins the run, makes steps until they end, and leaves.
 
         Raises:
-            PsLostError: a ps task is lost.
-            PeerLostError: a worker is lost, and no step is possible without it.
-            PsTrainerError, Interrupted: the reason of the stop request.
+            PsLostError: A ps task is lost.
+            PeerLostError: A worker is lost, and no step is possible without it.
+            PsTrainerError, Interrupted: The reason of the stop request.
         """
 
         def work(step_context: Any) -> EndReason:

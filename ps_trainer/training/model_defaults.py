@@ -64,7 +64,7 @@ def completed(
         checkpoints: Folder of the checkpoints from which the run goes on; None = the folder of `config`.
 
     Raises:
-        UsageError: an unknown name, or a wrong option.
+        UsageError: An unknown name, or a wrong option.
     """
     if config.preset is not None:
         return _with_preset(config, given, is_object=model is not None)

@@ -46,10 +46,10 @@ def write(
         A sentence about what was written.
 
     Raises:
-        CheckpointError: there is no checkpoint, or it does not fit the model.
-        DataError: missing or broken data.
-        UsageError: an unknown name, a wrong option, or predictions that do not fit the file format.
-        SaveError: the file cannot be written.
+        CheckpointError: There is no checkpoint, or it does not fit the model.
+        DataError: Missing or broken data.
+        UsageError: An unknown name, a wrong option, or predictions that do not fit the file format.
+        SaveError: The file cannot be written.
     """
     components = components_lib.load(config, 1, trained_run=checkpoint_dir.parent)
     num_places = components.dataset.num_places
@@ -74,8 +74,8 @@ def predict(
     """Yields the model's predictions, batch by batch.
 
     Raises:
-        CheckpointError: a variable of the model is missing or has another shape.
-        DataError: the file cannot be read, or the model cannot process one of its examples. Earlier batches have
+        CheckpointError: A variable of the model is missing or has another shape.
+        DataError: The file cannot be read, or the model cannot process one of its examples. Earlier batches have
             been yielded by then.
     """
     with tf.Graph().as_default() as graph:

@@ -131,7 +131,7 @@ class WorkerProgress:
             times: Values of `StepFetches.times`, for subclasses.
 
         Raises:
-            NanLossError: the loss is NaN or infinite.
+            NanLossError: The loss is NaN or infinite.
         """
         self.is_in_step = False
         self.local_steps += 1

@@ -56,7 +56,7 @@ class RecoveryPolicy:
         """Checks a run that began at step 0.
 
         Raises:
-            CheckpointError: this worker has seen a later step, so the run has lost state.
+            CheckpointError: This worker has seen a later step, so the run has lost state.
         """
         if self.reached:
             raise CheckpointError(

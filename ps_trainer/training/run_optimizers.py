@@ -16,7 +16,7 @@ def create(config: TrainConfig) -> Optimizers:
     """Creates the optimizers that a configuration names.
 
     Raises:
-        UsageError: an unknown name or a wrong option.
+        UsageError: An unknown name or a wrong option.
     """
     own = component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
     assigned = load_assigned(config.optimizer_for, config.learning_rate)
@@ -29,7 +29,7 @@ def check(
     """Checks that the update rule and the gradient transforms of a run accept its optimizers.
 
     Raises:
-        OptionError: one of them does not, or the rule does not fit the cluster.
+        OptionError: One of them does not, or the rule does not fit the cluster.
     """
     plan = RunPlan(
         num_workers=num_workers,

@@ -45,7 +45,7 @@ def plan_of(
         shards: Plan of the chief, which all workers share; None on the chief itself.
 
     Raises:
-        OptionError: there are fewer shards than workers, or this worker's data differs from the chief's.
+        OptionError: There are fewer shards than workers, or this worker's data differs from the chief's.
     """
     if config.sharding != "dynamic":
         return None

@@ -36,7 +36,7 @@ def wait_for_servers(
         limit_secs: Longest wait in seconds.
 
     Raises:
-        StartTimeoutError: a server is missing after that time; the message names it.
+        StartTimeoutError: A server is missing after that time; the message names it.
     """
     wait = Wait(limit_secs)
     # The first member of the group is this worker.

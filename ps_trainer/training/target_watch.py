@@ -111,7 +111,7 @@ def check(config: TrainConfig, components: Components) -> None:
     """Checks the target metric of a run, for the chief.
 
     Raises:
-        OptionError: the run has a target, and writes no checkpoints, or its model has no such metric.
+        OptionError: The run has a target, and writes no checkpoints, or its model has no such metric.
     """
     if config.target_metric is None:
         return

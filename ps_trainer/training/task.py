@@ -37,7 +37,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, given: Collection[str] =
         keep_serving: Whether a ps task serves one job after another until a signal ends it.
 
     Raises:
-        UsageError: the configuration is wrong; raised before the server is started.
+        UsageError: The configuration is wrong; raised before the server is started.
     """
     check_surroundings(config)
     if cluster.job_name == "ps":
@@ -72,7 +72,7 @@ def create_worker(
         observer: Object that follows the steps; None = no object.
 
     Raises:
-        UsageError: the data, the target metric or the checkpoints do not fit the run.
+        UsageError: The data, the target metric or the checkpoints do not fit the run.
     """
     group = group_of(cluster, loaded.num_stages)
     if group.stage:
@@ -98,7 +98,7 @@ def check_surroundings(config: TrainConfig) -> None:
     A full disk is only a warning: it may be temporary, and training can continue without checkpoints for a while.
 
     Raises:
-        CheckpointError: this task cannot write the logdir.
+        CheckpointError: This task cannot write the logdir.
     """
     for finding in (environment.proxies(), *(logdir_checks.findings(config.logdir) if config.logdir else ())):
         if finding.level == FAIL and finding.topic == logdir_checks.FOLDER:

@@ -23,7 +23,7 @@ def find(path: str) -> Checkpoint:
             checkpoint is used.
 
     Raises:
-        CheckpointError: there is no checkpoint, or it is damaged.
+        CheckpointError: There is no checkpoint, or it is damaged.
     """
     try:
         return find_checkpoint(pathlib.Path(path))
@@ -41,7 +41,7 @@ def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
         specs: Variables of the model.
 
     Raises:
-        CheckpointError: there is no checkpoint, it is damaged, or it holds none of the variables.
+        CheckpointError: There is no checkpoint, it is damaged, or it holds none of the variables.
     """
     checkpoint = find(path)
     found = compatibility.compare(specs, checkpoint)

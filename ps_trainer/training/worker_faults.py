@@ -46,7 +46,7 @@ class Drill:
             global_step: Value of `global_step` after the step.
 
         Raises:
-            InjectedFaultError: a requested error is due.
+            InjectedFaultError: A requested error is due.
         """
         # This comparison is all that most steps cost.
         if global_step < self._next:

@@ -149,7 +149,7 @@ class WorkerTask(abc.ABC):
         """Reports that this task joins, under a number larger than those of its joinings before.
 
         Raises:
-            tf.errors.OpError: ps 0 does not answer.
+            tf.errors.OpError: The ps task 0 does not answer.
         """
         state = self._controls[0].read(is_patient=True)
         before = preflight.last_joining(state, self._current_run.run_id, self._cluster.worker_index)

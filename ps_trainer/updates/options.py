@@ -171,7 +171,7 @@ class _KWorkersOptions(KBatchOptions):
         """Checks the options against the size of a cluster.
 
         Raises:
-            OptionError: k or max_k exceeds the number of workers.
+            OptionError: `k` or `max_k` exceeds the number of workers.
         """
         for name in ("k", "max_k"):
             if getattr(self, name) > num_workers:

@@ -37,8 +37,8 @@ class Parquet(Csv):
         facts: Facts about the files.
 
     Raises:
-        DataError: pyarrow or a file is missing, a file is no Parquet file, a value does not fit its column, or a named
-            column does not exist.
+        DataError: The package pyarrow or a file is missing, a file is not a Parquet file, a value does not fit its
+            column, or a named column does not exist.
     """
 
     name = "parquet"

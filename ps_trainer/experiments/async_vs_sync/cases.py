@@ -152,7 +152,7 @@ class TrainedArm(Case):
     num_lost = count("is_reached", value=False)  # seeds that did not reach the target
 
     def secs_at(self, alpha: float) -> list[float]:
-        """Return each seed's virtual seconds to the target with these step times."""
+        """Returns each seed's virtual seconds to the target with these step times."""
         return [secs[f"{alpha:g}"] for secs in self.runs.figures("secs")]
 
 
@@ -173,13 +173,13 @@ class RealTraining(real.RealCase):
 
 
 def tuned(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
-    """Return the arm whose learning rate needs the fewest examples."""
+    """Returns the arm whose learning rate needs the fewest examples."""
     own = [arm for arm in arms if (arm.mode, arm.n, arm.alpha) == (mode, n, alpha)]
     return min(own, key=lambda arm: (arm.num_lost, float(np.mean(arm.examples))))
 
 
 def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
-    """Return how many more examples the first arm needs than the second, in standard errors of the difference.
+    """Returns how many more examples the first arm needs than the second, in standard errors of the difference.
 
     The variance comes from the seeds. With a single seed, a tenth of the window that measures the target replaces the
     standard error.
@@ -191,12 +191,12 @@ def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
 
 
 def predicted_ratio(n: int, alpha: float) -> float:
-    """Return E[max] / E[X] of n shifted exponential times, 1 − α + α H_n."""
+    """Returns E[max] / E[X] of n shifted exponential times, 1 − α + α H_n."""
     return theory.async_over_sync((1.0 - alpha) + alpha * theory.harmonic(n), 1.0)
 
 
 def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]]:
-    """Return the throughput of the runs whose times count, by n and α, and then by mode."""
+    """Returns the throughput of the runs whose times count, by n and α, and then by mode."""
     made: dict[tuple[int, float], dict[str, real.Pair]] = {}
     for (n, alpha, mode), group in results.uncontended().by("n", "alpha", "mode").items():
         made.setdefault((n, alpha), {})[mode] = real.pair(f"L2, n={n}, α={alpha:g}, {mode}", group, "rate")
@@ -204,12 +204,12 @@ def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]
 
 
 def ratio_of(pairs: Mapping[str, real.Pair], of: str) -> float:
-    """Return the ratio of asynchronous to synchronous throughput, "measured" or "simulated"."""
+    """Returns the ratio of asynchronous to synchronous throughput, "measured" or "simulated"."""
     return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
 
 
 def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> TargetFigures:
-    """Return the examples and the seconds until the mean loss of the last examples reaches the target.
+    """Returns the examples and the seconds until the mean loss of the last examples reaches the target.
 
     Seconds count from the end of the first step: in that step a cluster builds its graph, so it takes longest. Both
     values are None if the loss never reaches the target.

@@ -19,7 +19,7 @@ PUBLISHED = (
 
 
 def _asynchronous(arms: Sequence[TrainedArm]) -> list[TrainedArm]:
-    """Return the best asynchronous arm for each number of workers and each α."""
+    """Returns the best asynchronous arm for each number of workers and each α."""
     return [tuned(arms, Mode.ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
 
 

@@ -150,7 +150,7 @@ class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
 
 
 def _delayed(settings: RealSettings) -> real.DelayedTraining:
-    """Return the training of a real cluster with the model that idles."""
+    """Returns the training of a real cluster with the model that idles."""
     delays = [f"shifted_exp:alpha={settings.alpha:g},mean_ms={settings.mean_ms:g}"]
     return real.DelayedTraining(_update_of(settings.mode), (), settings.n, settings.num_updates, delays)
 
@@ -163,7 +163,7 @@ class RealThroughput(real.RealPart[RealSettings]):
     claims = claims.OF_REAL_THROUGHPUT
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealSettings]]:
-        """Plan both modes at every number of workers, with the same seeds; the quick form has two workers only."""
+        """Plans both modes at every number of workers, with the same seeds; the quick form has two workers only."""
         settings = [(n, alpha, _STEPS_OF_WORKER[alpha]) for n in _COUNTS for alpha in _REAL_ALPHAS[: 2 if n > 1 else 1]]
         return [
             run
@@ -216,7 +216,7 @@ class RealTrainings(real.RealPart[RealTrainingSettings]):
         return cases.to_target(training.steps, run.settings.batch_size)
 
     def simulated(self, run: Run[RealTrainingSettings], done: virtual.VirtualRun) -> TargetFigures:
-        """Train with TensorFlow along the schedule of the same delays."""
+        """Trains with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
         with _replayed(run.settings, run.seed, done.schedule) as replay:
             steps = [{"loss": step.loss, "t_end": ends[step.step_index]} for step in replay.steps()]
@@ -258,21 +258,21 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
 def _replayed(
     settings: VirtualTrainingSettings | RealTrainingSettings, seed: int, schedule: Schedule
 ) -> AbstractContextManager[Any]:
-    """Return a training in virtual time with the settings of a run."""
+    """Returns a training in virtual time with the settings of a run."""
     training: dict[str, Any] = {"model": "mlp", "model_options": (_MODEL_OPTION,), "learning_rate": settings.lr}
     training |= {"batch_size": settings.batch_size, "seed": seed}
     return virtual_training.replayed(schedule, _update_of(settings.mode), **training)
 
 
 def _rate(update_secs: np.ndarray, settings: RealSettings) -> float:
-    """Return the gradients per mean step after warm-up."""
+    """Returns the gradients per mean step after warm-up."""
     warm, _ = without_warmup(update_secs)
     per_update = 1 if settings.mode is Mode.ASYNC else settings.n
     return per_update * (len(warm) - 1) / float(warm[-1] - warm[0]) * (settings.mean_ms / 1000)
 
 
 def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any]:
-    """Return the fields of `RealSettings` with which each worker makes `num_steps` steps."""
+    """Returns the fields of `RealSettings` with which each worker makes `num_steps` steps."""
     num_updates = num_steps * n if mode is Mode.ASYNC else num_steps
     return {
         "mode": mode,
@@ -284,7 +284,7 @@ def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any
 
 
 def _real_runs(seeds: Sequence[int], settings: RealSettingsT, num_steps: int) -> list[Run[RealSettingsT]]:
-    """Plan runs in which each worker makes `num_steps` steps."""
+    """Plans runs in which each worker makes `num_steps` steps."""
     n, alpha, mode = settings.n, settings.alpha, settings.mode
     name = mode.replace(", ", "_").replace(" ", "_")
     slowness = 1.0 if mode is Mode.ASYNC else cases.predicted_ratio(n, alpha)

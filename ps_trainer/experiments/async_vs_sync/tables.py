@@ -31,7 +31,7 @@ NOTES = (
 
 
 def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
-    """Make the table of the throughputs of both modes and of their ratio."""
+    """Makes the table of the throughputs of both modes and of their ratio."""
     columns = (
         *numbers("d", "n"),
         *numbers("g", "α"),
@@ -48,7 +48,7 @@ def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
 
 
 def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
-    """Make the tables of examples and time to the target, for the best and for all learning rates."""
+    """Makes the tables of examples and time to the target, for the best and for all learning rates."""
     best = [tuned(arms, *key) for key in dict.fromkeys((arm.mode, arm.n, arm.alpha) for arm in arms)]
     return [
         _arms_table("To the target, each at its best learning rate", best),
@@ -57,7 +57,7 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
 
 
 def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> list[Table]:
-    """Make the tables of real throughput and of the simulator's timing; both are empty without runs."""
+    """Makes the tables of real throughput and of the simulator's timing; both are empty without runs."""
     columns = (
         *numbers("d", "n"),
         *numbers("g", "α"),
@@ -75,7 +75,7 @@ def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]
 
 
 def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
-    """Make the table of examples and time to the target; it is empty without runs."""
+    """Makes the table of examples and time to the target; it is empty without runs."""
     columns = (
         *texts("mode"),
         *numbers("g", "α", "lr"),
@@ -92,7 +92,7 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
 
 
 def _arms_table(title: str, arms: Sequence[TrainedArm]) -> Table:
-    """Make a table of examples and virtual seconds to the target."""
+    """Makes a table of examples and virtual seconds to the target."""
     columns = (
         *texts("mode"),
         *numbers("d", "n"),

@@ -100,11 +100,11 @@ class Sweep(NamedTuple):
         return f"{self.name}, b = {case.num_backups}"
 
     def at(self, num_backup: int) -> TimedRule | None:
-        """Return the case with this number of backup workers, or None if no run has it."""
+        """Returns the case with this number of backup workers, or None if no run has it."""
         return next((case for case in self.cases if case.num_backups == num_backup), None)
 
     def speedup(self, case: TimedRule) -> float:
-        """Return the speed-up of a case, normalised by its number of workers."""
+        """Returns the speed-up of a case, normalised by its number of workers."""
         return theory.normalised_speedup(self.cases[0].step, case.step, case.num_needed, case.num_backups)
 
     @property
@@ -118,7 +118,7 @@ class Sweep(NamedTuple):
         return max(map(self.speedup, self.cases[1:]))
 
     def lost_gains(self) -> list[tuple[TimedRule, float]]:
-        """Return how much less each backup worker of a case saves than of the case before, as a share of t(0).
+        """Returns how much less each backup worker of a case saves than of the case before, as a share of t(0).
 
         The first two cases have no such number.
         """
@@ -136,7 +136,7 @@ class Timings(NamedTuple):
     alone: Results  # runs of the token queue without backup workers, whose arrivals are known
 
     def where(self, *, sizes: Sequence[str] = (), shapes: Sequence[str] = (), rule: str = "") -> list[Sweep]:
-        """Return the sweeps of these sizes, shapes and rule; an empty argument admits all."""
+        """Returns the sweeps of these sizes, shapes and rule; an empty argument admits all."""
         return [
             sweep
             for sweep in self.sweeps
@@ -147,7 +147,7 @@ class Timings(NamedTuple):
 
 
 def timings_of(results: Results) -> Timings:
-    """Return the sweeps that have a case without and a case with backup workers."""
+    """Returns the sweeps that have a case without and a case with backup workers."""
     sweeps = []
     for (shape, size, rule), group in results.by("shape", "size", "rule").items():
         if rule != Rule.MODELS:
@@ -206,7 +206,7 @@ class RealBarrier(real.RealCase):
 
 
 def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured") -> dict[int, float]:
-    """Return the normalised speed-up by number of backup workers above 0; empty without a case of 0."""
+    """Returns the normalised speed-up by number of backup workers above 0; empty without a case of 0."""
     own = {case.num_backups: case for case in cases if case.shape == shape}
     if 0 not in own:
         return {}

@@ -34,7 +34,7 @@ def _best_speedups(sweeps: Sequence[Sweep]) -> list[Measure]:
 
 
 def _restored(timings: Timings) -> Iterator[Measure]:
-    """Return the time with a slow worker and one backup worker, over the time without either."""
+    """Returns the time with a slow worker and one backup worker, over the time without either."""
     without = {sweep.size: sweep.cases[0].step for sweep in timings.where(shapes=[Shape.SHIFTED], rule=Rule.BARRIER)}
     for sweep in timings.where(sizes=_SMALL, shapes=[Shape.PERSISTENT], rule=Rule.BARRIER):
         case = sweep.at(1)
@@ -62,7 +62,7 @@ def _arrivals(timings: Timings) -> list[Measure]:
 
 
 def _over_none(cases: Sequence[TrainedRule]) -> list[Measure]:
-    """Return the updates with backup workers over the updates without them."""
+    """Returns the updates with backup workers over the updates without them."""
     without = {(case.shape, case.rule): case.updates for case in cases if not case.num_backups}
     return [
         Measure(case.name, *ratio_interval(case.updates, without[case.shape, case.rule]))

@@ -133,7 +133,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
     claims = claims.OF_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BackupTrainingSettings]]:
-        """Plan both rules with every number of backup workers; the quick form has the token queue with 0 and 2."""
+        """Plans both rules with every number of backup workers; the quick form has the token queue with 0 and 2."""
         kinds = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
         quick_kinds = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
         runs = []
@@ -153,7 +153,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         return runs
 
     def execute(self, run: Run[BackupTrainingSettings], folder: pathlib.Path) -> Measured[BackupTrainingFigures]:
-        """Train a perceptron on digits along a schedule. Imports TensorFlow."""
+        """Trains a perceptron on digits along a schedule. Imports TensorFlow."""
         settings = run.settings
         rule, n, batch_size = settings.rule, settings.n, settings.batch_size
         options, compute = records.options_of(rule, n, settings.b), [Shape(settings.shape).text]
@@ -182,7 +182,7 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
     claims = claims.OF_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealBarrierSettings]]:
-        """Plan N = 8 workers with 0 to 4 backup workers, with the same seeds; the quick form has one short run."""
+        """Plans N = 8 workers with 0 to 4 backup workers, with the same seeds; the quick form has one short run."""
         if quick:
             return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
         runs = _real_runs(seeds, Shape.SHIFTED, records.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], records.MEAN_MS)
@@ -206,7 +206,7 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
     def figures_of(
         self, run: Run[RealBarrierSettings], training: Training, done: virtual.VirtualRun, cost: StepCost
     ) -> RealBarrierFigures:
-        """Return the figures of a run, with the models' times for the same delays."""
+        """Returns the figures of a run, with the models' times for the same delays."""
         settings = run.settings
         return RealBarrierFigures(
             measured=self.measured(run, training),
@@ -216,7 +216,7 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
         )
 
     def cases(self, results: Results) -> list[RealBarrier]:
-        """Return the cases of the runs whose times count."""
+        """Returns the cases of the runs whose times count."""
         return cases_by(RealBarrier, results.uncontended(), "shape", "n", "b")
 
     tables = staticmethod(tables.of_real_clusters)

@@ -95,7 +95,7 @@ def _draw_arrivals(figure: Figure, results: Results) -> None:
 
 
 def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, list[Sweep]]]:
-    """Make one axis for each kind of step times."""
+    """Makes one axis for each kind of step times."""
     groups = {shape: [sweep for sweep in sweeps if sweep.shape == shape] for shape in _SHOWN}
     groups = {shape: own for shape, own in groups.items() if own}
     num_rows = 1 + (len(groups) - 1) // 3

@@ -112,7 +112,7 @@ class ModelFigures(Record):
     dropped_share: float
 
     def of(self, rule: Rule) -> float:
-        """Return the time per update of a rule's model."""
+        """Returns the time per update of a rule's model."""
         return self.backup if rule is Rule.BARRIER else self.token_queue
 
 
@@ -136,7 +136,7 @@ class RealBarrierFigures(real.RealFigures):
 def figures_of(
     run: VirtualRun, num_needed: int, *, has_arrivals: bool, mean_secs: float = MEAN_SECS
 ) -> BackupStepFigures:
-    """Return the figures of a run after warm-up, with times in units of the mean step.
+    """Returns the figures of a run after warm-up, with times in units of the mean step.
 
     `has_arrivals` says whether all workers begin each update together. Only then do arrivals count from a common start.
     """
@@ -155,13 +155,13 @@ def figures_of(
 
 
 def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
-    """Return the values of `--update_option` that give a rule this number of backup workers among all workers."""
+    """Returns the values of `--update_option` that give a rule this number of backup workers among all workers."""
     needed = num_workers - num_backup
     return [f"replicas_to_aggregate={needed}" if rule == Rule.TOKENS else f"backup_workers={num_backup}"]
 
 
 def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> ModelFigures:
-    """Return the models' times per update, in mean steps: cancelled stragglers, true barrier, token queue.
+    """Returns the models' times per update, in mean steps: cancelled stragglers, true barrier, token queue.
 
     The models use the step times of the run with the same seed. A comparison therefore needs few steps, even if the
     step times have a heavy tail.
@@ -180,7 +180,7 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
 
 
 def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigures:
-    """Return the figures of a cluster's run as of a simulated run, with times after warm-up in mean steps."""
+    """Returns the figures of a cluster's run as of a simulated run, with times after warm-up in mean steps."""
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
     used = [worker["gradients_used"] for worker in workers]
     return BackupStepFigures(
@@ -191,14 +191,14 @@ def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigur
 
 
 def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, Any]:
-    """Return the mean and percentiles of the time per update after warm-up, in mean steps."""
+    """Returns the mean and percentiles of the time per update after warm-up, in mean steps."""
     num_warmup = int(WARMUP_SHARE * len(update_secs))
     secs = np.diff(update_secs[max(0, num_warmup - 1) :]) / mean_secs
     return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
 
 
 def _arrivals(run: VirtualRun, num_needed: int) -> tuple[dict[str, list[float]], dict[str, float] | None]:
-    """Return quantiles of the time from an update to the k-th gradient of the next, and shares of timely arrivals."""
+    """Returns quantiles of the time from an update to the k-th gradient of the next, and shares of timely arrivals."""
     updates = run.schedule.update_secs
     begins = np.concatenate([[0.0], updates[:-1]])
     ends = run.schedule.steps.t_push_done

@@ -52,7 +52,7 @@ NOTES = (
 
 
 def of_timings(timings: Timings) -> list[Table]:
-    """Make a table of step times per number of workers, and a table of contributions by worker."""
+    """Makes a table of step times per number of workers, and a table of contributions by worker."""
     sizes = dict.fromkeys(sweep.size for sweep in timings.sweeps)
     made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
@@ -66,7 +66,7 @@ def of_timings(timings: Timings) -> list[Table]:
 
 
 def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
-    """Make the table of updates to the target; it is empty without trainings."""
+    """Makes the table of updates to the target; it is empty without trainings."""
     columns = (
         *texts("step times", "rule"),
         *numbers("d", "b"),
@@ -83,7 +83,7 @@ def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
 
 
 def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
-    """Make the tables of real and simulated times, of all figures, and of contributions by worker."""
+    """Makes the tables of real and simulated times, of all figures, and of contributions by worker."""
     rows = [
         [case.shape, Rule.BARRIER.words, case.num_backups]
         + _contributions(case.share_by_worker, has_slow_worker=case.shape == Shape.PERSISTENT)
@@ -144,7 +144,7 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
 
 
 def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:
-    """Make a table of used gradients by worker; equal contributions would make every number 1."""
+    """Makes a table of used gradients by worker; equal contributions would make every number 1."""
     columns = (
         *texts("step times", "rule"),
         *numbers("d", "b"),
@@ -155,7 +155,7 @@ def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -
 
 
 def _contributions(share_by_worker: Sequence[float], *, has_slow_worker: bool) -> list[float | None]:
-    """Return the shares of the slow worker (None without one) and the extremes of the others, over a fair share."""
+    """Returns the shares of the slow worker (None without one) and the extremes of the others, over a fair share."""
     shares = [share * len(share_by_worker) for share in share_by_worker]
     others = shares[:SLOW_WORKER] + shares[SLOW_WORKER + 1 :] if has_slow_worker else shares
     return [shares[SLOW_WORKER] if has_slow_worker else None, min(others), max(others)]

@@ -113,32 +113,32 @@ class RealBound(real.RealCase):
         return max(one.lead_at_begin for one in self.runs.figures("measured"))
 
     def timed(self) -> Results:
-        """Return the runs whose times count."""
+        """Returns the runs whose times count."""
         return self.runs.uncontended()
 
     def pair(self, figure: str) -> real.Pair:
-        """Return a figure of the cluster and of the simulator, from the runs whose times count."""
+        """Returns a figure of the cluster and of the simulator, from the runs whose times count."""
         return real.pair(self.name, self.timed(), figure)
 
     def median(self, name: str) -> float:
-        """Return a figure of the cluster alone, from the runs whose times count."""
+        """Returns a figure of the cluster alone, from the runs whose times count."""
         return spread([getattr(one, name) for one in self.timed().figures("measured")]).median
 
 
 def bound_name(bound: int | None) -> str:
-    """Return the name of a bound for tables and plots."""
+    """Returns the name of a bound for tables and plots."""
     return "no bound" if bound is None else f"s = {bound}"
 
 
 def timed_bounds(results: Results) -> list[TimedBound]:
-    """Return the cases in virtual time, in the order of the runs."""
+    """Returns the cases in virtual time, in the order of the runs."""
     groups = results.by("shape", "n", "is_slow", "bound").values()
     pairs = [(group.where(what=BoundRun.RULE), group.where(what=BoundRun.MODEL)) for group in groups]
     return [TimedBound(own, models) for own, models in pairs if own and models]
 
 
 def by_cluster(cases: Sequence[TimedBound]) -> dict[str, dict[int | None, TimedBound]]:
-    """Return the cases of each cluster by rising bound, with None last."""
+    """Returns the cases of each cluster by rising bound, with None last."""
     groups: dict[str, dict[int | None, TimedBound]] = {}
     for case in cases:
         groups.setdefault(case.cluster, {})[case.bound] = case
@@ -146,5 +146,5 @@ def by_cluster(cases: Sequence[TimedBound]) -> dict[str, dict[int | None, TimedB
 
 
 def _median_or_later(results: Results, name: str) -> float:
-    """Return the median over the runs; a run that missed the target counts as later than all others."""
+    """Returns the median over the runs; a run that missed the target counts as later than all others."""
     return statistics.median_high(math.inf if value is None else value for value in results.figures(name))

@@ -102,7 +102,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
     notes = tables.ON_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BoundTrainingSettings]]:
-        """Plan every bound with every learning rate; the quick form has no runs."""
+        """Plans every bound with every learning rate; the quick form has no runs."""
         n, what = records.NUM_TRAINED_WORKERS, BoundRun.TRAINING
         return [
             run
@@ -112,7 +112,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
         ]
 
     def execute(self, run: Run[BoundTrainingSettings], folder: pathlib.Path) -> Measured[BoundTrainingFigures]:
-        """Train softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
+        """Trains softmax regression on digits along a schedule with exponential steps. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
 
         settings = run.settings
@@ -160,7 +160,7 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
     notes = tables.ON_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealClockSettings]]:
-        """Plan exponential steps under every bound; the quick form has one bound."""
+        """Plans exponential steps under every bound; the quick form has one bound."""
         n, shape = records.NUM_REAL_WORKERS, Shape.EXPONENTIAL
         unbounded = RealClockSettings(
             what=BoundRun.REAL,

@@ -115,18 +115,18 @@ class RealClockFigures(real.RealFigures):
 
 
 def compute_of(shape: str, n: int, *, is_slow: bool) -> list[str]:
-    """Return the step times of all workers and then of the slow worker, as values of `--compute`."""
+    """Returns the step times of all workers and then of the slow worker, as values of `--compute`."""
     slow = step_times.with_mean(Shape(shape).text, 1000 * SLOWNESS * MEAN_SECS, n - 1)
     return [Shape(shape).text, slow] if is_slow else [Shape(shape).text]
 
 
 def rule_of(bound: int | None) -> tuple[str, list[str]]:
-    """Return the values of `--update` and `--update_option` for a bound."""
+    """Returns the values of `--update` and `--update_option` for a bound."""
     return ("async", []) if bound is None else ("ssp", [f"staleness={bound}"])
 
 
 def figures_of(schedule: Schedule, mean_secs: float = MEAN_SECS) -> ClockFigures:
-    """Return the figures of a run."""
+    """Returns the figures of a run."""
     summary = summarise_schedule(schedule)
     at_begin, when_done = largest_leads(schedule)
     return ClockFigures(
@@ -139,7 +139,7 @@ def figures_of(schedule: Schedule, mean_secs: float = MEAN_SECS) -> ClockFigures
 
 
 def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, seed: int) -> ClockModelFigures:
-    """Return the model's clock rates.
+    """Returns the model's clock rates.
 
     The model uses the step times of the run with the same seed.
     """
@@ -154,7 +154,7 @@ def predict(compute: Sequence[str], n: int, bound: int | None, num_clocks: int, 
 
 
 def largest_leads(schedule: Schedule) -> tuple[int, int]:
-    """Return the largest leads over the slowest worker in completed steps, at the begin and at the end of a step."""
+    """Returns the largest leads over the slowest worker in completed steps, at the begin and at the end of a step."""
     steps = schedule.steps
     ends = [steps.t_push_done[steps.worker == worker] for worker in range(schedule.num_workers)]
 
@@ -169,7 +169,7 @@ def largest_leads(schedule: Schedule) -> tuple[int, int]:
 def figures_of_training(
     training: Training, num_workers: int, bound: int | None, mean_secs: float
 ) -> ClusterClockFigures:
-    """Return the figures of a cluster's run."""
+    """Returns the figures of a cluster's run."""
     own = list(training.by_worker().values())
     periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in own]
     computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in own]) / periods

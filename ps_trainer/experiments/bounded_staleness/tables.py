@@ -45,7 +45,7 @@ ON_REAL_CLUSTERS = (
 
 
 def of_timing(cases: Sequence[TimedBound]) -> list[Table]:
-    """Make the table of clock rates and waiting of each cluster under each bound."""
+    """Makes the table of clock rates and waiting of each cluster under each bound."""
     columns = (
         *texts("workers", "bound"),
         *numbers(".3f", "clock rate", "clock rate, model"),
@@ -63,7 +63,7 @@ def of_timing(cases: Sequence[TimedBound]) -> list[Table]:
 
 
 def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
-    """Make the table of updates and time to the target by bound; it is empty without trainings."""
+    """Makes the table of updates and time to the target by bound; it is empty without trainings."""
     columns = (
         *texts("bound"),
         *numbers("g", "best learning rate"),
@@ -86,7 +86,7 @@ def of_training(cases: Sequence[TrainedBound]) -> list[Table]:
 
 
 def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
-    """Make the tables of time shares and of real and simulated clock rates; both are empty without cases."""
+    """Makes the tables of time shares and of real and simulated clock rates; both are empty without cases."""
     timed = [case for case in cases if case.timed()]
     columns = (
         *texts("bound"),

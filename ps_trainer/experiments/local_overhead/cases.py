@@ -117,12 +117,12 @@ class Overheads(NamedTuple):
 
 
 def overheads_of(results: Results) -> Overheads:
-    """Return the cases of all runs."""
+    """Returns the cases of all runs."""
     return Overheads(results, cases_by(SizedModel, results.where(part=SIZES), "model", "model_option"))
 
 
 def line_of(sizes: Sequence[SizedModel]) -> Line | None:
-    """Fit the overhead in ms against MB; None with too few sizes, or if an overhead is not positive."""
+    """Fits the overhead in ms against MB; None with too few sizes, or if an overhead is not positive."""
     if len(sizes) < LEAST_SIZES or any(size.overhead_ms <= 0 for size in sizes):
         return None
     return fit_line([size.megabytes for size in sizes], [size.overhead_ms for size in sizes])

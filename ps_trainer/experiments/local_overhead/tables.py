@@ -13,12 +13,12 @@ from .cases import Overheads, SizedModel
 
 
 def tables(overheads: Overheads) -> list[Table]:
-    """Make the tables of step times of each model and of losses of each run."""
+    """Makes the tables of step times of each model and of losses of each run."""
     return [_size_table(overheads.sizes, overheads.line), _equality_table(overheads.results)]
 
 
 def notes(overheads: Overheads) -> list[str]:
-    """Return the notes of the report."""
+    """Returns the notes of the report."""
     line, differences = overheads.line, overheads.results.figures("loss_difference")
     return [
         *([f"Overhead per step = {line.a:.2f} ms + M · {line.b / 1000:.4f} s/MB."] if line else []),

@@ -128,7 +128,7 @@ class StepCase(Case):
         return 2 * self.num_bytes + (ROWS_PER_STEP * _ID_BYTES if self.curve is Curve.SPARSE else 0)
 
     def predicted_ms(self, bytes_per_sec: float) -> float:
-        """Return the time of a pull followed by a push, without overlap."""
+        """Returns the time of a pull followed by a push, without overlap."""
         return 1000.0 * theory.ps_round_secs(self.num_bytes, self.n, self.p, bytes_per_sec)
 
 
@@ -150,14 +150,14 @@ class NullSteps(NamedTuple):
 
 
 def null_steps_of(results: Results) -> NullSteps:
-    """Return all cases of the experiment's results."""
+    """Returns all cases of the experiment's results."""
     cases = cases_by(StepCase, results, "level", "curve", "megabytes", "n", "p")
     steps = [case for case in cases if case.curve is not Curve.GOODPUT]
     return NullSteps(steps, link_bytes_per_sec(results))
 
 
 def link_bytes_per_sec(results: Results) -> float | None:
-    """Return the median rate of plain transfers over a shaped link; None without any.
+    """Returns the median rate of plain transfers over a shaped link; None without any.
 
     Contended transfers count only if all transfers were contended.
     """
@@ -166,7 +166,7 @@ def link_bytes_per_sec(results: Results) -> float | None:
 
 
 def step_ms(training: Training) -> list[float]:
-    """Return the times between the ends of updates, in ms, without the injected delay and without warm-up.
+    """Returns the times between the ends of updates, in ms, without the injected delay and without warm-up.
 
     An update ends when the last worker has its parameters, which is the end of that worker's step.
     """
@@ -182,7 +182,7 @@ def step_ms(training: Training) -> list[float]:
 
 
 def skew_ms(training: Training) -> list[float]:
-    """Return the times from the first to the last worker that has an update's parameters, in ms, without warm-up."""
+    """Returns the times from the first to the last worker that has an update's parameters, in ms, without warm-up."""
     ends: dict[int, list[float]] = {}
     for step in training.steps:
         ends.setdefault(step["global_step"], []).append(step["t_end"])
@@ -190,7 +190,7 @@ def skew_ms(training: Training) -> list[float]:
 
 
 def loss_error(training: Training, curve: Curve, num_values: int) -> float | None:
-    """Return the largest |relative error| of a loss against the loss that all updates before it must produce.
+    """Returns the largest |relative error| of a loss against the loss that all updates before it must produce.
 
     A dense model has V values that begin at 1, and each step multiplies them by 1 − η. Loss t is therefore
     V/2 · (1 − η)^(2t). The loss of a table depends on the drawn rows, so its error is None.
@@ -204,7 +204,7 @@ def loss_error(training: Training, curve: Curve, num_values: int) -> float | Non
 
 
 def num_values(settings: StepSettings) -> int:
-    """Return the number of values of a dense model, or of rows of a table."""
+    """Returns the number of values of a dense model, or of rows of a table."""
     if settings.curve is Curve.SCALAR:
         return settings.p
     size = 4 if settings.curve is Curve.DENSE else ROW_BYTES

@@ -171,7 +171,7 @@ class NullStep(Experiment):
 
 
 def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
-    """Plan the runs on shaped hosts; none on machines that cannot shape hosts."""
+    """Plans the runs on shaped hosts; none on machines that cannot shape hosts."""
     plans = () if shaped.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
@@ -201,7 +201,7 @@ def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) ->
 
 
 def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:
-    """Return the times between updates at the source's scale, in ms, without warm-up."""
+    """Returns the times between updates at the source's scale, in ms, without warm-up."""
     curve, megabytes = settings.curve, settings.megabytes
     alone_ms = (
         1000 * sized_settings.PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
@@ -227,7 +227,7 @@ def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:
 
 
 def _train(run: Run[RealStepSettings], folder: pathlib.Path) -> tuple[Training, float]:
-    """Return the training, and the bytes that its last worker received and sent in a step."""
+    """Returns the training, and the bytes that its last worker received and sent in a step."""
     n, p = run.settings.n, run.settings.p
     fields = _training_settings(run)
     if run.level is Level.SHAPED:

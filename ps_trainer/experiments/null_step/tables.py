@@ -39,7 +39,7 @@ _NOTES = (
 
 
 def tables(steps: NullSteps) -> list[Table]:
-    """Make a table of real runs for each level, and a table at the source's scale."""
+    """Makes a table of real runs for each level, and a table at the source's scale."""
     cases, bytes_per_sec = steps
     made = []
     for level in (Level.PROCESSES, Level.SHAPED):
@@ -51,7 +51,7 @@ def tables(steps: NullSteps) -> list[Table]:
 
 
 def notes(steps: NullSteps) -> list[str]:
-    """Return the notes of the report."""
+    """Returns the notes of the report."""
     cases, bytes_per_sec = steps
     contended = [case.name for case in cases if case.is_contended]
     return [
