@@ -133,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--modes", type=arguments.choices(MODES), default="async,sync", help="update rules")
     parser.add_argument("--ps", type=arguments.counts, default="1,2", help="numbers of ps tasks")
     parser.add_argument("--workers", type=arguments.counts, default="2", help="numbers of workers")
-    parser.add_argument("--who", type=arguments.choices(CONTENDERS), default=",".join(CONTENDERS), help="contenders")
+    parser.add_argument(
+        "--contenders", type=arguments.choices(CONTENDERS), default=",".join(CONTENDERS), help="contenders"
+    )
     parser.add_argument(
         "--repetitions", type=arguments.at_least(1), default=3, help="runs of each contender in each cell"
     )
@@ -166,7 +168,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _matches(flags: argparse.Namespace) -> list[Match]:
-    in_mode = {mode: {who: CONTENDERS[who] for who in flags.who if mode in CONTENDERS[who].modes} for mode in MODES}
+    in_mode = {
+        mode: {who: CONTENDERS[who] for who in flags.contenders if mode in CONTENDERS[who].modes} for mode in MODES
+    }
     return [
         Match(f"{workload}-{mode}-{num_ps}ps-{num_workers}w", Cell(workload, mode, num_ps, num_workers), in_mode[mode])
         for workload in flags.workloads

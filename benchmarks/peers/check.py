@@ -1,6 +1,6 @@
 """Checks that contenders compute the same: the losses of ten steps, beside those of a plain loop in one process.
 
-    python -m benchmarks.peers.check --who=torch_ddp,horovod,bare_ops --workloads=deep,word2vec
+    python -m benchmarks.peers.check --contenders=torch_ddp,horovod,bare_ops --workloads=deep,word2vec
 
 The loop computes the workers' gradients by TensorFlow in this process, with nothing distributed, and subtracts their
 mean. Contenders whose workers average their gradients run with two workers. `bare_ops` is asynchronous, so it
@@ -41,12 +41,12 @@ _DEADLINE_SECS = 300.0
 def main(argv: Sequence[str]) -> int:
     """Prints the largest relative difference of each contender and workload; returns 1 if one is too large."""
     parser = arguments.create_parser("benchmarks.peers.check", __doc__)
-    parser.add_argument("--who", type=arguments.choices(CHECKED), default=",".join(CHECKED), help="contenders")
+    parser.add_argument("--contenders", type=arguments.choices(CHECKED), default=",".join(CHECKED), help="contenders")
     parser.add_argument("--workloads", type=arguments.choices(PEER_WORKLOADS), default=",".join(PEER_WORKLOADS))
     flags = parser.parse_args(argv)
     has_failed = False
     for workload in flags.workloads:
-        for who in flags.who:
+        for who in flags.contenders:
             if workload not in getattr(PEER_CONTENDERS[who], "workloads", PEER_WORKLOADS):
                 continue
             num_workers = 2 if who in AVERAGING else 1

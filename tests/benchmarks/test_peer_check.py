@@ -17,14 +17,14 @@ def test_other_losses_are_an_error(factor, code, word, monkeypatch, capsys):
     monkeypatch.setattr(check, "reference", lambda workload, num_workers: losses(1.0))
     monkeypatch.setattr(check, "_losses", lambda *_: losses(factor))
     monkeypatch.setattr(check, "NUM_STEPS", 3)
-    assert check.main(["--who=torch_ddp", "--workloads=deep"]) == code
+    assert check.main(["--contenders=torch_ddp", "--workloads=deep"]) == code
     assert capsys.readouterr().out.startswith(f"{word}  deep ")
 
 
 def test_only_the_first_loss_of_paddle_is_compared(monkeypatch):
     monkeypatch.setattr(check, "reference", lambda workload, num_workers: [2.0, 1.5])
     monkeypatch.setattr(check, "_losses", lambda *_: [2.0, 2.0])
-    assert check.main(["--who=paddle_ps", "--workloads=scalar,table"]) == 0  # it does not train the table
+    assert check.main(["--contenders=paddle_ps", "--workloads=scalar,table"]) == 0  # it does not train the table
 
 
 def test_the_reference_averages_the_workers_gradients():

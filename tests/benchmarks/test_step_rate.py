@@ -57,11 +57,11 @@ def test_quick_is_shorter_and_other_flags_override_it():
 
 
 def test_flags_choose_the_cells():
-    plan = step_rate.parse_plan(["--workloads=wide", "--modes=sync", "--ps=3,3", "--workers=4", "--who=packed"])
+    plan = step_rate.parse_plan(["--workloads=wide", "--modes=sync", "--ps=3,3", "--workers=4", "--contenders=packed"])
     (match,) = plan.matches
     assert match.cell == Cell("wide", "sync", 3, 4)
     assert list(match.contenders) == ["packed"]
-    (only,) = step_rate.parse_plan(["--workloads=deep", "--ps=1", "--who=sync_replicas"]).matches
+    (only,) = step_rate.parse_plan(["--workloads=deep", "--ps=1", "--contenders=sync_replicas"]).matches
     assert only.cell.mode == "sync"
 
 
@@ -89,7 +89,7 @@ def test_rules_have_a_ratio_to_the_async_of_their_group(tmp_path, capsys):
     [
         ("--workloads=deep,tall", "unknown 'tall'; known: deep, wide"),
         ("--modes=both", "known: async, sync"),
-        ("--who=me", "known: stock, drop_in, drop_in_packed, packed, per_variable, sync_replicas"),
+        ("--contenders=me", "known: stock, drop_in, drop_in_packed, packed, per_variable, sync_replicas"),
         ("--ps=one", "'one' is not a list of whole numbers"),
         ("--ps=0", "a number below 1"),
         ("--workers=2,-1", "a number below 1"),
@@ -161,7 +161,7 @@ write_pid = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())
 step_rate.CONTENDERS = {{"stock": Fake("stock", [write_pid, write_pid])}}
 sys.exit(step_rate.main(["--out_dir={tmp_path}/out"]))
 """
-    script = script.replace('["--out', '["--who=stock", "--out')
+    script = script.replace('["--out', '["--contenders=stock", "--out')
     process = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY)
     try:
         deadline = time.monotonic() + 120
