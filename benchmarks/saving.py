@@ -263,7 +263,7 @@ def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
 def _saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: int) -> list[Window]:
     """Finds the time of each save: from the chief's step whose state it holds until its index has its final name."""
     windows = []
-    for step in folder_listing.look(folder).steps:
+    for step in folder_listing.read_folder(folder).steps:
         if 0 < step < last:
             start = next(time for time, reached in ends if reached >= step)
             # A rename changes the time of the last change of status, and not the time of the content.

@@ -87,7 +87,7 @@ class Folder(NamedTuple):
 MISSING = "is missing"
 
 
-def look(directory: pathlib.Path) -> Folder:
+def read_folder(directory: pathlib.Path) -> Folder:
     """Lists `directory`; a directory that does not exist counts as empty.
 
     Raises:

@@ -133,7 +133,7 @@ def latest(directory: pathlib.Path, *, any_name: bool = False) -> Checkpoint | N
     Raises:
         CheckpointError: The folder holds checkpoints or remains of some, and none loads; or it is not a folder.
     """
-    folder = folder_listing.look(directory)
+    folder = folder_listing.read_folder(directory)
     faults: list[CheckpointError] = []
     for step in reversed(folder.steps):
         try:
@@ -156,7 +156,7 @@ def latest(directory: pathlib.Path, *, any_name: bool = False) -> Checkpoint | N
 
 def list_prefixes(directory: pathlib.Path) -> list[str]:
     """Returns the prefixes of the checkpoints in `directory` that have an index, oldest first."""
-    return [str(folder_listing.prefix_of(directory, step)) for step in folder_listing.look(directory).steps]
+    return [str(folder_listing.prefix_of(directory, step)) for step in folder_listing.read_folder(directory).steps]
 
 
 def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:

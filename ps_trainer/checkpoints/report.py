@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ps_trainer.checkpoints import folder_listing, worker_file
-from ps_trainer.checkpoints.folder_listing import MISSING, Folder, look, prefix_of
+from ps_trainer.checkpoints.folder_listing import MISSING, Folder, prefix_of, read_folder
 from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest
 from ps_trainer.config import recorded
 from ps_trainer.errors import CheckpointError
@@ -46,7 +46,7 @@ def find_folder(path: pathlib.Path) -> pathlib.Path:
         raise CheckpointError(f"{path} is not a folder; give the folder of the checkpoints, or the --logdir of a run")
     # A folder that itself holds checkpoints is meant, even if it has a subfolder of that name.
     inner = path / "checkpoints"
-    return inner if inner.is_dir() and not look(path).remains else path
+    return inner if inner.is_dir() and not read_folder(path).remains else path
 
 
 def find_checkpoint(path: pathlib.Path) -> Checkpoint:
@@ -65,7 +65,7 @@ def find_checkpoint(path: pathlib.Path) -> Checkpoint:
         return checkpoint
     prefix = path.with_name(path.name.removesuffix(".index").partition(".data-")[0])
     if not prefix.with_name(f"{prefix.name}.index").exists():
-        there = look(prefix.parent).steps if prefix.parent.is_dir() else []
+        there = read_folder(prefix.parent).steps if prefix.parent.is_dir() else []
         known = f"; {prefix.parent} has {', '.join(f'model.ckpt-{step}' for step in there[-5:])}" if there else ""
         raise CheckpointError(f"{prefix}.index does not exist{known}; give a folder, or the prefix of a checkpoint")
     return Checkpoint(prefix)
@@ -106,7 +106,7 @@ def check(directory: pathlib.Path) -> list[CheckpointFinding]:
     Raises:
         CheckpointError: `directory` is not a folder, or may not be read.
     """
-    folder = look(directory)
+    folder = read_folder(directory)
     findings = [_checked(directory / name, None) for name in folder.others]
     for step in sorted({*folder.steps, *folder.data}):
         findings.append(_checked(prefix_of(directory, step), step))
@@ -122,7 +122,7 @@ def check(directory: pathlib.Path) -> list[CheckpointFinding]:
 
 def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
     """Formats the findings of `check`, the leftovers of saves and the state file as text."""
-    folder = look(directory)
+    folder = read_folder(directory)
     rows: list[tuple[str, ...]] = [("checkpoint", "tensors", "bytes", "")]
     for finding in findings:
         figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")

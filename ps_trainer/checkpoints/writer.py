@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import durable_files, folder_listing, start_mark
-from ps_trainer.checkpoints.folder_listing import DATA_SUFFIX, STATE, TEMPORARY, look, prefix_of
+from ps_trainer.checkpoints.folder_listing import DATA_SUFFIX, STATE, TEMPORARY, prefix_of, read_folder
 from ps_trainer.checkpoints.reader import Checkpoint, latest
 from ps_trainer.errors import CheckpointError, SaveError
 
@@ -83,7 +83,7 @@ def write_by(
             prefix = prefix_of(directory, step)
             _put_in_place(temporary, prefix)
         # Newer ones are damaged checkpoints that the run skipped; counted as kept, they would displace good ones.
-        kept = [other for other in look(directory).steps if other <= step][-(keep or 0) :]
+        kept = [other for other in read_folder(directory).steps if other <= step][-(keep or 0) :]
         _write_state(directory, kept)
     except (tf.errors.OpError, OSError, CheckpointError) as error:
         # On a full disk, unfinished files would take the space that the next save needs.
@@ -116,7 +116,7 @@ def repair(directory: pathlib.Path, *, any_name: bool = False) -> None:
         newest = latest(directory, any_name=any_name)
         if newest is None:
             return
-        folder = look(directory)
+        folder = read_folder(directory)
         name = pathlib.Path(newest.prefix).name
         if folder.state.newest == name:
             return
@@ -176,7 +176,7 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
 
 def _complete(directory: pathlib.Path) -> None:
     """Completes saves that were killed after they had written everything."""
-    for name in look(directory).temporary:
+    for name in read_folder(directory).temporary:
         step = folder_listing.temporary_step(name)
         if step is None:
             continue
@@ -197,14 +197,14 @@ def _complete(directory: pathlib.Path) -> None:
 
 
 def _remove_temporary(directory: pathlib.Path) -> None:
-    for name in look(directory).temporary:
+    for name in read_folder(directory).temporary:
         logging.info("removing %s, which an interrupted save has left", directory / name)
         (directory / name).unlink(missing_ok=True)
 
 
 def _remove_older(directory: pathlib.Path, oldest_kept: int) -> None:
     """Removes older checkpoints with one data file, and their remains; `write` makes no others, so those stay."""
-    folder = look(directory)
+    folder = read_folder(directory)
     for step in sorted({*folder.steps, *folder.data}):
         prefix = prefix_of(directory, step)
         if step >= oldest_kept or folder.data.get(step, [prefix.name + DATA_SUFFIX]) != [prefix.name + DATA_SUFFIX]:

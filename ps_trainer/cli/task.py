@@ -122,7 +122,7 @@ def _run(
         )
     config.check(has_batch_size="batch_size" in parsed.given)
     # TensorFlow would notice a port in use only after its import, and its error names neither the port nor the cause.
-    if cluster.job_name != "evaluator" and not cluster.is_one_process:
+    if cluster.job_name != "evaluator" and not cluster.is_alone:
         ports.check_port_free(cluster.own_address)
     start_logging()
 

@@ -60,7 +60,7 @@ class ClusterConfig:
         return len(self.jobs.get("ps", ()))
 
     @property
-    def is_one_process(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether this process trains alone: it also holds the parameters, and has no server."""
         return self.jobs == ONE_PROCESS
 
@@ -74,7 +74,7 @@ class ClusterConfig:
     @property
     def ps_devices(self) -> tuple[str, ...]:
         """Device of each task that holds parameters: of the ps tasks, the workers, or this process alone."""
-        if self.is_one_process or self.is_colocated:
+        if self.is_alone or self.is_colocated:
             # As on a ps task, which has no GPU, updates run on the CPU.
             return tuple(f"{device}/device:CPU:0" for device in self.worker_devices)
         return tuple(f"/job:{job}/task:{index}" for job, index in self.ps_tasks)
@@ -136,7 +136,7 @@ class ClusterConfig:
     def worker_devices(self) -> tuple[str, ...]:
         """Device prefix of each task that trains, by worker index."""
         # TensorFlow calls the process of a session without a server so.
-        jobs = [("localhost", 0)] if self.is_one_process else self.worker_tasks
+        jobs = [("localhost", 0)] if self.is_alone else self.worker_tasks
         return tuple(f"/job:{job}/task:{index}" for job, index in jobs)
 
     @property
@@ -151,7 +151,7 @@ class ClusterConfig:
         Raises:
             ValueError: This task is an evaluator or trains alone, so it runs no server and has no address.
         """
-        if self.job_name == "evaluator" or self.is_one_process:
+        if self.job_name == "evaluator" or self.is_alone:
             raise ValueError(f"{self.task_name} runs no server, so it has no address")
         return self.jobs[self.job_name][self.task_index]
 
@@ -163,7 +163,7 @@ class ClusterConfig:
     @property
     def peer_ports(self) -> tuple[int, ...]:
         """Ports of all other tasks; tasks on different hosts may have the same port."""
-        if self.is_one_process:
+        if self.is_alone:
             return ()
         tasks = [(job, index, address) for job, hosts in self.jobs.items() for index, address in enumerate(hosts)]
         others = [task for task in tasks if task[:2] != (self.job_name, self.task_index)]
@@ -177,7 +177,7 @@ class ClusterConfig:
     @property
     def device(self) -> str:
         """This task's device prefix, "/job:worker/task:1"; empty for an evaluator, which has no server."""
-        if self.is_one_process:
+        if self.is_alone:
             return self.worker_devices[0]
         return "" if self.job_name == "evaluator" else f"/job:{self.job_name}/task:{self.task_index}"
 

@@ -22,7 +22,7 @@ MAX_POINTS = 120  # a curve with more is smoothed: noise of single steps would h
 _PNG_DPI = 110
 MAX_STALENESS = 24  # greater values share the last bar
 _TAIL_SHARE = 0.01  # the last bar may stand for several values if no run has a larger share of its gradients in it
-_LEAST_BARS = 4
+_MIN_BARS = 4
 _MAX_NAMED_BARS = 12  # with more bars, every fourth has a number
 # Of the colour-blind safe palette by Okabe and Ito; dashes tell more runs apart than there are colours.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -148,7 +148,7 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
             label=_name(run, is_partial=run.has_partial_summary),
         )
     has_tail = any(value > highest for run in runs for value in run.summary.staleness)
-    num_bars = highest + 1 if has_tail else max(highest + 1, _LEAST_BARS)
+    num_bars = highest + 1 if has_tail else max(highest + 1, _MIN_BARS)
     ticks = {value: str(value) for value in range(0, num_bars, 1 if num_bars <= _MAX_NAMED_BARS else 4)}
     if has_tail:
         ticks[highest] = f"{highest} and more"

@@ -145,7 +145,7 @@ class PsControl:
         """Replaces the run record; repeats a call that is too late."""
         self._patiently(self._graph.write["run"], {self._graph.value: messages.encode(run)})
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Puts a worker's message into the mail. Tries once only: a message that is too late may have arrived."""
         self._run(self._graph.send, {self._graph.value: messages.encode_message(message)})
 

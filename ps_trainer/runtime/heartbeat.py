@@ -47,4 +47,4 @@ class Heartbeat:
     def _beat(self, ps: PsControl) -> None:
         while not self._closing.wait(self._interval):
             with contextlib.suppress(tf.errors.OpError):  # the watcher reports a lost ps task
-                ps.say(self._message)
+                ps.send(self._message)

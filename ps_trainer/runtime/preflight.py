@@ -18,8 +18,8 @@ from ps_trainer.cluster.findings import FAIL, ClusterFinding
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.runtime import control, reachability, task_info
+from ps_trainer.runtime.alone_control import AloneControl
 from ps_trainer.runtime.control import PsControl, PsState
-from ps_trainer.runtime.own_control import OwnControl
 from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFacts
 from ps_trainer.runtime.run_setup import agreement, incarnations
 from ps_trainer.runtime.supervise import StopRequest
@@ -45,8 +45,8 @@ def wait_for_ps(
         StartTimeoutError: Some ps tasks did not answer in time; names them.
         ClusterConfigError: A ps task belongs to another cluster, or has another version of ps_trainer.
     """
-    if cluster.is_one_process:
-        return [OwnControl(cluster)]
+    if cluster.is_alone:
+        return [AloneControl(cluster)]
     patience = config.heartbeat_timeout_secs  # a ps task that is silent for longer counts as lost
     controls = [
         PsControl(_address_for(cluster, ps), ps, patience_secs=patience, task_name=name)
@@ -214,11 +214,11 @@ def unreached(source: str, target: str, fault: str, *, are_workers: bool = False
     )
 
 
-def say_everywhere(controls: Sequence[PsControl], message: StatusMessage) -> None:
+def send_to_all(controls: Sequence[PsControl], message: StatusMessage) -> None:
     """Sends `message` to every ps task; skips one that is gone, with a warning."""
     for ps in controls:
         try:
-            ps.say(message)
+            ps.send(message)
         except tf.errors.OpError as error:
             status = message.entry.status.value
             logging.warning("%s did not take the message %r: %s", ps.name, status, type(error).__name__)

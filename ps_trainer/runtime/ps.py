@@ -31,7 +31,7 @@ from ps_trainer.runtime.run_record import (
     WorkerEntry,
 )
 from ps_trainer.runtime.server import session_config
-from ps_trainer.runtime.shard_leases import LeaseDesk
+from ps_trainer.runtime.shard_leases import LeaseServer
 from ps_trainer.runtime.supervise import StopRequest
 
 # A worker's call that brings its last message must return before the ps task ends.
@@ -84,7 +84,7 @@ class PsTask:
         own = session_config(cluster.device, peers=())
         # No peers: the creation of this session must not wait for tasks that are not started yet.
         self._session = tf.Session(server.target, graph=self._control.graph, config=own)
-        self._leases = LeaseDesk(
+        self._leases = LeaseServer(
             server.target,
             own,
             read_run=lambda: control.decode(self._session.run(self._control.read)).run,
@@ -215,7 +215,7 @@ class PsTask:
             if not self._roster.is_new_run(message):
                 return  # from a run that another one has replaced
             self._begin_run(message.run_id)
-        self._roster.hear(worker)
+        self._roster.note_message(worker)
         if isinstance(message, LeaseMessage):
             self._leases.answer(message)
         elif isinstance(message, AliveMessage):

@@ -93,7 +93,7 @@ class RosterBook:
         self._old_runs.add(self.run_id)
         self.run_id, self.workers, self._losses, self._heard_at = run_id, {}, {}, {}
 
-    def hear(self, worker: int) -> None:
+    def note_message(self, worker: int) -> None:
         """Notes a sign of life of a worker."""
         self._heard_at[worker] = self._clock()
 
@@ -126,7 +126,9 @@ class RosterBook:
         A frozen worker is found only here, since its kernel still answers for its port.
         """
         now = self._clock()
-        if paused := self._suspension.look(now):  # while this task was frozen, their heartbeats queued up in the mail
+        if paused := self._suspension.secs_suspended(
+            now
+        ):  # while this task was frozen, their heartbeats queued up in the mail
             self._heard_at = {worker: heard + paused for worker, heard in self._heard_at.items()}
         for worker, entry in self.workers.items():
             silent = now - self._heard_at[worker]

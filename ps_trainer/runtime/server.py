@@ -107,7 +107,7 @@ def tasks_on_this_host(cluster: ClusterConfig) -> int:
     A process that trains alone counts as two, worker and ps task. So it has as many threads as one worker beside one ps
     task, and adds up sums in the same order.
     """
-    if cluster.is_one_process:
+    if cluster.is_alone:
         return 2
     host = cluster.own_address.rpartition(":")[0]
     return sum(a.rpartition(":")[0] == host for addresses in cluster.jobs.values() for a in addresses)

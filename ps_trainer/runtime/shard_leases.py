@@ -102,7 +102,7 @@ class LeaseBook:
         self._open = self._held.pop(worker, []) + self._open
 
 
-class LeaseDesk:
+class LeaseServer:
     """Answers the workers of a job, for one run after the other; on ps task 0.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_PAUSE_SECS = 2.0  # far longer than the time between two looks, which are due several times a second
+_PAUSE_SECS = 2.0  # far longer than the time between two calls, which are due several times a second
 
 
 class SuspensionDetector:
@@ -10,14 +10,14 @@ class SuspensionDetector:
 
     Args:
         now: Monotonic time in seconds.
-        limit_secs: Longest time between two looks that does not count as a suspension.
+        limit_secs: Longest time between two calls that does not count as a suspension.
     """
 
     def __init__(self, now: float, limit_secs: float = _PAUSE_SECS):
-        self._looked_at = now
+        self._called_at = now
         self._limit_secs = limit_secs
 
-    def look(self, now: float) -> float:
-        """Seconds for which this process was suspended since the last look, or 0."""
-        passed, self._looked_at = now - self._looked_at, now
+    def secs_suspended(self, now: float) -> float:
+        """Returns the seconds of a suspension since the last call of this method; 0 without one."""
+        passed, self._called_at = now - self._called_at, now
         return passed if passed > self._limit_secs else 0.0

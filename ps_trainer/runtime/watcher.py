@@ -23,7 +23,7 @@ _POLL_SECS = 0.25
 _CLOSE_SECS = 5.0  # for a callback that is under way when the watcher is closed
 
 
-class _Asked:
+class _PsPoller:
     """Asks one ps task again and again, in a thread of its own, since a call to a dead task takes seconds.
 
     Args:
@@ -148,8 +148,8 @@ class Watcher:
 
     def _watch(self) -> None:
         pause = SuspensionDetector(self._clock())
-        asked = [_Asked(ps, self._closing, self._news) for ps in self._controls]
-        answered_at = dict.fromkeys(asked, self._clock())
+        pollers = [_PsPoller(ps, self._closing, self._news) for ps in self._controls]
+        answered_at = dict.fromkeys(pollers, self._clock())
         while True:
             # Waits for news instead of a fixed time, so that a start does not wait for the next poll of this loop too.
             self._news.wait(_POLL_SECS)
@@ -158,14 +158,14 @@ class Watcher:
                 return
             self._guarded(self._reactions.on_poll)
             now = self._clock()
-            paused = pause.look(now)
-            for one in asked:
+            paused = pause.secs_suspended(now)
+            for poller in pollers:
                 # This process asked nothing while it was suspended, so that time is not a silence of the ps task.
-                answered_at[one] += paused
-                self._guarded(functools.partial(self._look_at_answers, one, answered_at, now))
-                silent = now - answered_at[one]
+                answered_at[poller] += paused
+                self._guarded(functools.partial(self._take_answers, poller, answered_at, now))
+                silent = now - answered_at[poller]
                 if silent > self._lost_after_secs and not self._closing.is_set():
-                    reason = f"{one.ps.name} has not answered for {silent:.0f} s ({one.problem})"
+                    reason = f"{poller.ps.name} has not answered for {silent:.0f} s ({poller.problem})"
                     self._stop.request(PsLostError(reason))
 
     def _guarded(self, look: Callable[[], None]) -> None:
@@ -176,10 +176,10 @@ class Watcher:
             if not self._closing.is_set():
                 self._stop.request(reason_to_stop(error))
 
-    def _look_at_answers(self, one: _Asked, answered_at: dict[_Asked, float], now: float) -> None:
-        for state in one.answers():
-            answered_at[one] = now
-            self._look_at(one.ps, state)
+    def _take_answers(self, poller: _PsPoller, answered_at: dict[_PsPoller, float], now: float) -> None:
+        for state in poller.answers():
+            answered_at[poller] = now
+            self._look_at(poller.ps, state)
 
     def _look_at(self, ps: PsControl, state: PsState) -> None:
         if state.notice is not None:

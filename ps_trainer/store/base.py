@@ -84,7 +84,7 @@ class ParameterStore(abc.ABC):
         self.clocks: list[tf.Variable] = []
         self.clock_reads: list[tf.Tensor] = []
         self.specs: tuple[VariableSpec, ...] = ()
-        self._group_of: Callable[[str], int] = lambda name: 0
+        self._optimizer_index_of: Callable[[str], int] = lambda name: 0
         self.dense_values: dict[str, tf.Tensor] = {}
         self._model_values: dict[str, Any] = {}
         self._given: set[str] = set()
@@ -107,18 +107,18 @@ class ParameterStore(abc.ABC):
         """Returns the index of the ps task on which a variable lies."""
         return self._ps_devices.index(tf.DeviceSpec.from_string(variable.device).to_string())
 
-    def create(self, trace: ModelTrace, group_of: Callable[[str], int] = lambda name: 0) -> None:
+    def create(self, trace: ModelTrace, optimizer_index_of: Callable[[str], int] = lambda name: 0) -> None:
         """Creates clocks, variables and pulls for a traced model, in the default graph.
 
         Args:
             trace: The model's variables.
-            group_of: Maps the name of a model variable to the number of its group. Variables of different groups never
-                share a variable on a ps task.
+            optimizer_index_of: Maps the name of a model variable to the index of its optimizer. Model variables with
+                different optimizers never share a variable on a ps task.
         """
         # Stages that one worker computes count as one, so that they share a pull.
         is_split = len(self._stage_devices) > 1
         self.specs = trace.specs if is_split else tuple(spec._replace(stage=0) for spec in trace.specs)
-        self._group_of = group_of
+        self._optimizer_index_of = optimizer_index_of
         for ps in range(self.num_ps):
             with tf.device(self.ps_device(ps)):
                 self.clocks.append(_create_clock("global_step" if ps == 0 else f"ps_trainer/clock_{ps}"))

@@ -25,7 +25,7 @@ _READS = {"ReadVariableOp", "Identity"}
 _INITIALISES = {"VarIsInitializedOp", "AssignVariableOp"}
 _MEGABYTE = 1e6
 # A smaller variable costs little, however it is read.
-_LEAST_BYTES = 50_000
+_MIN_BYTES = 50_000
 
 
 def build(model: Any, name: str, batch: Any) -> Any:
@@ -76,7 +76,7 @@ def embedding_advice(trace: ModelTrace) -> str | None:
     """
     found: list[tuple[VariableSpec, int | None]] = []
     for spec, handle in trace.handles():
-        if not spec.trainable or spec.is_table or not spec.shape or spec.num_bytes < _LEAST_BYTES:
+        if not spec.trainable or spec.is_table or not spec.shape or spec.num_bytes < _MIN_BYTES:
             continue
         indices = _gathered(handle)
         if not indices:

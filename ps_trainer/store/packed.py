@@ -43,11 +43,11 @@ class Packed(ParameterStore):
     def _create_dense(self, specs: Sequence[VariableSpec]) -> list[DensePart]:
         lines = defaultdict(list)
         for spec in specs:
-            group = self._group_of(spec.name)
+            index = self._optimizer_index_of(spec.name)
             parts_of_name = (
                 f"stage_{spec.stage}/" if spec.stage else "",
                 spec.dtype.name,
-                f"/group_{group}" if group else "",
+                f"/group_{index}" if index else "",
             )
             lines["".join(parts_of_name)].append(spec)
         parts: list[DensePart] = []

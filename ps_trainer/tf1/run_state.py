@@ -176,7 +176,7 @@ def newest_checkpoint(directory: str | None) -> str | None:
     if directory is None:
         return None
     path = pathlib.Path(directory)
-    folder = folder_listing.look(path)
+    folder = folder_listing.read_folder(path)
     named = path / folder.state.name if folder.state.newest else None
     # A script's own basename: then the state file tells which checkpoint is the newest, as in TensorFlow.
     if not folder.steps and not folder.orphans and named is not None and str(named.name) in folder.others:

@@ -120,7 +120,7 @@ class Server(tf.train.Server):
         message = StatusMessage(run_id="", worker=self.cluster.worker_index, entry=entry)
         addresses = enumerate(self.cluster.ps_addresses)
         controls = [PsControl(address, ps) for ps, address in addresses if not network.fault_of(address)]
-        preflight.say_everywhere(controls, message)
+        preflight.send_to_all(controls, message)
 
     def join(self) -> None:
         """Serves, on a ps task, until the job is over, and then ends the process with exit code 0.

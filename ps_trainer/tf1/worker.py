@@ -158,7 +158,7 @@ class ScriptWorker(WorkerTask):
             if part.sync is not None:
                 _join_updates(session, part.sync)
             peers.start()
-            self._say(Status.TRAINING)
+            self._send_status(Status.TRAINING)
             if not peers.wait_for_start(self._recovery.limit_secs):
                 logging.info("the run ended before this worker had made a step")
             logging.info("%s: training", self._cluster.task_name)

@@ -48,7 +48,7 @@ class Absences:
         is_crash_safe: Whether the state on the ps tasks stays right when a worker dies (`UpdateRule.is_crash_safe`). If
             not, the job stops as soon as fewer workers than `min_workers` are left.
         stop: Stop request, made when the run cannot continue.
-        say: Function that reports for which worker the run waits.
+        report: Function that reports for which worker the run waits.
         clock: Function that returns monotonic seconds.
 
     Attributes:
@@ -66,7 +66,7 @@ class Absences:
         needs_all: bool,
         is_crash_safe: bool = True,
         stop: StopRequest,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
         self._config = config
@@ -78,7 +78,7 @@ class Absences:
         # SIGTERM often means that the machine was preempted: it, or another one, will run the worker again.
         self._may_be_replaced = config.recover_timeout_secs > 0 and not needs_all
         self._stop = stop
-        self._say = say
+        self._report = report
         self._clock = clock
         self._pause = SuspensionDetector(clock())
         self._gone: set[int] = set()
@@ -125,14 +125,14 @@ class Absences:
             rule = self._config.update
             self._stop.request(PeerLostError(f"worker {index} was restarted, and update rule {rule} needs all"))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Checks the time limits; called several times a second.
 
         Raises:
             PeerFailedError: A worker that the rule needs has been absent for `recover_timeout_secs`.
         """
         now = self._clock()
-        paused = self._pause.look(now)
+        paused = self._pause.secs_suspended(now)
         for index in list(self._may_return):
             # This process could not see a return while it was suspended, so that time does not count.
             self._may_return[index] += paused
@@ -147,7 +147,7 @@ class Absences:
     def _wait_for(self, index: int, need: _Need) -> None:
         if index in self._may_return:
             self._waited_for[index] = need
-            self._say(f"{need.reason}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back")
+            self._report(f"{need.reason}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back")
         else:
             self._stop.request(PeerFailedError(need.reason))
 

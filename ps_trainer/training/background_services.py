@@ -12,7 +12,7 @@ from ps_trainer.training.train_graph import TrainGraph
 
 
 @contextlib.contextmanager
-def running(train: TrainGraph, stop: StopRequest, sessions: Sessions, link: LeaseLink) -> Iterator[None]:
+def run_beside_steps(train: TrainGraph, stop: StopRequest, sessions: Sessions, link: LeaseLink) -> Iterator[None]:
     """Starts the threads before the body, and ends them after it.
 
     A step may wait for each of them. So a stop request releases these waits before it closes the worker's session.

@@ -288,7 +288,7 @@ def check_checkpoints(config: TrainConfig) -> None:
 
 def newest_step(config: TrainConfig) -> int:
     """The step of the newest checkpoint in the logdir, by its file name; 0 if there is none."""
-    steps = folder_listing.look(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
+    steps = folder_listing.read_folder(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
     return steps[-1] if steps else 0
 
 

@@ -39,7 +39,7 @@ from ps_trainer.training import initial_state, run_files, run_summary, target_wa
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.evaluation_pace import LEAST_SECS, EvaluationLimits
+from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
 from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.progress import StepObserver, WorkerProgress
@@ -130,7 +130,7 @@ class Chief(Worker):
         # The processes of these workers have ended, so they cannot report to the new run that they are done.
         for index, entry in done.items():
             message = StatusMessage(run_id=found.run.run_id, worker=index, entry=entry)
-            preflight.say_everywhere(self._controls, message)
+            preflight.send_to_all(self._controls, message)
         was_ready = before is not None and before.start is not None
         self._prospect = Prospect(found.is_alive, was_there=was_ready or found.was_lost or found.is_alive)
         try:
@@ -150,7 +150,7 @@ class Chief(Worker):
         stop.renew()  # everything is saved, so the loss of a ps task does no harm any more
         limits = EvaluationLimits(
             num_examples=self._config.eval_examples,
-            max_secs=max(LEAST_SECS, time.monotonic() - started),
+            max_secs=max(MIN_LIMIT_SECS, time.monotonic() - started),
             check=stop.check,
             report=self._writer.state,
         )
@@ -179,7 +179,7 @@ class Chief(Worker):
             stack.callback(self._target_watch.close)
             # The chief before this one may have been lost when the target was reached already.
             if start.how != INITIALISED:
-                self._target_watch.look(run.train.state.snapshot(run.session))
+                self._target_watch.evaluate_now(run.train.state.snapshot(run.session))
                 self._run = self._current_run.replace(reached=self._target_watch.reached())
         reader = run.train.shard_reader
         self._run = self._current_run.replace(

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-LEAST_SECS = 60.0
+MIN_LIMIT_SECS = 60.0
 """Time in seconds that the evaluation at the end of a run may take at least; otherwise the time of the training."""
 
 _PROBE_SHARE = 0.1  # of the time, after which the evaluation judges whether it will end in time
 _REPORT_SECS = 5.0
 _MARGIN = 0.7  # of the examples that would just fit, because later batches may be slower
-_LEAST_EXAMPLES = 256
+_MIN_EXAMPLES = 256
 
 
 class EvaluationLimits(NamedTuple):
@@ -99,5 +99,5 @@ class Pace:
             self._may_begin_again = False
             per_sec = (num_done - self._first[1]) / max(now - self._first[0], 1e-6)
             if (self._total - num_done) / per_sec > left:
-                raise TooSlow(max(_LEAST_EXAMPLES, int(_MARGIN * per_sec * left)))
+                raise TooSlow(max(_MIN_EXAMPLES, int(_MARGIN * per_sec * left)))
         self.is_cut = left <= 0

@@ -28,7 +28,7 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
-from ps_trainer.training.evaluation_pace import LEAST_SECS, EvaluationLimits
+from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
 
 _POLL_SECS = 0.5
 _MAX_UNANSWERED = 3  # polls in a row after which ps 0 counts as gone
@@ -122,7 +122,7 @@ class EvaluatorTask:
         """
         has_progressed = False
         limits = EvaluationLimits(
-            self._config.eval_examples, max_secs=LEAST_SECS, check=stop.check, report=self._writer.state
+            self._config.eval_examples, max_secs=MIN_LIMIT_SECS, check=stop.check, report=self._writer.state
         )
         for prefix in checkpoint_lib.list_prefixes(self._directory):
             try:

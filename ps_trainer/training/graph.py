@@ -35,8 +35,8 @@ from ps_trainer.store.pieces import Gradient
 from ps_trainer.store.trace import STAGE_DEVICES, derive_seed
 from ps_trainer.training import device_parts, step_calls, step_fetches, worker_input
 from ps_trainer.training.after_pushes import AfterPushes
-from ps_trainer.training.call_graph import CallGraph
 from ps_trainer.training.components import Components
+from ps_trainer.training.multi_step_graph import MultiStepGraph
 from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.training.straggler import Straggler
 from ps_trainer.training.straggler import create as create_straggler
@@ -141,7 +141,7 @@ class _Assembly:
             store=store,
             current_step=store.clocks[0].read_value(),
             fetches=fetches,
-            call=CallGraph(fetches[0], self.trainer.device) if limits.steps > 1 else None,
+            call=MultiStepGraph(fetches[0], self.trainer.device) if limits.steps > 1 else None,
             call_limits=limits,
             state=state,
             held_state=(

@@ -161,11 +161,11 @@ class StepLoop:
         if self._train.call is None:
             return step_context.session.make_callable(fetches)
         limits = self._train.call_limits
-        return StepCalls(self._train.call, limits, goes_on=self._goes_on, add=self._add_inside).callable(
+        return StepCalls(self._train.call, limits, may_continue=self._may_continue, add=self._add_inside).callable(
             step_context.session
         )
 
-    def _goes_on(self, step: StepFetches) -> bool:
+    def _may_continue(self, step: StepFetches) -> bool:
         """Whether the loop has nothing to do after a step inside a call."""
         is_last = step.global_step == RELEASED or self._is_last(step.global_step) or not np.isfinite(step.loss)
         if is_last or self._stop.requested:
@@ -256,7 +256,7 @@ class StepLoop:
     def _stay_for_others(self, raw: tf.Session, exchange: Exchange) -> None:
         """Takes part in the exchanges of the other workers, which need every worker, until their steps end as well."""
         while (global_step := exchange.without_data(raw)) != RELEASED:
-            self._progress.go_along(global_step)
+            self._progress.count_foreign_exchange(global_step)
             self._calls.after_step(raw, ())
             if self._is_last(global_step):
                 return

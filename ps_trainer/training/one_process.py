@@ -1,8 +1,8 @@
 """Trains in one process, without ps tasks, server or port: the chief's own loop, on parameters in its own memory.
 
-The process is a chief whose sessions (`own_sessions.py`) and control plane (`runtime/own_control.py`) need no server.
-Graph, step loop, checkpoints, metrics and summary are those of a cluster's chief. With the same threads, the loss of
-each step equals the loss of one worker with one ps task to the last bit.
+The process is a chief whose sessions (`alone_sessions.py`) and control plane (`runtime/alone_control.py`) need no
+server. Graph, step loop, checkpoints, metrics and summary are those of a cluster's chief. With the same threads, the
+loss of each step equals the loss of one worker with one ps task to the last bit.
 
 `ps_trainer local --num_ps=0 --num_workers=1` trains so in a child process. From Python, in the calling process:
 
@@ -27,8 +27,8 @@ from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import RunError
 from ps_trainer.runtime.supervise import StopRequest, run_inside
+from ps_trainer.training import alone_sessions
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import own_sessions
 from ps_trainer.training.chief import Chief, check_as_chief
 from ps_trainer.training.components import Components
 from ps_trainer.training.progress import StepObserver
@@ -81,7 +81,7 @@ def prepare(config: TrainConfig) -> None:
         OptionError: A setting needs a ps task or other workers.
     """
     one_process.check(config)
-    own_sessions.use_threads(one_process.describe(), config)
+    alone_sessions.use_threads(one_process.describe(), config)
 
 
 def create_chief(config: TrainConfig, components: Components, *, observer: StepObserver | None = None) -> Chief:

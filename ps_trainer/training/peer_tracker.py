@@ -86,7 +86,7 @@ class PeerTracker:
             needs_all=need.all_at_once,
             is_crash_safe=need.is_crash_safe,
             stop=stop,
-            say=writer.state,
+            report=writer.state,
         )
         self._started_at = time.monotonic()
         self._watcher = Watcher(
@@ -205,7 +205,7 @@ class PeerTracker:
             self._stop.wait(_POLL_SECS)
 
     def _poll(self) -> None:
-        self._absences.look()
+        self._absences.check()
         self._on_poll(self.waited_at)
 
     def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:

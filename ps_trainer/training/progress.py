@@ -152,8 +152,8 @@ class WorkerProgress:
         if self.observer is not None:
             self.observer.on_step(self, staleness, float(loss))
 
-    def go_along(self, global_step: int) -> None:
-        """Notes an exchange that this worker joined without data. It is not a step of this worker, and not a stall."""
+    def count_foreign_exchange(self, global_step: int) -> None:
+        """Counts an exchange that this worker joined without data. It is not a step of this worker, and not a stall."""
         if self._own_steps_ended_at is None:
             self._own_steps_ended_at = self.last_step_at
         self.global_step = int(global_step)

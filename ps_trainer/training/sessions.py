@@ -1,4 +1,4 @@
-"""`Sessions`: opens a worker's TensorFlow sessions. Here on the worker's server; `own_sessions.py` needs no server."""
+"""`Sessions`: opens a worker's TensorFlow sessions. Here on its server; `alone_sessions.py` needs no server."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class LeaseLink(NamedTuple):
     ) -> LeaseAnswer | None:
         """Asks a question; returns None if no answer came in time."""
         with contextlib.suppress(tf.errors.OpError):  # the watcher detects the loss of a ps task
-            self.ps_0.say(
+            self.ps_0.send(
                 LeaseMessage(
                     run_id=self.run_id,
                     worker=self.worker_index,
@@ -182,7 +182,7 @@ class ShardReader:
         If so, the reader drops the batches that it has read and not trained on, and the caller must start the dataset
         again.
         """
-        paused = self._pause.look(self._clock())
+        paused = self._pause.secs_suspended(self._clock())
         if paused and not self._is_outdated:
             answer = self._ask(LeaseKind.GENERATION, uuid.uuid4().hex, self._closing)
             self._is_outdated = answer is not None and answer.generation != self._generation

@@ -53,7 +53,7 @@ class StageHost(WorkerTask):
                 ),
                 lost_after_secs=self._config.heartbeat_timeout_secs,
             )
-            self._say(Status.TRAINING)
+            self._send_status(Status.TRAINING)
             self._writer.state(f"computing stage {self._group.stage} for {self._group.names[0]}")
             watcher.start()
             try:

@@ -1,9 +1,9 @@
 """`StepCalls`: several steps of a worker in one call of TensorFlow (`--steps_per_call`).
 
 A call costs the same for one step as for a hundred: requests to each ps task, threads that wake up, and Python around
-it. So the worker makes several steps in a call (`call_graph.py`). After each step this module's `note` runs on the
-worker, inside the call, as the step loop runs after a call of one step: it counts the step, logs it, and ends the call
-as soon as the loop itself has something to do. So a call never makes a step too many:
+it. So the worker makes several steps in a call (`multi_step_graph.py`). After each step this module's `_note` runs on
+the worker, inside the call, as the step loop runs after a call of one step. It counts the step, logs it, and ends the
+call as soon as the loop itself has something to do. So a call never makes a step too many:
 
     ends a call                                   because the loop then
     the number of steps, or with 0 the time       looks whether the run has ended elsewhere
@@ -26,7 +26,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError
-from ps_trainer.training.call_graph import CallGraph
+from ps_trainer.training.multi_step_graph import MultiStepGraph
 from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.updates.base import TrainStep, UpdateRule
 
@@ -89,23 +89,23 @@ class StepCalls:
     Args:
         graph: Ops of a call.
         limits: How long a call lasts at most.
-        goes_on: Function that gets the figures of a step, and returns whether another one may follow in the same call.
+        may_continue: Function that gets the figures of a step, and returns whether another one may follow in the call.
         add: Function that counts a step after which the call goes on, and returns whether it really may.
         clock: Function that returns monotonic seconds.
     """
 
     def __init__(
         self,
-        graph: CallGraph,
+        graph: MultiStepGraph,
         limits: CallLimits,
         *,
-        goes_on: Callable[[StepFetches], bool],
+        may_continue: Callable[[StepFetches], bool],
         add: Callable[[StepFetches], bool],
         clock: Callable[[], float] = time.monotonic,
     ):
         self._graph = graph
         self._limits = limits
-        self._goes_on = goes_on
+        self._may_continue = may_continue
         self._add = add
         self._clock = clock
         self._num_steps = 0
@@ -136,7 +136,7 @@ class StepCalls:
         try:
             self._num_steps += 1
             is_over = self._num_steps >= self._limits.steps or self._clock() >= self._ends_at
-            if is_over or not self._goes_on(step):
+            if is_over or not self._may_continue(step):
                 self._last = step
                 return False
             return self._add(step)

@@ -15,7 +15,7 @@ from ps_trainer.errors import OptionError, did_you_mean
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate, metric_names
-from ps_trainer.training.evaluation_pace import LEAST_SECS, EvaluationLimits
+from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
 
 
 class _Reached(NamedTuple):
@@ -59,7 +59,7 @@ class TargetWatch:
 
     def __init__(self, config: TrainConfig, components: Components, writer: MetricsWriter):
         self._target = target_lib.parse(config.target_metric or "")
-        self._limits = EvaluationLimits(num_examples=config.eval_examples, max_secs=LEAST_SECS)
+        self._limits = EvaluationLimits(num_examples=config.eval_examples, max_secs=MIN_LIMIT_SECS)
         self._components = components
         self._writer = writer
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="target")
@@ -71,7 +71,7 @@ class TargetWatch:
         if self._evaluation is None:
             self._evaluation = self._threads.submit(self._evaluate, values)
 
-    def look(self, values: Mapping[str, np.ndarray]) -> None:
+    def evaluate_now(self, values: Mapping[str, np.ndarray]) -> None:
         """Evaluates a checkpoint now, in the caller's thread."""
         self._note(*self._evaluate(values))
 

@@ -43,10 +43,10 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, given: Collection[str] =
     if cluster.job_name == "ps":
         return run_job(PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving).serve)
     config, note = model_defaults.completed(config, given, cluster.num_workers)
-    if cluster.is_one_process:
+    if cluster.is_alone:
         one_process.prepare(config)
     loaded = components.load(config, cluster.num_workers)._replace(note=note)
-    if cluster.is_one_process:
+    if cluster.is_alone:
         return run_job(one_process.create_chief(config, loaded).work)
     if cluster.job_name == "evaluator":
         return run_job(EvaluatorTask(cluster, config, loaded).work)

@@ -10,7 +10,7 @@ from ps_trainer.checkpoints.held_state import HeldState
 from ps_trainer.checkpoints.stored_state import StoredState
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace
-from ps_trainer.training.call_graph import CallGraph
+from ps_trainer.training.multi_step_graph import MultiStepGraph
 from ps_trainer.training.shard_reader import ShardReader
 from ps_trainer.training.step_calls import CallLimits
 from ps_trainer.training.step_fetches import StepFetches
@@ -74,7 +74,7 @@ class TrainGraph(NamedTuple):
     current_step: tf.Tensor
     begin_data_op: tf.Operation
     fetches: list[StepFetches]
-    call: CallGraph | None
+    call: MultiStepGraph | None
     call_limits: CallLimits
     count_exchanged_op: tf.Operation | None
     publish_counts_op: tf.Operation | None

@@ -35,9 +35,9 @@ from ps_trainer.runtime.lost import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFacts
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
+from ps_trainer.training.alone_sessions import AloneSessions
 from ps_trainer.training.components import Components
 from ps_trainer.training.loop import LoopCalls, StepLoop
-from ps_trainer.training.own_sessions import OwnSessions
 from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
 from ps_trainer.training.progress import StepObserver, WorkerProgress
 from ps_trainer.training.sessions import ServerSessions, Sessions
@@ -92,13 +92,13 @@ class Worker(WorkerTask):
         self._components = components
         self._group = group_of(cluster, components.num_stages)
         self._sessions: Sessions = (
-            OwnSessions(cluster, config, components)
+            AloneSessions(cluster, config, components)
             if server is None
             else ServerSessions(cluster, config, components, self._group, server.target)
         )
         if cluster.is_colocated and server is not None:
             self._share = ColocatedPs(cluster, config, server)
-        self._drill = worker_faults.create(cluster.task_name, self._writer)
+        self._faults = worker_faults.create(cluster.task_name, self._writer)
         self._create_progress = create_progress or progress_for(cluster, config)
         self._observer = observer
         self._progress = self._create_progress(config.batch_size)
@@ -217,12 +217,12 @@ class Worker(WorkerTask):
             ps_0=self._controls[0],
             run_id=self._current_run.run_id,
             worker_index=self._cluster.worker_index,
-            # Functions, because `_begin_progress` replaces the progress.
+            # Both are functions, because `_begin_progress` replaces the progress.
             on_wait=lambda: self._progress.wait_for_data(),
             num_steps=lambda: self._progress.local_steps,
             pause_secs=self._config.heartbeat_timeout_secs / 2,  # shorter than the silence that makes a worker lost
         )
-        return background_services.running(run.train, run.stop, self._sessions, link)
+        return background_services.run_beside_steps(run.train, run.stop, self._sessions, link)
 
     def _run_steps(self, run: ActiveRun) -> None:
         train = run.train
@@ -231,7 +231,7 @@ class Worker(WorkerTask):
         # `_keeping` is outermost: it reads the worker's variables after the session is closed.
         with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
             # Before the wait, because every worker waits for this report of all others.
-            self._say(Status.TRAINING)
+            self._send_status(Status.TRAINING)
             if not run.peers.wait_for_start(self._recovery.limit_secs):
                 return
             self._writer.state("training")
@@ -273,8 +273,8 @@ class Worker(WorkerTask):
 
         def after_step(raw: tf.Session, counts: Sequence[np.ndarray]) -> None:
             self._recovery.note_step(self._progress.global_step)
-            if self._drill is not None:
-                self._drill.after_step(self._progress.global_step)
+            if self._faults is not None:
+                self._faults.after_step(self._progress.global_step)
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
             own_state.after_step(raw, self._progress.global_step, counts)
@@ -282,7 +282,7 @@ class Worker(WorkerTask):
 
         def inside_call(global_step: int, counts: Sequence[np.ndarray]) -> bool:
             is_due = (
-                (self._drill is not None and self._drill.is_due(global_step))
+                (self._faults is not None and self._faults.is_due(global_step))
                 or self._progress.secs_since_report() >= self._config.report_secs
                 or self._is_save_due(global_step)
                 or own_state.is_due(counts)

@@ -19,7 +19,7 @@ class InjectedFaultError(RunError):
     """An error that `--fault=raise:…` has requested."""
 
 
-class Drill:
+class WorkerFaults:
     """Reports and raises for one worker after each step.
 
     Args:
@@ -62,7 +62,7 @@ class Drill:
             raise InjectedFaultError(f"raised on purpose at step {global_step}, by --fault={due.text}")
 
 
-def create(task_name: str, writer: MetricsWriter, environ: Mapping[str, str] = os.environ) -> Drill | None:
-    """The drill of the worker `task_name`; None if no faults were requested."""
+def create(task_name: str, writer: MetricsWriter, environ: Mapping[str, str] = os.environ) -> WorkerFaults | None:
+    """Returns the faults of the worker `task_name`; None if no faults were requested."""
     text = environ.get(VARIABLE)
-    return Drill(DueFaults.from_text(text), task_name, writer) if text else None
+    return WorkerFaults(DueFaults.from_text(text), task_name, writer) if text else None

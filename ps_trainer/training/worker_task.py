@@ -80,12 +80,12 @@ class WorkerTask(abc.ABC):
             self._work_through_losses(stop)
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
-            self._say(status, reason=lost.reason(error), error=type(error).__name__)
+            self._send_status(status, reason=lost.reason(error), error=type(error).__name__)
             is_effect = isinstance(error, PeerFailedError | LostError)
             self._writer.state(f"failed: {error}", peer_failure=is_effect, error=type(error).__name__)
             raise
         else:
-            self._say(Status.DONE, summary=self._figures())
+            self._send_status(Status.DONE, summary=self._figures())
             self._writer.state("done")
             return EXIT_DONE
 
@@ -127,7 +127,7 @@ class WorkerTask(abc.ABC):
                 # Raises a reason that is final, such as a signal during the loss; then the task does not wait.
                 stop.renew()
                 self._writer.state(self._recovery.note(loss))
-                self._say(Status.LOST, reason=str(loss))
+                self._send_status(Status.LOST, reason=str(loss))
 
     def _join(self, stop: StopRequest) -> bool:
         """Waits for the chief's run and joins it; returns False if the run has ended already."""
@@ -156,7 +156,7 @@ class WorkerTask(abc.ABC):
         # ps 0 knows the joinings of earlier processes, and this process knows those that a restarted ps 0 has
         # forgotten.
         self._joining = max(self._joining, before) + 1
-        self._say(Status.JOINED)
+        self._send_status(Status.JOINED)
 
     def _note_end(self, failure: str) -> None:
         """Writes the end of the run into its record, on the chief.
@@ -180,7 +180,7 @@ class WorkerTask(abc.ABC):
         """Whether no ps task was restarted since the run was set up, so that its state is still there."""
         return self._run is None or run_setup.incarnations(self._controls) == self._run.incarnations
 
-    def _say(
+    def _send_status(
         self,
         status: Status,
         *,
@@ -199,4 +199,4 @@ class WorkerTask(abc.ABC):
         )
         run_id = self._run.run_id if self._run is not None else ""
         message = StatusMessage(run_id=run_id, worker=self._cluster.worker_index, entry=entry)
-        preflight.say_everywhere(self._controls, message)
+        preflight.send_to_all(self._controls, message)

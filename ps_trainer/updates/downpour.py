@@ -158,12 +158,12 @@ class _Graph:
             # The fetch overwrites the replica, from which the gradients are computed, and the clocks in the staleness.
             targets.append(replica.fetch(after, before_assign=[*(v.op for v in values), staleness.op]))
             if not pushes:
-                global_step = replica.heard_after(targets[-1])
+                global_step = replica.fetched_global_step(targets[-1])
         else:
             targets += self._local_sgd()
             if pushes:
                 # Without a fetch, the push is the only news of global_step, which the schedule of local steps follows.
-                targets.append(replica.hear(global_step))
+                targets.append(replica.store_global_step(global_step))
         pushed = self._pushed if pushes else None
         return Phase(global_step, staleness, targets, None, pushed, is_local=not (pushes or fetches))
 

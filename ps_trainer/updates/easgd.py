@@ -75,7 +75,7 @@ class Easgd(UpdateRule):
         targets = [
             *exchange.moves,
             *local.keep_velocities(),
-            replica.hear(exchange.global_step),
+            replica.store_global_step(exchange.global_step),
             steps.advance_op(),
             *context.push.targets,
         ]

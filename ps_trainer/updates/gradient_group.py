@@ -103,14 +103,14 @@ class GradientGroup:
         """
 
         def visit(*arrived: Any) -> VisitResult:
-            told = Notice.unpacked(arrived[0]) if self._follows else None
+            ps_0_notice = Notice.unpacked(arrived[0]) if self._follows else None
             values = arrived[len(notices) :]
             now = self._variables.read()
             is_own = tf.equal(now.tickets[worker], self._ticket) if self._checks_tickets else tf.constant(True)
             one_hot = self._one_hot(worker) * tf.cast(is_own, tf.int64)
-            is_accepted = tf.cast(tf.logical_and(is_own, self._is_acceptable(now, worker, told)), tf.int64)
+            is_accepted = tf.cast(tf.logical_and(is_own, self._is_acceptable(now, worker, ps_0_notice)), tf.int64)
             now = now._replace(gone=now.gone * (1 - one_hot), pushed=now.pushed + one_hot)
-            result = self._settle(now, one_hot, one_hot, is_accepted, values, told)
+            result = self._settle(now, one_hot, one_hot, is_accepted, values, ps_0_notice)
             return result._replace(is_released=tf.maximum(result.is_released, 1 - tf.cast(is_own, tf.int64)))
 
         return self._visit(visit, *notices, *values)
@@ -160,11 +160,11 @@ class GradientGroup:
         return self._visit(visit, *left, *notices)
 
     def wait(self, worker: int, result: VisitResult) -> tf.Operation:
-        """Blocks until this ps task has reached `result.goes_on_at`, or has released the worker."""
+        """Blocks until this ps task has reached `result.resume_version`, or has released the worker."""
 
         def has_to_wait() -> tf.Tensor:
             version, is_released = self.read()
-            return tf.logical_and(version < result.goes_on_at, tf.equal(is_released, 0))
+            return tf.logical_and(version < result.resume_version, tf.equal(is_released, 0))
 
         return self._gate.wait(worker, has_to_wait)
 
@@ -173,7 +173,7 @@ class GradientGroup:
         return self._set_released(1)
 
     def prepare(self) -> tf.Tensor:
-        """Takes a release back, because a chief that is started again goes on with the same state."""
+        """Takes a release back, because a restarted chief continues with the same state."""
         return self._set_released(0)
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -197,10 +197,10 @@ class GradientGroup:
 
         return exclusive(self._store, self._ps, visit)
 
-    def _is_acceptable(self, now: GroupState, worker: int, told: Notice | None) -> tf.Tensor:
+    def _is_acceptable(self, now: GroupState, worker: int, ps_0_notice: Notice | None) -> tf.Tensor:
         """Whether a gradient may be in the open group; bool scalar."""
-        if told is not None:
-            return tf.logical_and(told.group >= 0, now.accepted[worker] < told.num_accepted)
+        if ps_0_notice is not None:
+            return tf.logical_and(ps_0_notice.group >= 0, now.accepted[worker] < ps_0_notice.num_accepted)
         conditions = [tf.equal(now.released, 0)]
         if self._max_steps is not None:
             conditions.append(self._store.clocks[self._ps].read_value() < self._max_steps)
@@ -209,75 +209,75 @@ class GradientGroup:
         return tf.reduce_all(conditions)
 
     def _settle_without_gradient(
-        self, now: GroupState, one_hot: tf.Tensor, goes_on: tf.Tensor, notices: Sequence[tf.Tensor]
+        self, now: GroupState, one_hot: tf.Tensor, resumes: tf.Tensor, notices: Sequence[tf.Tensor]
     ) -> VisitResult:
         """Settles a visit that brings no gradient; those that ps 0 accepted and this ps task lacks count as zeros."""
         if not self._follows:
-            return self._settle(now, one_hot, goes_on, tf.constant(0, tf.int64), [], None)
-        told = Notice.unpacked(notices[0])
-        num_missing = tf.reduce_sum(tf.maximum(one_hot * (told.num_accepted - now.accepted), 0))
-        return self._settle(now, one_hot, goes_on, num_missing, [], told)
+            return self._settle(now, one_hot, resumes, tf.constant(0, tf.int64), [], None)
+        ps_0_notice = Notice.unpacked(notices[0])
+        num_missing = tf.reduce_sum(tf.maximum(one_hot * (ps_0_notice.num_accepted - now.accepted), 0))
+        return self._settle(now, one_hot, resumes, num_missing, [], ps_0_notice)
 
     def _settle(
         self,
         now: GroupState,
         one_hot: tf.Tensor,
-        goes_on: tf.Tensor,
+        resumes: tf.Tensor,
         num_added: tf.Tensor,
         values: Sequence[Value],
-        told: Notice | None,
+        ps_0_notice: Notice | None,
     ) -> VisitResult:
         """Adds gradients to the open group, closes the group if it is complete, and writes the state.
 
         Args:
             now: The state.
             one_hot: The worker whose gradients are added, or zeros for none.
-            goes_on: The worker that computes another gradient after this visit, one-hot, or zeros for none.
+            resumes: The worker that computes another gradient after this visit, one-hot, or zeros for none.
             num_added: Number of gradients that are added.
             values: Sum of these gradients for each piece; empty for zeros.
-            told: The notice of ps 0, if this ps task follows it.
+            ps_0_notice: The notice of ps 0, if this ps task follows it.
         """
         clock = self._store.clocks[self._ps].read_value()
         members, accepted = now.members + one_hot * num_added, now.accepted + one_hot * num_added
         total = tf.reduce_sum(members)
-        closes, size = self._close(now, clock, members, total, told)
+        closes, size = self._close(now, clock, members, total, ps_0_notice)
         # The update takes the sums and advances the clock, so the gradient is added and the clock is read before it.
         with tf.control_dependencies([self._sums.add(values, num_added > 0), clock] if values else [clock]):
             updated = tf.cond(closes, lambda: self._apply_average(total), lambda: tf.identity(total))
-        # Where workers wait, the members of a group go on when it is closed; elsewhere they go on at once.
+        # Where workers wait, the members of a group resume when it is closed; elsewhere they resume at once.
         in_group = tf.minimum(members, 1) if self._policy.waits else tf.zeros_like(members)
-        after = self._after(now._replace(members=members, accepted=accepted), closes, size, in_group, goes_on)
+        after = self._after(now._replace(members=members, accepted=accepted), closes, size, in_group, resumes)
         # The state is written after the update, and the gate opened after the state: a worker that sees the new version
         # may read parameters at once.
         with tf.control_dependencies([updated]):
             writes = self._variables.write(after)
         with tf.control_dependencies(writes):
             opened = self._gate.open(is_open=closes)
-        if told is not None:
-            goes_on_at = told.goes_on_at
+        if ps_0_notice is not None:
+            resume_version = ps_0_notice.resume_version
         elif self._policy.waits:
-            goes_on_at = tf.reduce_sum(one_hot * (now.version + in_group))
+            resume_version = tf.reduce_sum(one_hot * (now.version + in_group))
         else:
-            goes_on_at = tf.reduce_sum(one_hot * after.version)
+            resume_version = tf.reduce_sum(one_hot * after.version)
         group = tf.where(num_added > 0, now.version, tf.constant(-1, tf.int64))
         num_accepted = tf.reduce_sum(one_hot * accepted)
-        notice = Notice(group, after.version, size, num_accepted, goes_on_at).packed()
+        notice = Notice(group, after.version, size, num_accepted, resume_version).packed()
         with tf.control_dependencies([opened]):
-            return VisitResult(*map(tf.identity, (clock, goes_on_at, num_added, now.released, notice)))
+            return VisitResult(*map(tf.identity, (clock, resume_version, num_added, now.released, notice)))
 
     def _close(
-        self, now: GroupState, clock: tf.Tensor, members: tf.Tensor, total: tf.Tensor, told: Notice | None
+        self, now: GroupState, clock: tf.Tensor, members: tf.Tensor, total: tf.Tensor, ps_0_notice: Notice | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Whether the group is complete with `total` gradients (bool scalar), and the new `GroupState.size`."""
-        if told is not None:
+        if ps_0_notice is not None:
             # ps 0 has closed the group that is open here if it tells a later version.
-            size = tf.where(now.version < told.version, told.size, now.size)
+            size = tf.where(now.version < ps_0_notice.version, ps_0_notice.size, now.size)
             return tf.logical_and(size > 0, total >= size), size
         closes = self._policy.is_complete(clock, members, now.gone)
         return closes, tf.where(closes, total, now.size)
 
     def _after(
-        self, now: GroupState, closes: tf.Tensor, size: tf.Tensor, in_group: tf.Tensor, goes_on: tf.Tensor
+        self, now: GroupState, closes: tf.Tensor, size: tf.Tensor, in_group: tf.Tensor, resumes: tf.Tensor
     ) -> GroupState:
         """The state after a visit.
 
@@ -286,14 +286,14 @@ class GradientGroup:
             closes: Whether the visit closes the group.
             size: The new size.
             in_group: 1 for each worker that waits for the open group.
-            goes_on: The worker that goes on after the visit, one-hot, or zeros for none.
+            resumes: The worker that resumes after the visit, one-hot, or zeros for none.
         """
         closed = tf.cast(closes, tf.int64)
         version = now.version + closed
-        goes_on_now = tf.where(closes, tf.maximum(in_group, goes_on), goes_on * (1 - in_group))
+        resumes_now = tf.where(closes, tf.maximum(in_group, resumes), resumes * (1 - in_group))
         return now._replace(
             members=now.members * (1 - closed),
-            stamps=tf.where(goes_on_now > 0, tf.fill([self._num_workers], version), now.stamps),
+            stamps=tf.where(resumes_now > 0, tf.fill([self._num_workers], version), now.stamps),
             version=version,
             size=size * (1 - closed) if self._follows else size,
         )

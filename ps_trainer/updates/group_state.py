@@ -67,14 +67,14 @@ class Notice(NamedTuple):
         version: Number of groups closed after the visit.
         size: Number of gradients in the last closed group.
         num_accepted: Number of gradients of that worker that were accepted so far.
-        goes_on_at: Version with which the worker goes on, at least.
+        resume_version: Smallest version with which the worker resumes.
     """
 
     group: tf.Tensor
     version: tf.Tensor
     size: tf.Tensor
     num_accepted: tf.Tensor
-    goes_on_at: tf.Tensor
+    resume_version: tf.Tensor
 
     def packed(self) -> tf.Tensor:
         """The notice as a vector, [5]."""
@@ -91,14 +91,14 @@ class VisitResult(NamedTuple):
 
     Attributes:
         clock: Number of updates counted there before the visit.
-        goes_on_at: Version with which the worker goes on, at least.
+        resume_version: Smallest version with which the worker resumes.
         is_accepted: 1 if the pushed gradient was accepted into a group, else 0.
         is_released: 1 if the worker was released for good, else 0.
         notice: A packed `Notice`, [5].
     """
 
     clock: tf.Tensor
-    goes_on_at: tf.Tensor
+    resume_version: tf.Tensor
     is_accepted: tf.Tensor
     is_released: tf.Tensor
     notice: tf.Tensor

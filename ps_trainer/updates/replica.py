@@ -31,8 +31,8 @@ class Replica:
         self._store = store
         with tf.device(store.worker_device):
             self.fetched = [create_local_variable(f"fetched/clock_{ps}", [], tf.int64) for ps in range(store.num_ps)]
-            self._heard = create_local_variable("fetched/global_step", [], tf.int64)
-            self.global_step = self._heard.read_value()
+            self._known_step = create_local_variable("fetched/global_step", [], tf.int64)
+            self.global_step = self._known_step.read_value()
             self.no_staleness = tf.zeros([0], tf.int64)
 
     @property
@@ -51,7 +51,7 @@ class Replica:
         """
         snapshot = self._store.read(after or at_once(self._store))
         with tf.device(self._store.worker_device), tf.control_dependencies(before_assign):
-            assigns = [self.hear(snapshot.clocks[0])]
+            assigns = [self.store_global_step(snapshot.clocks[0])]
             for clock, read in zip(self.fetched, snapshot.clocks, strict=True):
                 assigns.append(clock.assign(read, read_value=False))
             for piece, value in snapshot.values:
@@ -59,16 +59,16 @@ class Replica:
                 assigns.append(piece.own_replica.assign(value, read_value=False))
             return tf.group(*assigns)
 
-    def hear(self, global_step: tf.Tensor) -> tf.Operation:
+    def store_global_step(self, global_step: tf.Tensor) -> tf.Operation:
         """Builds the op that stores a value of global_step for later steps."""
         # After the read of `global_step`, which this step still uses.
         with tf.device(self._store.worker_device), tf.control_dependencies([self.global_step]):
-            return self._heard.assign(global_step, read_value=False)
+            return self._known_step.assign(global_step, read_value=False)
 
-    def heard_after(self, fetch_op: tf.Operation) -> tf.Tensor:
+    def fetched_global_step(self, fetch_op: tf.Operation) -> tf.Tensor:
         """Builds the global_step that `fetch_op` has fetched."""
         with tf.device(self._store.worker_device), tf.control_dependencies([fetch_op]):
-            return self._heard.read_value()
+            return self._known_step.read_value()
 
     def staleness(self, before: Sequence[tf.Tensor]) -> tf.Tensor:
         """Builds the number of updates by others since the last fetch, int64 [num_ps]; the next fetch must wait for it.

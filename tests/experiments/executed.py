@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.runs import Results, RunResult
 
 
@@ -32,12 +32,12 @@ def planned(experiment, seeds, *, quick=False, level=None):
 def findings_of(experiment, results):
     """Claim's key -> its finding, for the claims with at least one measurement."""
     checked = experiment.analyse(results).checked
-    return {one.claim.key: one.finding for one in checked if one.finding is not Finding.NOT_TESTABLE}
+    return {one.claim.key: one.finding for one in checked if one.finding is not ClaimFinding.NOT_TESTABLE}
 
 
 def refuted(findings):
     """The keys of the refuted claims."""
-    return {key for key, finding in findings.items() if finding is Finding.REFUTED}
+    return {key for key, finding in findings.items() if finding is ClaimFinding.REFUTED}
 
 
 def drawn(plots):

@@ -46,7 +46,7 @@ class FakeControl:
     def write_run(self, run: RunRecord) -> None:
         self.fields["run"] = run
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if self.error is not None:
             raise self.error
         self.said.append(message)

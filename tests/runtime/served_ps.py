@@ -50,11 +50,11 @@ class Served:
         clear_control(server.target, cluster.device)
         self.unused.append(self._owned)
 
-    def say(self, worker, status, run_id="r", **content):
-        self.control.say(StatusMessage(run_id=run_id, worker=worker, entry=WorkerEntry(status=status, **content)))
+    def send(self, worker, status, run_id="r", **content):
+        self.control.send(StatusMessage(run_id=run_id, worker=worker, entry=WorkerEntry(status=status, **content)))
 
     def beat(self, worker):
-        self.control.say(AliveMessage(run_id="r", worker=worker))
+        self.control.send(AliveMessage(run_id="r", worker=worker))
 
     def end(self):
         """The exit code, or the error."""
@@ -84,6 +84,6 @@ def statuses(state):
 def joined(task):
     """Both workers of `task` have joined and train."""
     for worker in (0, 1):
-        task.say(worker, Status.JOINED)
-        task.say(worker, Status.TRAINING)
+        task.send(worker, Status.JOINED)
+        task.send(worker, Status.TRAINING)
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "training"})

@@ -52,8 +52,8 @@ class Share:
         self.task.start(self.stop)
         self.control = PsControl(cluster.own_address, 1)
 
-    def say(self, worker, status, **content):
-        self.control.say(StatusMessage(run_id="r", worker=worker, entry=WorkerEntry(status=status, **content)))
+    def send(self, worker, status, **content):
+        self.control.send(StatusMessage(run_id="r", worker=worker, entry=WorkerEntry(status=status, **content)))
 
     def wait_for(self, worker, status):
         def is_so() -> bool:
@@ -69,7 +69,7 @@ def share(served):
     cluster, server = served
     share = Share(cluster, server)
     for worker in (0, 1):
-        share.say(worker, Status.JOINED)
+        share.send(worker, Status.JOINED)
     share.wait_for(1, Status.JOINED)
     yield share
     share.control.close()
@@ -83,23 +83,23 @@ def test_serves_under_the_index_of_its_worker(share):
 
 
 def test_stays_until_the_other_workers_have_ended(share):
-    share.say(1, Status.DONE)
+    share.send(1, Status.DONE)
     share.wait_for(1, Status.DONE)
     share.stop.request(PsLostError("a loss that comes too late to matter"))
-    share.say(0, Status.DONE)
+    share.send(0, Status.DONE)
     share.task.stay(share.stop)
     assert share.stop.reason is None
 
 
 def test_a_run_that_fails_after_this_worker_was_done_is_a_failure_of_this_process(share):
-    share.say(1, Status.DONE)
-    share.say(0, Status.FAILED, reason="the disk is full")
+    share.send(1, Status.DONE)
+    share.send(0, Status.FAILED, reason="the disk is full")
     with pytest.raises(PeerFailedError, match="failed after worker-1 was done: worker 0 failed: the disk is full"):
         share.task.stay(share.stop)
 
 
 def test_a_failure_of_the_job_is_announced_to_the_others(share):
-    share.say(1, Status.FAILED)
+    share.send(1, Status.FAILED)
     share.task.leave(share.stop, NanLossError("the loss is NaN"))
     assert share.control.read().notice.reason == "worker-1 failed: the loss is NaN"
 
@@ -115,7 +115,7 @@ def test_a_signal_is_announced_while_the_job_still_ends(share):
 def test_a_loss_that_the_job_survives_does_not_end_the_service(share):
     share.stop.request(PsLostError("worker-0 was lost"))
     share.stop.renew()
-    share.say(0, Status.TRAINING)
+    share.send(0, Status.TRAINING)
     share.wait_for(0, Status.TRAINING)
     assert share.control.read().notice is None
     share.task.leave(share.stop, NanLossError("the loss is NaN"))

@@ -87,7 +87,7 @@ def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         for status in (Status.JOINED, Status.TRAINING, Status.DONE):
-            client.say(report(status))
+            client.send(report(status))
         got = [json.loads(session.run(graph.receive))["status"] for _ in range(3)]
     assert got == ["joined", "training", "done"]
 
@@ -106,7 +106,7 @@ def test_calls_from_many_threads_do_not_disturb_each_other(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session, ThreadPoolExecutor(8) as pool:
         session.run(graph.init_op)
-        list(pool.map(lambda i: client.say(alive(i)), range(40)))
+        list(pool.map(lambda i: client.send(alive(i)), range(40)))
         got = {json.loads(session.run(graph.receive))["worker"] for _ in range(40)}
     assert got == set(range(40))
 
@@ -119,7 +119,7 @@ def test_a_closed_client_opens_no_session(server, client):
     client.read()
     client.close()
     client.close()
-    for call in (client.read, lambda: client.say(alive(1)), lambda: client.write_run(run_of("b"))):
+    for call in (client.read, lambda: client.send(alive(1)), lambda: client.write_run(run_of("b"))):
         with pytest.raises(tf.errors.CancelledError, match="the connection to ps-0 .* was closed"):
             call()
     assert client._session is None
@@ -172,7 +172,7 @@ def test_impatient_calls_and_calls_without_patience_are_made_once(slow):
         assert session.num_calls == 1
     client, session = slow(patience_secs=60.0)
     with pytest.raises(tf.errors.DeadlineExceededError):
-        client.say(alive(1))
+        client.send(alive(1))
     assert session.num_calls == 1
 
 

@@ -19,7 +19,7 @@ class Frozen(FakeControl):
         super().__init__(ps)
         self.thaw = threading.Event()
 
-    def say(self, message):
+    def send(self, message):
         self.thaw.wait(DEADLINE_SECS)
 
 

@@ -194,5 +194,5 @@ def test_a_message_goes_to_every_reachable_ps():
     controls = [FakeControl(0), FakeControl(1), FakeControl(2)]
     controls[1].error = GONE
     message = StatusMessage(run_id="r", worker=0, entry=entry("done"))
-    preflight.say_everywhere(controls, message)
+    preflight.send_to_all(controls, message)
     assert [ps.said for ps in controls] == [[message], [], [message]]

@@ -82,7 +82,7 @@ def test_messages_that_cannot_be_understood_are_dropped_and_logged(serve, monkey
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})  # that thread still runs
     for worker in (0, 1):
-        task.say(worker, Status.DONE)
+        task.send(worker, Status.DONE)
     assert task.end() == 0
 
 
@@ -93,7 +93,7 @@ def test_a_message_cannot_set_fields_that_only_the_ps_task_sets(serve):
     mail(task, json.dumps(lost | {"is_presumed": True, "was": {"status": "done"}, "at": 0.0}))
     task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
     task.beat(1)
-    task.say(0, Status.JOINED)  # mail is read in order
+    task.send(0, Status.JOINED)  # mail is read in order
     task.wait_for(lambda state: statuses(state) == {0: "joined", 1: "lost"})
 
 
@@ -183,7 +183,7 @@ def overwrite(task, field, text):
 
 def ask(task, request):
     """Worker 1 asks for a shard."""
-    task.control.say(LeaseMessage(run_id="r", worker=1, kind=LeaseKind.SHARD, request=request, is_idle=False))
+    task.control.send(LeaseMessage(run_id="r", worker=1, kind=LeaseKind.SHARD, request=request, is_idle=False))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_an_invalid_plan_is_reported_and_a_later_valid_one_is_used(serve, caplog
     answer = task.wait_for(lambda state: state.leases).leases[1][LeaseKind.SHARD]
     assert answer.request == "b" and answer.lease.epoch == 0
     for worker in (0, 1):
-        task.say(worker, Status.DONE)
+        task.send(worker, Status.DONE)
     assert task.end() == 0
 
 

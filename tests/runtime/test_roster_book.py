@@ -29,7 +29,7 @@ class Book:
         self.roster.begin("r")
 
     def report(self, worker, status, **fields):
-        self.roster.hear(worker)
+        self.roster.note_message(worker)
         self.roster.report(worker, entry(status, **fields))
 
     def lose_silent(self):
@@ -65,7 +65,7 @@ def test_a_heartbeat_disproves_a_presumed_loss_only(book):
     book.report(0, "training", joining=2)
     book.report(1, "training")
     book.pass_time(BEAT_SECS)
-    book.roster.hear(1)
+    book.roster.note_message(1)
     book.now += 1.0
     ((worker, reason),) = book.lose_silent()
     assert (worker, reason[:26]) == (0, "no sign of life for 31 s: ")

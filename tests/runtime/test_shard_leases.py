@@ -15,8 +15,8 @@ WAIT, END = NoLease.WAIT, NoLease.END
 PLAN = ShardPlan(num_examples=24, batch_size=4, num_shards=3, num_epochs=2, seed=0)  # shards of two batches
 
 
-class Desk:
-    """A desk with its counts, and workers that train on what they are given."""
+class Leasing:
+    """A lease book with its counts, and workers that train on what they are given."""
 
     def __init__(self, plan=PLAN, seen=None, epoch=0, **options):
         self.plan = plan
@@ -41,123 +41,123 @@ class Desk:
 
 
 def test_one_worker_is_given_every_shard_of_every_epoch_once():
-    desk = Desk()
+    leasing = Leasing()
     given = []
-    while isinstance(lease := desk.book.take(0), Lease):
+    while isinstance(lease := leasing.book.take(0), Lease):
         given.append(lease)
-        desk.train(lease)
+        leasing.train(lease)
     assert lease == END
     assert [lease.epoch for lease in given] == [0, 0, 0, 1, 1, 1]
     assert [lease.shard for lease in given] == PLAN.order(0) + PLAN.order(1)
-    assert (desk.seen == 1).all()
+    assert (leasing.seen == 1).all()
 
 
 def test_two_workers_never_hold_the_same_shard():
-    desk = Desk()
-    held = [desk.book.take(worker % 2) for worker in range(6)]
+    leasing = Leasing()
+    held = [leasing.book.take(worker % 2) for worker in range(6)]
     assert len(set(held)) == 6
 
 
 def test_the_next_epoch_begins_while_shards_of_this_one_are_held():
-    desk = Desk()
-    held = [desk.book.take(0) for _ in range(3)]
+    leasing = Leasing()
+    held = [leasing.book.take(0) for _ in range(3)]
     assert {lease.epoch for lease in held} == {0}
-    assert desk.book.take(1).epoch == 1
+    assert leasing.book.take(1).epoch == 1
 
 
 def test_a_lost_workers_shard_goes_to_the_next_from_the_first_uncounted_batch():
-    desk = Desk()
-    lost = desk.book.take(1)
-    desk.train(lost, num_batches=1)
-    desk.book.give_back(1)
-    assert desk.book.take(0) == lost._replace(first=1)
-    desk.book.give_back(0)
-    assert desk.work_off(0) == END
-    assert (desk.seen == 1).all()
+    leasing = Leasing()
+    lost = leasing.book.take(1)
+    leasing.train(lost, num_batches=1)
+    leasing.book.give_back(1)
+    assert leasing.book.take(0) == lost._replace(first=1)
+    leasing.book.give_back(0)
+    assert leasing.work_off(0) == END
+    assert (leasing.seen == 1).all()
 
 
 def test_a_finished_shard_is_not_returned():
-    desk = Desk()
-    done = desk.book.take(1)
-    desk.train(done)
-    desk.book.give_back(1)
-    others = [desk.book.take(0) for _ in range(5)]
+    leasing = Leasing()
+    done = leasing.book.take(1)
+    leasing.train(done)
+    leasing.book.give_back(1)
+    others = [leasing.book.take(0) for _ in range(5)]
     assert done not in others
 
 
 def test_a_worker_without_a_shard_waits_for_those_of_others_and_takes_them_over():
-    desk = Desk()
-    held = desk.book.take(1)
-    assert desk.work_off(0) == WAIT
-    desk.book.give_back(1)
-    assert desk.book.take(0) == held
+    leasing = Leasing()
+    held = leasing.book.take(1)
+    assert leasing.work_off(0) == WAIT
+    leasing.book.give_back(1)
+    assert leasing.book.take(0) == held
 
 
 def test_no_worker_waits_while_all_others_wait_for_it():
-    desk = Desk(may_wait=False)
-    desk.book.take(1)
-    assert desk.work_off(0) == END
+    leasing = Leasing(may_wait=False)
+    leasing.book.take(1)
+    assert leasing.work_off(0) == END
 
 
 def test_no_worker_waits_for_itself():
-    desk = Desk(PLAN._replace(num_epochs=1))
+    leasing = Leasing(PLAN._replace(num_epochs=1))
     for _ in range(3):
-        desk.book.take(0)
-    assert desk.book.take(0) == END
+        leasing.book.take(0)
+    assert leasing.book.take(0) == END
 
 
 class TestBatchesThatAreNotPushed:
     """Workers train on the last batch of each shard, but push it only together with the next batch."""
 
-    def desk(self, num_workers):
-        desk = Desk(PLAN._replace(num_epochs=1))
+    def leasing(self, num_workers):
+        leasing = Leasing(PLAN._replace(num_epochs=1))
         for worker in range(num_workers):
-            desk.train(desk.book.take(worker), num_batches=1)
+            leasing.train(leasing.book.take(worker), num_batches=1)
         for _ in range(num_workers, PLAN.num_shards):
-            desk.train(desk.book.take(0))
-        return desk
+            leasing.train(leasing.book.take(0))
+        return leasing
 
     def test_a_worker_waits_while_another_trains(self):
-        book = self.desk(2).book
+        book = self.leasing(2).book
         assert [book.take(0, is_idle=True), book.take(1), book.take(0, is_idle=True)] == [WAIT] * 3
 
     def test_when_all_wait_one_ends_and_another_trains_on_its_rest(self):
-        desk = self.desk(2)
-        book = desk.book
+        leasing = self.leasing(2)
+        book = leasing.book
         assert [book.take(0, is_idle=True), book.take(1, is_idle=True)] == [WAIT, END]
         lease = book.take(0, is_idle=True)
         assert lease.first == 1
         assert book.take(0, is_idle=True) == END
 
     def test_alone_it_ends(self):
-        desk = self.desk(1)
-        assert desk.book.take(0, is_idle=True) == END
-        assert (desk.seen == 0).sum() == 1
+        leasing = self.leasing(1)
+        assert leasing.book.take(0, is_idle=True) == END
+        assert (leasing.seen == 0).sum() == 1
 
 
 @pytest.mark.parametrize("num_batches", range(13))
 def test_a_restarted_ps_task_knows_the_remaining_batches_from_the_counts(num_batches):
-    desk = Desk()
+    leasing = Leasing()
     for _ in range(num_batches // 2):
-        desk.train(desk.book.take(0))
+        leasing.train(leasing.book.take(0))
     if num_batches % 2:
-        desk.train(desk.book.take(1), num_batches=1)
-    epoch = shard_leases.newest_epoch(desk.seen, np.zeros(PLAN.rows, np.int64))
-    again = Desk(seen=desk.seen, epoch=epoch)
+        leasing.train(leasing.book.take(1), num_batches=1)
+    epoch = shard_leases.newest_epoch(leasing.seen, np.zeros(PLAN.rows, np.int64))
+    again = Leasing(seen=leasing.seen, epoch=epoch)
     assert again.work_off() == END
     assert (again.seen == 1).all()
 
 
 def test_an_epoch_beyond_the_rows_begins_when_the_epoch_in_its_row_is_over():
     plan = PLAN._replace(num_epochs=None)
-    desk = Desk(plan)
-    late = desk.book.take(1)
-    while isinstance(lease := desk.book.take(0), Lease):
-        desk.train(lease)
+    leasing = Leasing(plan)
+    late = leasing.book.take(1)
+    while isinstance(lease := leasing.book.take(0), Lease):
+        leasing.train(lease)
     assert lease == WAIT
-    assert desk.begun == list(range(1, plan.rows))
-    desk.train(late)
-    assert desk.book.take(0).epoch == plan.rows
+    assert leasing.begun == list(range(1, plan.rows))
+    leasing.train(late)
+    assert leasing.book.take(0).epoch == plan.rows
 
 
 def test_coverage_names_epochs_and_sums_up_those_whose_row_was_reused():

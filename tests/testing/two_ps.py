@@ -73,8 +73,8 @@ class Visits:
             ]
             self.joins = [[groups[ps].join(worker, joining, [self.notice] * ps) for worker in workers] for ps in (0, 1)]
             self.leaves = [groups[ps].leave(self.leaver, self.joining_over, [self.notice] * ps) for ps in (0, 1)]
-            self.goes_on_at = tf.placeholder(tf.int64, [])
-            waits_for = self.pushes[0][0]._replace(goes_on_at=self.goes_on_at)
+            self.resume_version = tf.placeholder(tf.int64, [])
+            waits_for = self.pushes[0][0]._replace(resume_version=self.resume_version)
             self.waits = [[groups[ps].wait(worker, waits_for) for worker in workers] for ps in (0, 1)]
             self.values = [[piece.variable.read_value(), store.clocks[piece.ps].read_value()] for piece in store.pieces]
             self.counts = [[group.pushed, group.used] for group in groups]
@@ -198,7 +198,7 @@ class Groups:
         """Waits in a thread, as a worker does after a visit with that notice."""
         one = self._processes[process]
         thread = threading.Thread(
-            target=lambda: one.session.run(one.waits[ps][worker], {one.goes_on_at: notice[4]}), daemon=True
+            target=lambda: one.session.run(one.waits[ps][worker], {one.resume_version: notice[4]}), daemon=True
         )
         thread.start()
         return thread

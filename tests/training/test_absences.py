@@ -26,7 +26,7 @@ class Seen:
         config = TrainConfig(update="sync", recover_timeout_secs=recover_timeout_secs)
         self._absences = Absences(
             config, 3, min_workers, self if has_service else None, needs_all=needs_all,
-            is_crash_safe=is_crash_safe, stop=self.stop, say=self.said.append, clock=lambda: self.now,
+            is_crash_safe=is_crash_safe, stop=self.stop, report=self.said.append, clock=lambda: self.now,
         )  # fmt: skip
 
     def __getattr__(self, name):
@@ -42,7 +42,7 @@ class Seen:
         """Moves the clock in steps too short to count as a pause of this process."""
         for _ in range(secs):
             self.now += 1.0
-            self.look()
+            self.check()
 
 
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])

@@ -41,7 +41,7 @@ def test_steps_that_only_follow_other_workers_are_neither_a_stall_nor_a_step(clo
         add(progress, clock, 0.5, step, [0])
     for step in (3, 4, 5):
         clock.now += 10.0
-        progress.go_along(step)
+        progress.count_foreign_exchange(step)
     assert (progress.global_step, progress.local_steps, progress.last_step_at) == (5, 2, clock.now)
     assert progress.summary().steps_per_sec == 2 / (2 * 0.5)
 

@@ -60,7 +60,7 @@ def test_a_checkpoint_has_the_parameters_and_slots_of_its_step(
     )  # fmt: skip
     two_workers.run(config)
     assert max(late_reads) >= 2
-    steps = folder_listing.look(tmp_path / "checkpoints").steps
+    steps = folder_listing.read_folder(tmp_path / "checkpoints").steps
     assert steps[0] == TWO_SAVES and steps[-1] == STEPS
     for step in steps:
         saved = checkpoint_lib.Checkpoint(tmp_path / "checkpoints" / f"model.ckpt-{step}")

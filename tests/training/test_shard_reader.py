@@ -127,20 +127,20 @@ def test_without_dynamic_sharding_no_coverage_is_reported():
     assert worker.summary.workers[0].figures.examples == 2 * 240
 
 
-class Desk:
-    """A stand-in for ps task 0 with a real desk."""
+class FakePs0:
+    """A stand-in for ps task 0 with a real lease server."""
 
     def __init__(self, plan):
         self.seen = np.zeros((plan.rows, plan.num_shards * plan.max_batches), np.int8)
-        self.desk = shard_leases.LeaseDesk(
+        self.server = shard_leases.LeaseServer(
             "", None, read_run=lambda: None, write=lambda answers: setattr(self, "leases", answers)
         )
-        self.desk._book = shard_leases.LeaseBook(plan, read=self.seen.copy, begin_epoch=lambda epoch: None)
+        self.server._book = shard_leases.LeaseBook(plan, read=self.seen.copy, begin_epoch=lambda epoch: None)
         self.asked = []
 
-    def say(self, message):
+    def send(self, message):
         self.asked.append(message.kind)
-        self.desk.answer(message)
+        self.server.answer(message)
 
     def read(self):
         return types.SimpleNamespace(leases=self.leases)
@@ -150,36 +150,36 @@ class TestSilentWorker:
     PLAN = shard_reader.shard_plan.ShardPlan(20, 4, 3, 1, 0)  # shards of 3 + 4, 3 + 4 and 3 + 3 examples
 
     @pytest.fixture
-    def desk(self):
-        return Desk(self.PLAN)
+    def ps_0(self):
+        return FakePs0(self.PLAN)
 
     @pytest.fixture
-    def reader(self, desk):
+    def reader(self, ps_0):
         self.now, self.num_steps = 0.0, 0
         reader = shard_reader.ShardReader(self.PLAN, clock=lambda: self.now)
         reader.connect(
             shard_reader.LeaseLink(
-                desk, run_id="r", worker_index=1, on_wait=lambda: None, num_steps=lambda: self.num_steps, pause_secs=3.0
+                ps_0, run_id="r", worker_index=1, on_wait=lambda: None, num_steps=lambda: self.num_steps, pause_secs=3.0
             )
         )
         return reader
 
-    def test_continues_with_its_shards_while_they_are_its_own(self, desk, reader):
+    def test_continues_with_its_shards_while_they_are_its_own(self, ps_0, reader):
         next(reader._leases())
         self.now = 2.0
         assert not reader.is_outdated()
-        assert desk.asked == [LeaseKind.SHARD]
+        assert ps_0.asked == [LeaseKind.SHARD]
         self.now = 6.0
         assert not reader.is_outdated()
-        assert desk.asked == [LeaseKind.SHARD, LeaseKind.GENERATION]
+        assert ps_0.asked == [LeaseKind.SHARD, LeaseKind.GENERATION]
 
-    def test_starts_over_when_its_shards_were_given_to_others(self, desk, reader):
+    def test_starts_over_when_its_shards_were_given_to_others(self, ps_0, reader):
         taking = reader._leases()
         first = [next(taking).tolist(), next(taking).tolist()]
         self.num_steps = 1
-        desk.seen[0, first[0][1] * 2] += 1
-        desk.desk.give_back(1)
-        other = desk.desk._book.take(0)
+        ps_0.seen[0, first[0][1] * 2] += 1
+        ps_0.server.give_back(1)
+        other = ps_0.server._book.take(0)
         self.now = 6.0
         assert reader.is_outdated()
         assert list(taking) == []
@@ -192,24 +192,24 @@ class TestSilentWorker:
         sizes = [3, *self.PLAN.batch_sizes(rest[0][1]), *self.PLAN.batch_sizes(rest[1][1])]
         assert [reader.num_examples(count) for count in range(6)] == np.cumsum([0, *sizes]).tolist()
 
-    def test_learns_the_loss_of_its_shards_from_the_next_lease_too(self, desk, reader):
+    def test_learns_the_loss_of_its_shards_from_the_next_lease_too(self, ps_0, reader):
         taking = reader._leases()
         next(taking)
-        desk.desk.give_back(1)
+        ps_0.server.give_back(1)
         assert not reader.is_outdated()
         held = next(taking).tolist()
         assert reader.is_outdated()
         assert held in [lease.tolist() for lease in reader._leases()]  # it keeps the shard of its last lease
 
-    def test_does_not_repeat_a_request_that_was_answered(self, desk, reader):
+    def test_does_not_repeat_a_request_that_was_answered(self, ps_0, reader):
         next(reader._leases())
-        answer = desk.leases[1][LeaseKind.SHARD]
-        desk.say(
+        answer = ps_0.leases[1][LeaseKind.SHARD]
+        ps_0.send(
             LeaseMessage(
                 run_id="r", worker=1, kind=LeaseKind.SHARD, request=answer.request, is_first=True, is_idle=False
             )
         )
-        assert desk.leases[1][LeaseKind.SHARD] == answer
+        assert ps_0.leases[1][LeaseKind.SHARD] == answer
 
 
 def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():

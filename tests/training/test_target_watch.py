@@ -75,7 +75,7 @@ def test_a_checkpoint_that_comes_during_an_evaluation_is_skipped(watch, evaluati
 
 
 def test_a_synchronous_look_has_its_answer_at_once(watch, evaluations):
-    watch.look({"global_step": 700})
+    watch.evaluate_now({"global_step": 700})
     assert watch.reached() == "accuracy>=0.5 is reached: 0.7 at step 700"
 
 

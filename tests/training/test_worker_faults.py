@@ -1,4 +1,4 @@
-"""A worker's part in a drill."""
+"""The faults that a worker reports and raises by itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RAISE = Raise(100, "raise:worker:1@step=100")
 
 @pytest.fixture
 def create(tmp_path):
-    """Makes the drill of worker-1, and a function that returns the lines written by it."""
+    """Makes the faults of worker-1, and a function that returns the lines written by it."""
     writer = MetricsWriter(str(tmp_path), "worker-1")
 
     def make(steps, raises=()):
@@ -28,39 +28,39 @@ def create(tmp_path):
     writer.close()
 
 
-def test_without_a_drill_no_line_is_written(tmp_path):
+def test_without_faults_no_line_is_written(tmp_path):
     assert worker_faults.create("worker-1", MetricsWriter(None, "worker-1"), {}) is None
 
 
 def test_each_milestone_is_reported_once_at_the_first_step_at_or_after_it(create):
-    drill = create([50, 200])
+    faults = create([50, 200])
     for step in (1, 49, 52, 53, 199, 200, 201):
-        drill.after_step(step)
+        faults.after_step(step)
     assert [(line["kind"], line["global_step"]) for line in create.lines()] == [("reached", 52), ("reached", 200)]
 
 
 def test_late_worker_reports_the_passed_milestones_once(create):
-    drill = create([50, 200, 300])
-    drill.after_step(250)
-    drill.after_step(251)
+    faults = create([50, 200, 300])
+    faults.after_step(250)
+    faults.after_step(251)
     assert [line["global_step"] for line in create.lines()] == [250]
 
 
 def test_rolled_back_training_reports_nothing_twice(create):
-    drill = create([50])
+    faults = create([50])
     for step in (50, 20, 50):
-        drill.after_step(step)
+        faults.after_step(step)
     assert len(create.lines()) == 1
 
 
 def test_raises_once_after_it_has_reported_so(create):
-    drill = create([50, 100], [RAISE])
-    drill.after_step(60)
+    faults = create([50, 100], [RAISE])
+    faults.after_step(60)
     with pytest.raises(
         worker_faults.InjectedFaultError, match="on purpose at step 101, by --fault=raise:worker:1@step=100"
     ):
-        drill.after_step(101)
-    drill.after_step(102)
+        faults.after_step(101)
+    faults.after_step(102)
     event = {key: value for key, value in create.lines()[-1].items() if key != "wall_time"}
     assert event == {
         "kind": "event",

@@ -109,8 +109,8 @@ def test_a_worker_that_came_back_unnoticed_leaves_no_group_open(groups):
     notice = groups.join(2)  # back before any task noticed the loss, so none has reported it
     assert notice[4] == 1  # its gradient is its turn in the open group, for whose update it waits
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
     assert groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1)
     assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
 
@@ -120,24 +120,24 @@ def test_a_late_part_of_a_rejoined_worker_is_not_added_to_its_substitute(groups)
     groups.join(2)
     assert groups.push(1, 2, late)[0] == 0
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
     assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
-    _, told = groups.push(0, 2, process=1)
-    assert groups.push(1, 2, told)[0] == 1
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
+    _, ps_0_notice = groups.push(0, 2, process=1)
+    assert groups.push(1, 2, ps_0_notice)[0] == 1
     assert groups.values(0)[1] == groups.values(1)[1] == 2
 
 
 def test_a_part_that_has_arrived_is_not_replaced(groups):
-    _, told = groups.push(0, 2)
-    groups.push(1, 2, told)  # killed while it waited
+    _, ps_0_notice = groups.push(0, 2)
+    groups.push(1, 2, ps_0_notice)  # killed while it waited
     groups.join(2)
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
     for ps in (0, 1):
         assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
         assert groups.counts(ps) == ([1, 1, 1], [1, 1, 1])
@@ -146,12 +146,12 @@ def test_a_part_that_has_arrived_is_not_replaced(groups):
 def test_a_late_report_of_a_loss_changes_nothing(groups):
     _, old = groups.leave(0, 2)
     groups.join(2)
-    _, told = groups.push(0, 2, process=1)
-    assert groups.push(1, 2, told)[0] == 1
+    _, ps_0_notice = groups.push(0, 2, process=1)
+    assert groups.push(1, 2, ps_0_notice)[0] == 1
     groups.leave(1, 2, old)
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
     for ps in (0, 1):
         assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
 
@@ -166,9 +166,9 @@ def test_a_leave_of_a_replaced_process_removes_no_worker(cluster, num_ps, is_fre
         for ps in range(num_ps):  # a late call to a ps task that was frozen
             _, notice = groups.leave(ps, 2, notice, process=0)
         for worker, process in ((0, 0), (1, 0), (2, 1)):
-            told = None
+            ps_0_notice = None
             for ps in range(num_ps):
-                _, told = groups.push(ps, worker, told, process=process)
+                _, ps_0_notice = groups.push(ps, worker, ps_0_notice, process=process)
         for ps in range(num_ps):
             assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
 
@@ -178,51 +178,51 @@ def test_a_leave_of_a_replaced_process_does_not_count_as_a_part_of_its_successor
     if not is_late_on_both:
         _, old = groups.leave(0, 2, process=0)
     groups.join(2)
-    _, told = groups.push(0, 2, process=1)
+    _, ps_0_notice = groups.push(0, 2, process=1)
     if is_late_on_both:
         _, old = groups.leave(0, 2, process=0)
     groups.leave(1, 2, old, process=0)
-    assert groups.push(1, 2, told, process=1)[0] == 1
+    assert groups.push(1, 2, ps_0_notice, process=1)[0] == 1
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
     for ps in (0, 1):
         assert groups.values(ps) == (pytest.approx((1 + 2 + 3) / 3), 1)
 
 
 def test_a_leave_of_a_process_that_never_joined_removes_the_one_before(groups):
-    _, told = groups.leave(0, 2, process=1)
-    groups.leave(1, 2, told, process=1)
+    _, ps_0_notice = groups.leave(0, 2, process=1)
+    groups.leave(1, 2, ps_0_notice, process=1)
     for worker in (0, 1):
-        _, told = groups.push(0, worker)
-        groups.push(1, worker, told)
+        _, ps_0_notice = groups.push(0, worker)
+        groups.push(1, worker, ps_0_notice)
     for ps in (0, 1):
         assert groups.values(ps) == (pytest.approx((1 + 2) / 2), 1)
 
 
 def test_a_push_of_a_replaced_process_is_rejected(groups):
     groups.join(2)
-    is_accepted, told = groups.push(0, 2, process=0)
-    assert is_accepted == 0 and groups.push(1, 2, told)[0] == 0
+    is_accepted, ps_0_notice = groups.push(0, 2, process=0)
+    assert is_accepted == 0 and groups.push(1, 2, ps_0_notice)[0] == 0
     assert groups.counts(0) == ([0, 0, 0], [0, 0, 0])
     assert groups.push(0, 2, process=1)[0] == 1
 
 
 @pytest.mark.parametrize("groups", [{"required": 2}], indirect=True)
 def test_a_killed_workers_gradient_counts_towards_the_required_number(groups):
-    _, told = groups.push(0, 2)
-    groups.push(1, 2, told)
-    _, told = groups.leave(0, 2)
-    groups.leave(1, 2, told)
-    _, told = groups.push(0, 0)
-    groups.push(1, 0, told)
+    _, ps_0_notice = groups.push(0, 2)
+    groups.push(1, 2, ps_0_notice)
+    _, ps_0_notice = groups.leave(0, 2)
+    groups.leave(1, 2, ps_0_notice)
+    _, ps_0_notice = groups.push(0, 0)
+    groups.push(1, 0, ps_0_notice)
     for ps in (0, 1):
         assert groups.values(ps) == (pytest.approx((3 + 1) / 2), 1)
 
 
 def test_a_wait_of_a_killed_process_takes_nothing_from_its_successor(groups):
-    _, told = groups.push(0, 2)
-    old = groups.wait(0, 2, told)
+    _, ps_0_notice = groups.push(0, 2)
+    old = groups.wait(0, 2, ps_0_notice)
     new = groups.wait(0, 2, groups.join(2), process=1)
     for worker in (0, 1):
         groups.push(0, worker)
@@ -231,8 +231,8 @@ def test_a_wait_of_a_killed_process_takes_nothing_from_its_successor(groups):
 
 
 def test_a_worker_that_is_killed_in_the_update_leaves_a_whole_update(groups):
-    told = [groups.push(0, worker)[1] for worker in (0, 1)]
-    waiting = [groups.wait(0, worker, told[worker]) for worker in (0, 1)]
+    ps_0_notice = [groups.push(0, worker)[1] for worker in (0, 1)]
+    waiting = [groups.wait(0, worker, ps_0_notice[worker]) for worker in (0, 1)]
     groups.may_update.clear()
     with pytest.raises(tf.errors.DeadlineExceededError):
         groups.push(0, 2, cancel_after_ms=500)  # its gradient completes the group
@@ -243,7 +243,7 @@ def test_a_worker_that_is_killed_in_the_update_leaves_a_whole_update(groups):
     wait_until(lambda: groups.values(0) == (pytest.approx((1 + 2 + 3) / 3), 1))
     assert groups.join(2)[4] == 1
     for worker in (0, 1):
-        groups.push(1, worker, told[worker])
+        groups.push(1, worker, ps_0_notice[worker])
     assert groups.values(1) == (pytest.approx((1 + 2 + 0) / 3), 1)
     for process, worker in ((0, 0), (0, 1), (1, 2)):  # the next group
         _, notice = groups.push(0, worker, process=process)

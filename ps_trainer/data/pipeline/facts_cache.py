@@ -17,7 +17,7 @@ from absl import logging
 VARIABLE = "PS_TRAINER_CACHE_DIR"
 """Environment variable that names the folder; empty = no folder."""
 
-LEAST_BYTES = 2**20
+MIN_BYTES = 2**20
 """Size of files from which on sharing pays."""
 
 _FORM = 3  # of the facts; a change of what datasets compute needs another number
@@ -46,7 +46,7 @@ def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
         num_bytes: Number of bytes that `compute` reads.
     """
     folder = _folder()
-    if folder is None or num_bytes < LEAST_BYTES:
+    if folder is None or num_bytes < MIN_BYTES:
         return compute()
     name = hashlib.sha256(json.dumps([_FORM, key], sort_keys=True).encode()).hexdigest()
     found: list[Any] | None = None

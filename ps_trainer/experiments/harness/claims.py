@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
 
 
-class Finding(enum.Enum):
+class ClaimFinding(enum.Enum):
     """Judgement of a claim by its measured values."""
 
     OK = "ok"
@@ -34,7 +34,7 @@ class ClaimKind(enum.Enum):
     EXTENSION = "extension"  # beyond what the sources say
 
 
-class Word(enum.Enum):
+class VerdictKind(enum.Enum):
     """The verdict on an experiment."""
 
     SHAPE_REPRODUCED = "shape reproduced"
@@ -98,7 +98,7 @@ class Checked(NamedTuple):
     """A claim and its outcome."""
 
     claim: Claim
-    finding: Finding  # judgement by the claim's limits
+    finding: ClaimFinding  # judgement by the claim's limits
     text: str  # measured values in a sentence, with the worst of them; or why there are none
     measured: Sequence[Measure] = ()  # measured values
 
@@ -141,20 +141,20 @@ class Claim:
     def check(self, measured: Sequence[Measure], why_not: str = "") -> Checked:
         """Judges the measured values; without any, the claim is not testable, for the reason `why_not`."""
         if not measured:
-            return Checked(self, Finding.NOT_TESTABLE, why_not or "nothing was measured")
+            return Checked(self, ClaimFinding.NOT_TESTABLE, why_not or "nothing was measured")
         judged = [_median(measured)] if self.by_median and len(measured) > 1 else measured
         finding, limit = self._judge(judged)
         return Checked(self, finding, _sentence(judged, measured, limit), measured)
 
-    def _judge(self, judged: Sequence[Measure]) -> tuple[Finding, Limit]:
+    def _judge(self, judged: Sequence[Measure]) -> tuple[ClaimFinding, Limit]:
         """The finding, and the range that it is about."""
         if any(map(self.limit.excludes, judged)):
-            return Finding.REFUTED, self.limit
+            return ClaimFinding.REFUTED, self.limit
         if not all(map(self.limit.includes, judged)):
-            return Finding.UNDECIDED, self.limit
+            return ClaimFinding.UNDECIDED, self.limit
         expected = self.expected or self.limit
         is_expected = all(expected.margin(measure.value) >= 0 for measure in judged)
-        return Finding.OK if is_expected else Finding.PARTLY, expected
+        return ClaimFinding.OK if is_expected else ClaimFinding.PARTLY, expected
 
 
 def _median(measured: Sequence[Measure]) -> Measure:
@@ -172,13 +172,13 @@ def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Lim
 
 
 class Verdict(NamedTuple):
-    """The verdict on an experiment: its word, and why where the word alone does not say it."""
+    """The verdict on an experiment: its kind, and the reason where the kind alone does not show it."""
 
-    word: Word
+    kind: VerdictKind
     why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.word.value}: {self.why}" if self.why else self.word.value
+        return f"{self.kind.value}: {self.why}" if self.why else self.kind.value
 
 
 def verdict_on(checked: Sequence[Checked], untested: str = "") -> Verdict:
@@ -189,13 +189,15 @@ def verdict_on(checked: Sequence[Checked], untested: str = "") -> Verdict:
         untested: What the sources claim and no claim tests, in words. With it, nothing is better than partly.
     """
     own = [check for check in checked if check.claim.kind is ClaimKind.LITERATURE]
-    findings = {check.finding for check in own} - {Finding.NOT_TESTABLE}
+    findings = {check.finding for check in own} - {ClaimFinding.NOT_TESTABLE}
     if not findings:
         reasons = dict.fromkeys(check.text for check in own)
-        return Verdict(Word.NOT_TESTABLE, "; ".join(reasons) or "no claim of the literature was tested")
+        return Verdict(VerdictKind.NOT_TESTABLE, "; ".join(reasons) or "no claim of the literature was tested")
     why = f"not tested: {untested}" if untested else ""
-    if findings == {Finding.OK}:
-        return Verdict(Word.PARTLY if untested else Word.SHAPE_REPRODUCED, why)
-    if findings == {Finding.REFUTED}:
-        return Verdict(Word.NOT_REPRODUCED, why)
-    return Verdict(Word.UNDECIDED if findings <= {Finding.OK, Finding.UNDECIDED} else Word.PARTLY, why)
+    if findings == {ClaimFinding.OK}:
+        return Verdict(VerdictKind.PARTLY if untested else VerdictKind.SHAPE_REPRODUCED, why)
+    if findings == {ClaimFinding.REFUTED}:
+        return Verdict(VerdictKind.NOT_REPRODUCED, why)
+    return Verdict(
+        VerdictKind.UNDECIDED if findings <= {ClaimFinding.OK, ClaimFinding.UNDECIDED} else VerdictKind.PARTLY, why
+    )

@@ -51,7 +51,7 @@ class Conclusion:
     title: str  # title of the experiment
     source: str  # papers
     quick: bool  # whether it was the quick form
-    verdict: str  # word and reason, or `FAILED`
+    verdict: str  # kind and reason, or `FAILED`
     claims: Sequence[ClaimLine]  # claims with their outcomes; empty where a run failed
     num_runs: int  # number of finished runs
     run_secs: float  # sum of their durations

@@ -19,7 +19,7 @@ from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from ps_trainer.experiments.harness import index, plots, report
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.claims import Checked, ClaimKind, Finding
+from ps_trainer.experiments.harness.claims import Checked, ClaimFinding, ClaimKind
 from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.report import Conclusion
@@ -28,13 +28,13 @@ from ps_trainer.experiments.harness.store import locked
 
 _FOLDERS = {False: pathlib.Path("runs/experiments"), True: pathlib.Path("runs/experiments-quick")}
 _STYLES = {
-    Finding.OK: "green",
-    Finding.PARTLY: "yellow",
-    Finding.UNDECIDED: "yellow",
-    Finding.REFUTED: "red",
-    Finding.NOT_TESTABLE: "dim",
+    ClaimFinding.OK: "green",
+    ClaimFinding.PARTLY: "yellow",
+    ClaimFinding.UNDECIDED: "yellow",
+    ClaimFinding.REFUTED: "red",
+    ClaimFinding.NOT_TESTABLE: "dim",
 }
-_FINDING_WIDTH = max(len(finding.value) for finding in Finding)
+_FINDING_WIDTH = max(len(finding.value) for finding in ClaimFinding)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def _show(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], out_dir: pa
 def _exit_code(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], request: Request) -> int:
     if any(conclusion.failures for conclusion, _ in concluded):
         return EXIT_FAILED
-    is_refuted = any(one.finding is Finding.REFUTED for _, checked in concluded for one in checked)
+    is_refuted = any(one.finding is ClaimFinding.REFUTED for _, checked in concluded for one in checked)
     return EXIT_FAILED if request.check and is_refuted else EXIT_DONE
 
 

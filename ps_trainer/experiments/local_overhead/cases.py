@@ -15,7 +15,7 @@ from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, sp
 SIZES = "sizes"  # part of the runs: models of growing size, for the overhead
 RULES = "rules"  # part of the runs: other optimizers, rules, layouts and numbers of ps tasks, for equality
 BYTES_PER_PARAMETER = 4
-LEAST_SIZES = 3  # any two points lie on a line
+MIN_SIZES = 3  # any two points lie on a line
 
 _MB = 1e6
 _OTHERS_SHARE = 0.1
@@ -123,6 +123,6 @@ def overheads_of(results: Results) -> Overheads:
 
 def line_of(sizes: Sequence[SizedModel]) -> Line | None:
     """Fits the overhead in ms against MB; None with too few sizes, or if an overhead is not positive."""
-    if len(sizes) < LEAST_SIZES or any(size.overhead_ms <= 0 for size in sizes):
+    if len(sizes) < MIN_SIZES or any(size.overhead_ms <= 0 for size in sizes):
         return None
     return fit_line([size.megabytes for size in sizes], [size.overhead_ms for size in sizes])

@@ -6,7 +6,7 @@ from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measu
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.local_control import LARGEST_DIFFERENCE
 
-from .cases import LEAST_SIZES
+from .cases import MIN_SIZES
 
 PUBLISHED = tuple(
     Published(f"training step of {model} on one GPU, {library}", value, "ms", Tag.SUMMARY, "Abadi et al. 2016, Table 1")
@@ -56,8 +56,6 @@ CLAIMS = (
             if line
             for size in overheads.timed
         ],
-        why_none=lambda overheads: (
-            f"needs {LEAST_SIZES} models whose runs nothing disturbed; has {len(overheads.timed)}"
-        ),
+        why_none=lambda overheads: f"needs {MIN_SIZES} models whose runs nothing disturbed; has {len(overheads.timed)}",
     ),
 )

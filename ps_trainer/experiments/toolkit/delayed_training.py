@@ -19,7 +19,7 @@ _START_SECS_PER_WORKER = 2.0
 _DEADLINE_FACTOR = 10
 # With as many tasks, wake-ups of all of them within a few milliseconds must be rare beside a step.
 _MANY_TASKS = 8
-_LEAST_MS = {False: 80.0, True: 400.0}
+_MIN_MS = {False: 80.0, True: 400.0}
 _MS_PER_WORKER = 40.0
 
 
@@ -28,7 +28,7 @@ def mean_ms(num_workers: int, least_ms: float = 0.0) -> float:
 
     At most 25 gradients are made per second, and a step of 8 tasks or more lasts 400 ms.
     """
-    least = _LEAST_MS[num_workers + 1 >= _MANY_TASKS]
+    least = _MIN_MS[num_workers + 1 >= _MANY_TASKS]
     return max(least_ms, least, _MS_PER_WORKER * num_workers)
 
 

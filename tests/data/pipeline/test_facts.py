@@ -114,7 +114,7 @@ def test_a_damaged_record_is_named(tmp_path, text):
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
     monkeypatch.setenv(facts_cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(facts_cache, "LEAST_BYTES", 1)
+    monkeypatch.setattr(facts_cache, "MIN_BYTES", 1)
     return tmp_path / "cache"
 
 
@@ -233,5 +233,5 @@ def test_a_value_that_cannot_be_written_is_computed_once(tmp_path, monkeypatch):
     monkeypatch.setenv(facts_cache.VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(facts_cache, "_write", fail)
     passes = []
-    assert facts_cache.once("key", lambda: passes.append(1) or 7, num_bytes=facts_cache.LEAST_BYTES) == 7
+    assert facts_cache.once("key", lambda: passes.append(1) or 7, num_bytes=facts_cache.MIN_BYTES) == 7
     assert passes == [1]

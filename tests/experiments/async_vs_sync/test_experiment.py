@@ -15,7 +15,7 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     predicted_ratio,
 )
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.simulation.rules import schedule_table, update_per_push
@@ -79,7 +79,7 @@ def rate_runs():
 @pytest.mark.parametrize("quick", [False, True])
 def test_results_as_claimed_confirm_all_claims(quick):
     results = results_of(virtual_runs(quick, range(1 if quick else 3)))
-    assert set(findings(results).values()) == {Finding.OK}
+    assert set(findings(results).values()) == {ClaimFinding.OK}
     assert drawn(AsyncVsSync().plots(results)) == ["throughput", "losses"]
 
 
@@ -97,7 +97,7 @@ def test_contrary_results_refute_a_claim(claim, mode, change):
         given = figures_as_claimed(run)
         return given | (change(given) if run.settings.mode == mode else {})
 
-    assert findings(results_of(full_runs(), figures))[claim] is Finding.REFUTED
+    assert findings(results_of(full_runs(), figures))[claim] is ClaimFinding.REFUTED
 
 
 def throughput():
@@ -107,9 +107,9 @@ def throughput():
 
 
 def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_do_not(monkeypatch):
-    assert throughput() is Finding.OK
+    assert throughput() is ClaimFinding.OK
     monkeypatch.setitem(schedule_table.RULES, "async", InPairs)
-    assert throughput() is Finding.REFUTED
+    assert throughput() is ClaimFinding.REFUTED
 
 
 def arm_of(*examples):

@@ -9,7 +9,7 @@ import pytest
 
 from ps_trainer.experiments.async_vs_sync.cases import REAL_RATES, REAL_TRAINING, Mode, TargetFigures, to_target
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from tests.experiments.async_vs_sync.test_experiment import InPairs
@@ -53,7 +53,7 @@ def test_a_cluster_like_the_simulator_confirms_the_claims_on_throughput(tmp_path
     SimulatedCluster(monkeypatch)
     results = real_results_of(AsyncVsSync(), TIMED, tmp_path)
     found = findings(results)
-    assert {found[key] for key in ("real_throughput", "real_rates", "real_control")} == {Finding.OK}
+    assert {found[key] for key in ("real_throughput", "real_rates", "real_control")} == {ClaimFinding.OK}
     assert [len(table.rows) for table in AsyncVsSync().analyse(results).tables[-2:]] == [7, 14]
     assert drawn(AsyncVsSync().plots(results)) == ["real_throughput"]
 
@@ -63,23 +63,23 @@ def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monk
     found = findings(
         real_results_of(AsyncVsSync(), [run for run in TIMED if run.settings.n > 1], tmp_path, is_calibrated=False)
     )
-    assert (found["real_throughput"], found["real_rates"]) == (Finding.REFUTED, Finding.REFUTED)
+    assert (found["real_throughput"], found["real_rates"]) == (ClaimFinding.REFUTED, ClaimFinding.REFUTED)
 
 
 def test_throughput_of_a_contended_machine_does_not_count(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     found = findings(real_results_of(AsyncVsSync(), TIMED, tmp_path, delayed_share=0.03))
-    assert set(found.values()) == {Finding.NOT_TESTABLE}
+    assert set(found.values()) == {ClaimFinding.NOT_TESTABLE}
 
 
 def test_trainings_are_judged_by_examples_and_by_time():
     as_claimed = trained(lambda settings, name: (5000, 2.0 if settings.mode == Mode.ASYNC else 6.0))
     found = findings(as_claimed)
-    assert (found["real_examples"], found["real_time"]) == (Finding.OK, Finding.OK)
+    assert (found["real_examples"], found["real_time"]) == (ClaimFinding.OK, ClaimFinding.OK)
     slow = findings(trained(lambda settings, name: (5000, 7.0 if settings.mode == Mode.ASYNC else 6.0)))
-    assert (slow["real_examples"], slow["real_time"]) == (Finding.OK, Finding.REFUTED)
+    assert (slow["real_examples"], slow["real_time"]) == (ClaimFinding.OK, ClaimFinding.REFUTED)
     lost = findings(trained(lambda settings, name: (None, None) if name == "measured" else (5000, 6.0)))
-    assert lost["real_examples"] is Finding.REFUTED
+    assert lost["real_examples"] is ClaimFinding.REFUTED
 
 
 def steps(losses, secs=1.0):

@@ -11,7 +11,7 @@ from ps_trainer.experiments.backup_workers import records
 from ps_trainer.experiments.backup_workers.cases import Sweep, TimedRule, timings_of
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.backup_workers.records import DEADLINE, BackupTrainingSettings, Rule
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -74,7 +74,7 @@ def test_every_claim_is_measured_in_the_quick_form_and_holds(measured):
     assert findings.keys() == {
         claim.key for claim in BackupWorkers.claims if claim.key != "work" and not claim.key.startswith("real_")
     }
-    assert set(findings.values()) == {Finding.OK}
+    assert set(findings.values()) == {ClaimFinding.OK}
 
 
 def test_report_has_tables_of_all_sizes_and_plots_that_can_be_drawn(measured):
@@ -98,14 +98,14 @@ def test_a_token_queue_with_too_few_tokens_refutes_its_claims(tmp_path, monkeypa
         BackupWorkers(), results_of(BackupWorkers(), of_8(Shape.EXPONENTIAL, Shape.PERSISTENT), tmp_path)
     )
     assert {"tokens_drop", "prediction"} <= refuted(found)
-    assert found["barrier_drop"] is Finding.OK  # not broken
+    assert found["barrier_drop"] is ClaimFinding.OK  # not broken
 
 
 def test_a_barrier_whose_late_workers_sleep_refutes_its_claims(tmp_path, monkeypatch):
     monkeypatch.setitem(schedule_table.RULES, "backup", Sleeping)
     found = findings_of(BackupWorkers(), results_of(BackupWorkers(), of_8(Shape.EXPONENTIAL), tmp_path))
     assert {"barrier_drop", "prediction"} <= refuted(found)
-    assert found["tokens_drop"] is Finding.OK  # not broken
+    assert found["tokens_drop"] is ClaimFinding.OK  # not broken
 
 
 def test_a_barrier_drops_b_gradients_per_update_minus_those_that_long_steps_save(measured):
@@ -170,12 +170,12 @@ def trained(updates_of):
 
 def test_backup_workers_that_cost_updates_refute_the_claim_that_they_do_not():
     fresh = trained(lambda settings, seed: 60 + seed)
-    assert findings_of(BackupWorkers(), fresh)["work"] is Finding.OK
+    assert findings_of(BackupWorkers(), fresh)["work"] is ClaimFinding.OK
     assert BackupWorkers().analyse(fresh).tables[-1].title.startswith("Updates to a training accuracy")
     stale = trained(lambda settings, seed: 60 + seed + 3 * settings.b)
-    assert findings_of(BackupWorkers(), stale)["work"] is Finding.REFUTED
+    assert findings_of(BackupWorkers(), stale)["work"] is ClaimFinding.REFUTED
     lost = trained(lambda settings, seed: None if settings.b == 4 and seed else 60)
-    assert findings_of(BackupWorkers(), lost)["work"] is Finding.REFUTED
+    assert findings_of(BackupWorkers(), lost)["work"] is ClaimFinding.REFUTED
 
 
 def test_a_training_reaches_its_target_after_a_number_of_updates(tmp_path):

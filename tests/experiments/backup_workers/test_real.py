@@ -5,7 +5,7 @@ from __future__ import annotations
 from ps_trainer.experiments.backup_workers.cases import RealBarrier
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
 from ps_trainer.experiments.backup_workers.records import Rule
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.toolkit.step_times import Shape
 from tests.experiments.backup_workers.test_experiment import Sleeping
@@ -23,7 +23,7 @@ def test_a_cluster_like_the_simulator_confirms_all_claims(tmp_path, monkeypatch)
     SimulatedCluster(monkeypatch)
     found = findings(tmp_path)
     assert found.keys() == {claim.key for claim in BackupWorkers.claims if claim.key.startswith("real_")}
-    assert set(found.values()) == {Finding.OK}
+    assert set(found.values()) == {ClaimFinding.OK}
 
 
 def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from ps_trainer.experiments.bounded_staleness import records
 from ps_trainer.experiments.bounded_staleness.cases import TrainedBound, by_cluster, timed_bounds
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
 from ps_trainer.experiments.bounded_staleness.records import BoundRun, compute_of
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -51,7 +51,7 @@ def test_every_claim_but_those_on_training_is_measured_in_the_quick_form_and_hol
     assert findings.keys() == {claim.key for claim in BoundedStaleness.claims} - {
         "work", "interior", "real_rate", "real_wait", "real_bound"
     }  # fmt: skip
-    assert set(findings.values()) == {Finding.OK}
+    assert set(findings.values()) == {ClaimFinding.OK}
 
 
 def test_report_has_a_line_per_cluster_and_bound_and_plots_that_can_be_drawn(measured):
@@ -72,7 +72,7 @@ def test_a_broken_bound_refutes_the_claims_about_it(tmp_path, monkeypatch, broke
     monkeypatch.setitem(schedule_table.RULES, "ssp", broken)
     found = findings_of(BoundedStaleness(), results_of(BoundedStaleness(), of(Shape.EXPONENTIAL, 4, False), tmp_path))
     assert refuted(found) == expected
-    assert found["free"] is Finding.OK  # not broken
+    assert found["free"] is ClaimFinding.OK  # not broken
 
 
 def test_no_bound_helps_against_a_slow_worker(measured):
@@ -132,7 +132,7 @@ def test_each_bound_is_judged_by_its_best_learning_rate():
     assert [one.value for one in measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, the best rate
     assert [one.value for one in measured["interior"]] == [pytest.approx(44.0 / 40.0)]
     found = findings_of(BoundedStaleness(), results)
-    assert found["work"] is found["interior"] is Finding.OK
+    assert found["work"] is found["interior"] is ClaimFinding.OK
     assert drawn(BoundedStaleness().plots(results)) == ["objective"]
 
 
@@ -140,7 +140,7 @@ def test_fastest_training_without_a_bound_refutes_the_claim_that_one_helps():
     outcomes = {(bound, 0.5): ((100,) * 3, (time,) * 3) for bound, time in ((0, 90.0), (3, 50.0), (None, 40.0))}
     findings = findings_of(BoundedStaleness(), trained(outcomes))
     assert refuted(findings) == {"interior"}
-    assert findings["work"] is Finding.OK
+    assert findings["work"] is ClaimFinding.OK
 
 
 def test_full_runs_have_five_seeds_and_all_bounds():

@@ -7,7 +7,7 @@ import pytest
 from ps_trainer.experiments.bounded_staleness.cases import RealBound
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
 from ps_trainer.experiments.harness.cases import cases_by
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
 from tests.experiments.executed import drawn, findings_of, planned, refuted
@@ -29,7 +29,7 @@ def measure(tmp_path, monkeypatch):
 
 def test_a_cluster_like_the_simulator_confirms_all_claims(measure):
     found = findings_of(BoundedStaleness(), measure())
-    assert found == dict.fromkeys(("real_rate", "real_wait", "real_bound"), Finding.OK)
+    assert found == dict.fromkeys(("real_rate", "real_wait", "real_bound"), ClaimFinding.OK)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_broken_bound_on_the_cluster_refutes_the_claims_about_it(measure, brok
 
 def test_a_lead_counts_on_a_contended_machine_but_times_do_not(measure):
     found = findings_of(BoundedStaleness(), measure(delayed_share=0.03))
-    assert found == {"real_bound": Finding.OK}
+    assert found == {"real_bound": ClaimFinding.OK}
     assert drawn(BoundedStaleness().plots(measure(delayed_share=0.03))) == []
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE, MAX_OTHERS_SHARE, CpuUse
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
@@ -80,6 +80,6 @@ def test_measurements_for_a_claim_are_checked_against_its_limit(dice):
     results = Results(RunResult(run, SimpleNamespace(mean=5.5), 1.0, None, pathlib.Path("nowhere")) for run in runs)
     checked = dice().analyse(results).checked
     assert [(one.claim.key, one.finding) for one in checked] == [
-        ("mean", Finding.REFUTED),
-        ("gravity", Finding.NOT_TESTABLE),
+        ("mean", ClaimFinding.REFUTED),
+        ("gravity", ClaimFinding.NOT_TESTABLE),
     ]

@@ -7,7 +7,16 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Checked, Claim, ClaimKind, Finding, Limit, Measure, Word, verdict_on
+from ps_trainer.experiments.harness.claims import (
+    Checked,
+    Claim,
+    ClaimFinding,
+    ClaimKind,
+    Limit,
+    Measure,
+    VerdictKind,
+    verdict_on,
+)
 from ps_trainer.experiments.toolkit.statistics import Interval
 
 OF_A_PAPER = functools.partial(Claim, key="k", kind=ClaimKind.LITERATURE, measure=list)
@@ -21,18 +30,18 @@ def checked(*findings):
 
 def test_a_claim_holds_when_every_value_is_inside():
     got = CLAIM.check([Measure("n=2", 0.8), Measure("n=4", 1.05)])
-    assert (got.claim, got.finding) == (CLAIM, Finding.OK)
+    assert (got.claim, got.finding) == (CLAIM, ClaimFinding.OK)
     assert got.text == "all 2 inside, the worst 0.8 (n=2); from 0.8 to 1.2"
 
 
 def test_one_value_outside_refutes_and_the_worst_is_named():
     got = CLAIM.check([Measure("n=2", 1.0), Measure("n=4", 1.3), Measure("n=8", 0.5)])
-    assert got.finding is Finding.REFUTED
+    assert got.finding is ClaimFinding.REFUTED
     assert got.text == "2 of 3 outside, the worst 0.5 (n=8); from 0.8 to 1.2"
 
 
 def test_nan_refutes():
-    assert CLAIM.check([Measure("n=2", math.nan)]).finding is Finding.REFUTED
+    assert CLAIM.check([Measure("n=2", math.nan)]).finding is ClaimFinding.REFUTED
 
 
 @pytest.mark.parametrize(("value", "finding"), [(0.1, "ok"), (0.15, "partly"), (0.21, "refuted")])
@@ -43,7 +52,7 @@ def test_between_the_expected_and_the_refuting_value_a_claim_holds_partly(value,
 
 
 def test_without_values_a_claim_is_not_testable_and_gives_the_reason():
-    assert CLAIM.check([], "no such machine") == Checked(CLAIM, Finding.NOT_TESTABLE, "no such machine")
+    assert CLAIM.check([], "no such machine") == Checked(CLAIM, ClaimFinding.NOT_TESTABLE, "no such machine")
 
 
 @pytest.mark.parametrize(
@@ -61,68 +70,68 @@ def test_the_threshold_in_words(limit, text, beyond):
 
 
 @pytest.mark.parametrize(
-    ("findings", "word"),
+    ("findings", "kind"),
     [
-        ([Finding.OK, Finding.OK], Word.SHAPE_REPRODUCED),
-        ([Finding.OK, Finding.NOT_TESTABLE], Word.SHAPE_REPRODUCED),
-        ([Finding.OK, Finding.PARTLY], Word.PARTLY),
-        ([Finding.OK, Finding.REFUTED], Word.PARTLY),
-        ([Finding.PARTLY], Word.PARTLY),
-        ([Finding.REFUTED, Finding.NOT_TESTABLE], Word.NOT_REPRODUCED),
-        ([Finding.OK, Finding.UNDECIDED], Word.UNDECIDED),
-        ([Finding.UNDECIDED], Word.UNDECIDED),
-        ([Finding.OK, Finding.UNDECIDED, Finding.REFUTED], Word.PARTLY),
+        ([ClaimFinding.OK, ClaimFinding.OK], VerdictKind.SHAPE_REPRODUCED),
+        ([ClaimFinding.OK, ClaimFinding.NOT_TESTABLE], VerdictKind.SHAPE_REPRODUCED),
+        ([ClaimFinding.OK, ClaimFinding.PARTLY], VerdictKind.PARTLY),
+        ([ClaimFinding.OK, ClaimFinding.REFUTED], VerdictKind.PARTLY),
+        ([ClaimFinding.PARTLY], VerdictKind.PARTLY),
+        ([ClaimFinding.REFUTED, ClaimFinding.NOT_TESTABLE], VerdictKind.NOT_REPRODUCED),
+        ([ClaimFinding.OK, ClaimFinding.UNDECIDED], VerdictKind.UNDECIDED),
+        ([ClaimFinding.UNDECIDED], VerdictKind.UNDECIDED),
+        ([ClaimFinding.OK, ClaimFinding.UNDECIDED, ClaimFinding.REFUTED], VerdictKind.PARTLY),
     ],
 )
-def test_verdict_on_an_experiment(findings, word):
-    assert verdict_on(checked(*findings)) == (word, "")
+def test_verdict_on_an_experiment(findings, kind):
+    assert verdict_on(checked(*findings)) == (kind, "")
 
 
 def test_an_experiment_without_testable_claims_gives_the_reason():
-    assert str(verdict_on(checked(Finding.NOT_TESTABLE))) == "not testable here: because 0"
-    assert str(verdict_on(checked(Finding.OK))) == "shape reproduced"
+    assert str(verdict_on(checked(ClaimFinding.NOT_TESTABLE))) == "not testable here: because 0"
+    assert str(verdict_on(checked(ClaimFinding.OK))) == "shape reproduced"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "finding"),
     [
-        (0.85, 1.15, Finding.OK),
-        (0.7, 1.0, Finding.UNDECIDED),
-        (1.1, 1.3, Finding.UNDECIDED),
-        (0.5, 0.79, Finding.REFUTED),
-        (1.21, 1.3, Finding.REFUTED),
+        (0.85, 1.15, ClaimFinding.OK),
+        (0.7, 1.0, ClaimFinding.UNDECIDED),
+        (1.1, 1.3, ClaimFinding.UNDECIDED),
+        (0.5, 0.79, ClaimFinding.REFUTED),
+        (1.21, 1.3, ClaimFinding.REFUTED),
     ],
 )
 def test_a_threshold_within_the_interval_leaves_a_claim_undecided(low, high, finding):
     got = CLAIM.check([Measure("n=2", 1.0), Measure("n=4", (low + high) / 2, Interval(low, high))])
     assert got.finding is finding
-    if finding is not Finding.OK:
+    if finding is not ClaimFinding.OK:
         assert f"[{low:g}, {high:g}] (n=4)" in got.text
 
 
 def test_the_median_of_the_cases_decides_and_the_cases_outside_are_counted():
     claim = OF_A_PAPER(sentence="s", quantity="ratio", limit=CLAIM.limit, by_median=True)
     cases = [Measure(f"n={n}", value) for n, value in enumerate([1.0] * 9 + [1.5])]
-    assert CLAIM.check(cases).finding is Finding.REFUTED
+    assert CLAIM.check(cases).finding is ClaimFinding.REFUTED
     got = claim.check(cases)
-    assert got.finding is Finding.OK
+    assert got.finding is ClaimFinding.OK
     assert got.text == "1 [1, 1] (median of 10); from 0.8 to 1.2; of the cases 1 of 10 outside, the worst 1.5 (n=9)"
     assert claim.refuted_if == "the median of ratio is outside 0.8 to 1.2"
-    assert claim.check([Measure("a", 0.7), Measure("b", 0.9)]).finding is Finding.UNDECIDED
-    assert claim.check([Measure("a", 0.7), Measure("b", 0.75)]).finding is Finding.REFUTED
-    assert claim.check([Measure("a", math.nan), Measure("b", 1.0)]).finding is Finding.REFUTED
+    assert claim.check([Measure("a", 0.7), Measure("b", 0.9)]).finding is ClaimFinding.UNDECIDED
+    assert claim.check([Measure("a", 0.7), Measure("b", 0.75)]).finding is ClaimFinding.REFUTED
+    assert claim.check([Measure("a", math.nan), Measure("b", 1.0)]).finding is ClaimFinding.REFUTED
 
 
 def test_only_claims_of_the_literature_decide_the_verdict():
     others = [OF_A_PAPER(sentence="s", quantity="m", limit=Limit(high=1), kind=kind) for kind in ClaimKind]
     refuted = [claim.check([Measure("a", 2.0)]) for claim in others if claim.kind is not ClaimKind.LITERATURE]
-    assert verdict_on([*refuted, *checked(Finding.OK)]).word is Word.SHAPE_REPRODUCED
+    assert verdict_on([*refuted, *checked(ClaimFinding.OK)]).kind is VerdictKind.SHAPE_REPRODUCED
     assert str(verdict_on(refuted)) == "not testable here: no claim of the literature was tested"
 
 
 def test_what_no_claim_tests_is_named_and_makes_a_verdict_partly_at_best():
-    assert str(verdict_on(checked(Finding.OK), "the final accuracy")) == "partly: not tested: the final accuracy"
-    assert verdict_on(checked(Finding.REFUTED), "the final accuracy").word is Word.NOT_REPRODUCED
+    assert str(verdict_on(checked(ClaimFinding.OK), "the final accuracy")) == "partly: not tested: the final accuracy"
+    assert verdict_on(checked(ClaimFinding.REFUTED), "the final accuracy").kind is VerdictKind.NOT_REPRODUCED
 
 
 def test_an_amendment_stands_beside_the_threshold():

@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import Case, cases_by, mean, median, setting
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Finding, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, RunResult
 
@@ -111,7 +111,7 @@ def test_a_part_may_use_the_runs_of_all_parts(monkeypatch):
 
 def test_a_claim_or_its_part_gives_the_reason_for_a_missing_measurement():
     found = checked(results_of(RUNS[:-1]))
-    assert {one.finding for one in found.values()} == {Finding.REFUTED, Finding.NOT_TESTABLE}
+    assert {one.finding for one in found.values()} == {ClaimFinding.REFUTED, ClaimFinding.NOT_TESTABLE}
     assert (found["rest"].text, found["own"].text) == ("too grey", "0 colours")
     assert checked(Results())["few"].text == "nothing was measured"
 

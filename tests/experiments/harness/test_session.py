@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ps_trainer.errors import Interrupted, OptionError, RunError, UsageError
 from ps_trainer.experiments.harness import plots, session
-from ps_trainer.experiments.harness.claims import Checked, Claim, Finding, Measure
+from ps_trainer.experiments.harness.claims import Checked, Claim, ClaimFinding, Measure
 from ps_trainer.experiments.harness.session import Request
 
 COMMAND = ["python", "-m", "ps_trainer", "experiment", "dice"]
@@ -62,7 +62,7 @@ def test_a_refuted_claim_is_a_failure_only_with_check(call, dice, monkeypatch):
 def test_each_finding_is_printed_with_its_claim_and_kinds_other_than_literature(call, dice, monkeypatch):
     (part,) = dice.parts
     mean, gravity = part.claims
-    for finding in Finding:
+    for finding in ClaimFinding:
         claims = (dataclasses.replace(mean, measure=lambda cases: [Measure("k=2", 0.0)]), gravity)
         monkeypatch.setattr(
             Claim, "check", lambda claim, measured, why="", finding=finding: Checked(claim, finding, "x")

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.null_step.cases import link_bytes_per_sec, loss_error, null_steps_of, skew_ms, step_ms
 from ps_trainer.experiments.null_step.experiment import NullStep
@@ -138,7 +138,7 @@ def test_without_shaped_hosts_the_claims_about_links_are_not_testable(quick, mon
     experiment, results = quick()
     assert {result.run.level for result in results} == {Level.VIRTUAL, Level.PROCESSES}
     checked = experiment.analyse(results).checked
-    untold = {one.claim.key: one.text for one in checked if one.finding is Finding.NOT_TESTABLE}
+    untold = {one.claim.key: one.text for one in checked if one.finding is ClaimFinding.NOT_TESTABLE}
     assert untold == dict.fromkeys(REAL_CLAIMS, "no ip here")
 
 

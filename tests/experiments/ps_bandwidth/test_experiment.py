@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.ps_bandwidth.cases import (
@@ -96,7 +96,7 @@ def test_a_correct_wire_refutes_only_the_claim_of_both_directions_at_once(monkey
 def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     findings = findings_of(experiment, results)
-    assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], Finding.OK)
+    assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], ClaimFinding.OK)
 
 
 def test_a_store_with_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
@@ -108,13 +108,13 @@ def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(slowness=2.0))
     findings = findings_of(experiment, results)
     assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned"} <= refuted(findings)
-    assert findings["bytes"] is Finding.OK
+    assert findings["bytes"] is ClaimFinding.OK
 
 
 def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
     busy = Results(result._replace(cpu=CpuUse(0.9, 1.0, 1.0, 0.05)) for result in results)
-    assert findings_of(experiment, busy) == {"bytes": Finding.OK}
+    assert findings_of(experiment, busy) == {"bytes": ClaimFinding.OK}
     assert drawn(experiment.plots(busy)) == ["bytes"]
 
 
@@ -123,7 +123,7 @@ def test_without_shaped_hosts_the_findings_give_the_reason(monkeypatch):
     experiment = PsBandwidth()
     assert experiment.runs([0], quick=False) == []
     checked = experiment.analyse(Results()).checked
-    assert {one.finding for one in checked} == {Finding.NOT_TESTABLE}
+    assert {one.finding for one in checked} == {ClaimFinding.NOT_TESTABLE}
     assert all("tc not found" in one.text for one in checked)
     assert list(experiment.plots(Results())) == []
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
@@ -62,7 +62,7 @@ def real_results(monkeypatch, folder, secs_of):
 
 
 def test_in_virtual_time_the_quick_form_reproduces_the_shape(virtual_results):
-    assert findings_of(ScalingCurve(), virtual_results) == dict.fromkeys(VIRTUAL, Finding.OK)
+    assert findings_of(ScalingCurve(), virtual_results) == dict.fromkeys(VIRTUAL, ClaimFinding.OK)
     assert drawn(ScalingCurve().plots(virtual_results)) == ["throughput", "paper_speedup", "paper_steps"]
 
 
@@ -76,7 +76,7 @@ def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
     ]
     small = [dataclasses.replace(run, settings=dataclasses.replace(run.settings, counts=[50])) for run in own]
     findings = findings_of(experiment, results_of(experiment, small, tmp_path))
-    assert findings == {"tail_even": Finding.REFUTED}  # the slowest of many varies less than one alone
+    assert findings == {"tail_even": ClaimFinding.REFUTED}  # the slowest of many varies less than one alone
 
 
 def test_links_that_are_not_shared_refute_knee_and_gain_of_ps_tasks(monkeypatch, tmp_path):
@@ -90,7 +90,7 @@ def test_links_that_are_not_shared_refute_knee_and_gain_of_ps_tasks(monkeypatch,
 def test_real_clusters_that_behave_like_the_simulator(monkeypatch, tmp_path):
     experiment, results = real_results(monkeypatch, tmp_path, lambda s, seed: 1.05 * s.simulated_long(seed).round_secs)
     findings = findings_of(experiment, results)
-    assert {findings[key] for key in ("simulator", "fit_sync", "fit_async")} == {Finding.OK}
+    assert {findings[key] for key in ("simulator", "fit_sync", "fit_async")} == {ClaimFinding.OK}
     assert drawn(experiment.plots(results)) == ["throughput", "steps"]
 
 
@@ -106,7 +106,7 @@ def test_without_shaped_hosts_the_real_part_gives_the_reason(monkeypatch, virtua
     monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
     experiment = ScalingCurve()
     checked = {one.claim.key: one for one in experiment.analyse(virtual_results).checked}
-    assert {key for key, one in checked.items() if one.finding is Finding.NOT_TESTABLE} == {*REAL, "tail_even"}
+    assert {key for key, one in checked.items() if one.finding is ClaimFinding.NOT_TESTABLE} == {*REAL, "tail_even"}
     assert "tc not found" in checked["fit_sync"].text
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.staleness_aware_rate.cases import (
@@ -59,7 +59,7 @@ def full_runs():
 @pytest.mark.parametrize("quick", [False, True])
 def test_results_as_claimed_confirm_all_claims(quick):
     results = results_of(virtual_runs(quick, range(1 if quick else 3)))
-    assert set(findings(results).values()) == {Finding.OK}
+    assert set(findings(results).values()) == {ClaimFinding.OK}
     assert drawn(StalenessAwareRate().plots(results)) == ["losses", "errors"]
 
 
@@ -79,7 +79,7 @@ def test_contrary_errors_refute_a_claim(claim, error_of):
         given, error = figures_as_claimed(run), error_of(run.settings)
         return given if error is None else given | {"test_error": error}
 
-    assert findings(results_of(full_runs(), figures))[claim] is Finding.REFUTED
+    assert findings(results_of(full_runs(), figures))[claim] is ClaimFinding.REFUTED
 
 
 def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
@@ -88,8 +88,8 @@ def test_without_a_rate_near_the_limit_two_claims_are_not_testable():
         return figures_as_claimed(run) | ({"test_error": 0.9} if fails else {})
 
     found = findings(results_of(full_runs(), figures))
-    assert (found["fails"], found["aware"]) == (Finding.NOT_TESTABLE, Finding.NOT_TESTABLE)
-    assert found["aware_small"] is Finding.OK
+    assert (found["fails"], found["aware"]) == (ClaimFinding.NOT_TESTABLE, ClaimFinding.NOT_TESTABLE)
+    assert found["aware_small"] is ClaimFinding.OK
 
 
 def training_of(*errors):

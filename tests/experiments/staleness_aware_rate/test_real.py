@@ -8,7 +8,7 @@ import json
 import pytest
 
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.staleness_aware_rate.cases import SMALL_RATE, ArmFigures, Rate, RealArmFigures
@@ -36,7 +36,7 @@ def findings(figures_of):
 
 
 def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
-    assert set(findings(lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.07)).values()) == {Finding.OK}
+    assert set(findings(lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.07)).values()) == {ClaimFinding.OK}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
     ],
 )
 def test_a_cluster_with_contrary_results_refutes_a_claim(claim, figures_of):
-    assert findings(figures_of)[claim] is Finding.REFUTED
+    assert findings(figures_of)[claim] is ClaimFinding.REFUTED
 
 
 def test_full_runs_have_every_arm_and_the_quick_form_none():

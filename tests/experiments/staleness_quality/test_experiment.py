@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.harness.claims import Finding
+from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.staleness_quality.cases import FIXED_RATE, Kind, select, trainings_of
 from ps_trainer.experiments.staleness_quality.claims import depth_measures
@@ -52,13 +52,13 @@ def executed(run):
 def test_results_as_claimed_confirm_all_claims():
     runs = StalenessQuality().runs(range(2), quick=False)
     results = results_of(runs, figures_as_claimed)
-    assert set(findings(results).values()) == {Finding.OK}
+    assert set(findings(results).values()) == {ClaimFinding.OK}
     assert drawn(StalenessQuality().plots(results)) == ["boundary", "grid", "updates", "depth"]
 
 
 def test_the_quick_form_names_the_claims_that_it_cannot_test():
     found = findings(results_of(StalenessQuality().runs([0], quick=True), figures_as_claimed))
-    assert [key for key, finding in found.items() if finding is Finding.NOT_TESTABLE] == ["adagrad"]
+    assert [key for key, finding in found.items() if finding is ClaimFinding.NOT_TESTABLE] == ["adagrad"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_contrary_runs_refute_a_claim(claim, change):
         return given if run.settings.model == "quadratic" else given | change(run.settings)
 
     found = findings(results_of(StalenessQuality().runs([0], quick=False), figures))
-    assert found[claim] is Finding.REFUTED
+    assert found[claim] is ClaimFinding.REFUTED
 
 
 def test_on_the_quadratic_the_rates_are_exact_and_the_geometric_ones_larger():
@@ -89,7 +89,7 @@ def test_gradients_one_update_older_than_stated_refute_the_exact_rate(monkeypatc
     right = given_staleness.constant
     monkeypatch.setattr(given_staleness, "constant", lambda tau, n, **options: right(tau + 1, n, **options))
     results = results_of(StalenessQuality().runs([0], quick=True), lambda run: figures_as_claimed(run))
-    assert findings(results)["exact"] is Finding.REFUTED
+    assert findings(results)["exact"] is ClaimFinding.REFUTED
 
 
 def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
@@ -101,7 +101,7 @@ def test_gradients_that_are_never_stale_refute_the_boundary(monkeypatch):
         else figures_as_claimed(run)
     )  # fmt: skip
     found = findings(results)
-    assert (found["boundary"], found["exact"]) == (Finding.REFUTED, Finding.OK)
+    assert (found["boundary"], found["exact"]) == (ClaimFinding.REFUTED, ClaimFinding.OK)
 
 
 def short(tau):

@@ -1,4 +1,4 @@
-"""`OwnControl`: the control plane of a process that trains alone, in its own memory instead of on a ps task."""
+"""`AloneControl`: the control plane of a process that trains alone, in its own memory instead of on a ps task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.run_record import Message, Roster, RunRecord, StatusMessage
 
 
-class OwnControl(PsControl):
+class AloneControl(PsControl):
     """Stands for the client of ps task 0. Its methods may be called from any thread, and always succeed at once.
 
     The records are new in each process, so a restarted process never finds a run that goes on: it restores the newest
@@ -36,7 +36,7 @@ class OwnControl(PsControl):
         with self._lock:
             self._state = self._state._replace(run=run)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Enters a report into the roster. A heartbeat has no effect, because nothing else watches this process."""
         if isinstance(message, StatusMessage):
             roster = Roster(run_id=message.run_id, workers={message.worker: message.entry})

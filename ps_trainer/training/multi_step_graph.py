@@ -32,7 +32,7 @@ Note = Callable[[StepFetches], bool]
 """Gets the figures of a step, under the names that they have in a call of one step; returns whether another follows."""
 
 
-class CallGraph:
+class MultiStepGraph:
     """The ops of a call.
 
     Args:

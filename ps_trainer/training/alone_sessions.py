@@ -1,4 +1,4 @@
-"""`OwnSessions`: the sessions of a process that trains alone, without a server.
+"""`AloneSessions`: the sessions of a process that trains alone, without a server.
 
 Without a server, TensorFlow's variables belong to a session and end with it. So there is one session (`_StateSession`)
 for setting up, steps and saving, and each of them gets an object that does not end it.
@@ -23,7 +23,7 @@ from ps_trainer.training.sessions import STOP_GRACE_SECS, Sessions
 from ps_trainer.training.train_graph import TrainGraph
 
 
-class OwnSessions(Sessions):
+class AloneSessions(Sessions):
     """Sessions of a process that trains alone.
 
     Args:
