@@ -20,7 +20,7 @@ from ps_trainer.training.save_thread import SaveThread, Values
 from ps_trainer.training.train_graph import TrainGraph
 
 _WRITE_SECS = 30.0
-_LEAST_RATE = 2**20  # bytes per second; a slower disk or network counts as one that does not answer
+_MIN_RATE = 2**20  # bytes per second; a slower disk or network counts as one that does not answer
 _PART = 2**20  # elements
 
 
@@ -168,10 +168,10 @@ class Checkpointer:
     @property
     def _write_secs(self) -> float:
         """Deadline in seconds of the writing of a save."""
-        return _WRITE_SECS + self._held_state.total_bytes / _LEAST_RATE
+        return _WRITE_SECS + self._held_state.total_bytes / _MIN_RATE
 
     def _wait_for(self, saving: SaveThread, step: int) -> None:
-        read_secs = self._config.heartbeat_timeout_secs + self._held_state.total_bytes / _LEAST_RATE
+        read_secs = self._config.heartbeat_timeout_secs + self._held_state.total_bytes / _MIN_RATE
         if saving.wait(read_secs, self._write_secs):
             return
         if not saving.has_read:

@@ -26,7 +26,7 @@ _POLL_SECS = 0.1
 
 
 class _Patience:
-    """How long this process waits for a fact; not again after a wait in vain, as its holder may hold more of them."""
+    """Time that this process waits for a fact; not again after a wait in vain, as its holder may hold more of them."""
 
     def __init__(self, secs: float):
         self.secs = secs
