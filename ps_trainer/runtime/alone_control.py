@@ -12,7 +12,7 @@ from ps_trainer.runtime.run_record import Message, Roster, RunRecord, StatusMess
 
 
 class AloneControl(PsControl):
-    """Stands for the client of ps task 0. Its methods may be called from any thread, and always succeed at once.
+    """The control plane of this process, in place of ps task 0's. Every method succeeds at once.
 
     The records are new in each process, so a restarted process never finds a run that goes on: it restores the newest
     checkpoint.
@@ -21,10 +21,8 @@ class AloneControl(PsControl):
         cluster: Configuration of a process that trains alone.
     """
 
-    def __init__(self, cluster: ClusterConfig):  # no session, so the base class has nothing to initialise
-        self.address = "this process"
-        self.ps = 0
-        self._task_name = "ps-0"
+    def __init__(self, cluster: ClusterConfig):
+        super().__init__("this process", 0)
         self._lock = threading.Lock()
         self._state = PsState(hello=control.hello(cluster, 0, incarnation=uuid.uuid4().hex[:12]))
 

@@ -10,11 +10,13 @@ Every ps task holds these, in a container that no training session touches:
     mail     queue of the workers' messages                         `Message`    workers write, the ps task reads
 
 All of them are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
-(`PsControl`) is a session on the ps task itself. It needs no server of its own, and every call has a deadline.
+(`PsClient`) is a session on the ps task itself. It needs no server of its own, and every call has a deadline. A process
+that trains alone holds the control plane itself (`alone_control.py`). Both are a `PsControl`.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import threading
 import time
@@ -31,8 +33,6 @@ from ps_trainer.runtime import messages, task_info
 from ps_trainer.runtime.run_record import EndNotice, Hello, Leases, Message, Roster, RunRecord, WorkerEntry
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
-
-_FIELDS = ("hello", "run", "roster", "notice", "leases")
 
 
 class PsState(NamedTuple):
@@ -77,7 +77,7 @@ class ControlGraph:
                 name: tf.get_variable(
                     f"control/{name}", [], tf.string, initializer=tf.constant_initializer("{}"), use_resource=True
                 )
-                for name in _FIELDS
+                for name in PsState._fields
             }
             self.init_op = tf.group(*(variable.initializer for variable in variables.values()))
             self.read = [variable.read_value() for variable in variables.values()]
@@ -89,8 +89,48 @@ class ControlGraph:
             self.receive = mail.dequeue()
 
 
-class PsControl:
-    """A client of one ps task's control plane. Its methods may be called from any thread.
+class PsControl(abc.ABC):
+    """Access to one ps task's control plane. Its methods may be called from any thread.
+
+    Args:
+        address: "host:port" of the ps task; of a process that trains alone, a description.
+        ps: Index of the ps task.
+        task_name: Name of the task; None = the name of a task of the job ps.
+    """
+
+    def __init__(self, address: str, ps: int, *, task_name: str | None = None):
+        self.address = address
+        self.ps = ps
+        self._task_name = task_name or f"ps-{ps}"
+
+    @property
+    def name(self) -> str:
+        """The task's name and address, for messages."""
+        return f"{self._task_name} ({self.address})"
+
+    @abc.abstractmethod
+    def read(self, *, is_patient: bool = False) -> PsState:
+        """Returns the present contents of the control plane.
+
+        Args:
+            is_patient: Whether to repeat a call that is too late, for callers that do not ask again anyway.
+        """
+
+    @abc.abstractmethod
+    def write_run(self, run: RunRecord) -> None:
+        """Replaces the run record; repeats a call that is too late."""
+
+    @abc.abstractmethod
+    def send(self, message: Message) -> None:
+        """Puts a worker's message into the mail. Tries once only: a message that is too late may have arrived."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Closes the connection for good. Later calls, of threads that do not know of this yet, fail."""
+
+
+class PsClient(PsControl):
+    """Access by a session on the ps task.
 
     Args:
         address: "host:port" of the ps task.
@@ -111,9 +151,7 @@ class PsControl:
         *,
         task_name: str | None = None,
     ):
-        self.address = address
-        self.ps = ps
-        self._task_name = task_name or f"ps-{ps}"
+        super().__init__(address, ps, task_name=task_name)
         self._target = f"grpc://{address}"
         self._graph = ControlGraph()
         # The filter matches no task. Without it, the session would wait until every task of the cluster is there.
@@ -128,29 +166,16 @@ class PsControl:
         # thread uses a session that just failed.
         self._lock = threading.Lock()
 
-    @property
-    def name(self) -> str:
-        """The task's name and address, for messages."""
-        return f"{self._task_name} ({self.address})"
-
     def read(self, *, is_patient: bool = False) -> PsState:
-        """The present contents of the control plane.
-
-        Args:
-            is_patient: Whether to repeat a call that is too late, for callers that do not ask again anyway.
-        """
         return decode(self._patiently(self._graph.read) if is_patient else self._run(self._graph.read))
 
     def write_run(self, run: RunRecord) -> None:
-        """Replaces the run record; repeats a call that is too late."""
         self._patiently(self._graph.write["run"], {self._graph.value: messages.encode(run)})
 
     def send(self, message: Message) -> None:
-        """Puts a worker's message into the mail. Tries once only: a message that is too late may have arrived."""
         self._run(self._graph.send, {self._graph.value: messages.encode_message(message)})
 
     def close(self) -> None:
-        """Closes the connection for good. Later calls, of threads that do not know of this yet, fail."""
         with self._lock:
             # The lock above waits for a call of another thread, which ends by its deadline.
             self._is_closed = True
@@ -223,7 +248,7 @@ def decode(values: list[bytes]) -> PsState:
         tf.errors.DataLossError: One of them is not a valid record.
     """
     try:
-        return PsState(*map(messages.decode_record, _FIELDS, values))
+        return PsState(*map(messages.decode_record, PsState._fields, values))
     except ValueError as error:
         # An `OpError`, so that callers treat an invalid record like a ps task that did not answer.
         raise tf.errors.DataLossError(None, None, str(error)) from error

@@ -18,7 +18,7 @@ from ps_trainer.cluster.checks import Place, listed
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
 from ps_trainer.runtime import preflight, reachability, task_info
-from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.control import PsClient, PsState
 from ps_trainer.runtime.run_record import Status, TaskFacts, WorkerEntry
 
 _POOL = 16
@@ -63,7 +63,7 @@ def _ask(place: Place) -> reachability.ServerAnswer | str:
 
 
 def _read(place: Place, ps: int) -> PsState | None:
-    client = PsControl(place.address, ps)
+    client = PsClient(place.address, ps)
     try:
         return client.read()
     except tf.errors.OpError:

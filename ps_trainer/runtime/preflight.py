@@ -19,7 +19,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
 from ps_trainer.runtime import control, reachability, task_info
 from ps_trainer.runtime.alone_control import AloneControl
-from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.control import PsClient, PsControl, PsState
 from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFacts
 from ps_trainer.runtime.run_setup import agreement, incarnations
 from ps_trainer.runtime.supervise import StopRequest
@@ -48,8 +48,8 @@ def wait_for_ps(
     if cluster.is_alone:
         return [AloneControl(cluster)]
     patience = config.heartbeat_timeout_secs  # a ps task that is silent for longer counts as lost
-    controls = [
-        PsControl(_address_for(cluster, ps), ps, patience_secs=patience, task_name=name)
+    controls: list[PsControl] = [
+        PsClient(_address_for(cluster, ps), ps, patience_secs=patience, task_name=name)
         for ps, name in enumerate(cluster.ps_names)
     ]
     missing = list(range(len(controls)))

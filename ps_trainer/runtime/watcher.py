@@ -20,7 +20,9 @@ from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.suspension import SuspensionDetector
 
 _POLL_SECS = 0.25
-_CLOSE_SECS = 5.0  # for a callback that is under way when the watcher is closed
+# For a callback that is under way when the watcher is closed, such as a call of a rule's service to a frozen ps task. A
+# worker closes the session of that call first, so the callback soon returns. No relation to `supervise.ABORT_SECS`.
+_CLOSE_SECS = 5.0
 
 
 class _PsPoller:

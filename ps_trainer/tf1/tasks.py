@@ -14,7 +14,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, ClusterConfigError, Interrupted, OptionError, PeerFailedError, PsTrainerError
 from ps_trainer.runtime import lost, preflight, supervise, task_info
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import prepare_server, start_errors
@@ -119,7 +119,7 @@ class Server(tf.train.Server):
         )
         message = StatusMessage(run_id="", worker=self.cluster.worker_index, entry=entry)
         addresses = enumerate(self.cluster.ps_addresses)
-        controls = [PsControl(address, ps) for ps, address in addresses if not network.fault_of(address)]
+        controls = [PsClient(address, ps) for ps, address in addresses if not network.fault_of(address)]
         preflight.send_to_all(controls, message)
 
     def join(self) -> None:

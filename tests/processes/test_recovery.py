@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.control import PsClient
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
@@ -105,7 +105,7 @@ def test_a_restart_under_sync_costs_the_other_workers_no_step(create_run):
 
 
 def run_id_of(run):
-    ps_0 = PsControl(run.ps_hosts[0], 0)
+    ps_0 = PsClient(run.ps_hosts[0], 0)
     try:
         return ps_0.read().run.run_id
     finally:

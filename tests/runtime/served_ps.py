@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from ps_trainer.api.servers import clear_control
 from ps_trainer.runtime import ps
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.run_record import AliveMessage, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import StopRequest
@@ -34,7 +34,7 @@ class Served:
         cluster, server = self._owned = self.unused.pop() if self.unused else self._new(config)
         task = ps.PsTask(cluster, config, server, keep_serving=keep_serving)
         self.stop = StopRequest()
-        self.control = PsControl(cluster.own_address, 0)
+        self.control = PsClient(cluster.own_address, 0)
         self._future = pool.submit(task.serve, self.stop)
 
     def _new(self, config):

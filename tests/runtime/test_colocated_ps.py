@@ -13,7 +13,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, NanLossError, PeerFailedError, PsLostError
 from ps_trainer.runtime import liveness, ps
 from ps_trainer.runtime.colocated_ps import ColocatedPs
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import create_server
 from ps_trainer.runtime.supervise import StopRequest
@@ -50,7 +50,7 @@ class Share:
         self.task = ColocatedPs(cluster, CONFIG, server)
         self.stop = StopRequest()
         self.task.start(self.stop)
-        self.control = PsControl(cluster.own_address, 1)
+        self.control = PsClient(cluster.own_address, 1)
 
     def send(self, worker, status, **content):
         self.control.send(StatusMessage(run_id="r", worker=worker, entry=WorkerEntry(status=status, **content)))

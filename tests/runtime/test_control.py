@@ -17,7 +17,7 @@ from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlo
 import tensorflow.compat.v1 as tf  # isort: skip - after the environment
 
 from ps_trainer.runtime import control, messages, task_info
-from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
+from ps_trainer.runtime.control import ControlGraph, PsClient, PsState
 from ps_trainer.runtime.run_record import (
     AliveMessage,
     EndNotice,
@@ -44,7 +44,7 @@ def server():
 
 @pytest.fixture
 def client(server):
-    client = PsControl(server[0], 0)
+    client = PsClient(server[0], 0)
     yield client
     client.close()
 
@@ -96,7 +96,7 @@ def test_two_clients_read_the_same_state(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)
-    other = PsControl(server[0], 0)
+    other = PsClient(server[0], 0)
     client.write_run(run_of("b"))
     assert other.read().run == run_of("b")
     other.close()
@@ -150,7 +150,7 @@ def slow(monkeypatch):
         session = SlowSession(num_late=4)
         monkeypatch.setattr(control.tf, "Session", lambda *args, **kwargs: session)
         monkeypatch.setattr(control.network, "fault_of", lambda *args: "")
-        return PsControl("localhost:1", 0, patience_secs=patience_secs), session
+        return PsClient("localhost:1", 0, patience_secs=patience_secs), session
 
     return create
 
@@ -165,7 +165,7 @@ def test_a_patient_call_is_repeated(slow):
 
 
 def test_impatient_calls_and_calls_without_patience_are_made_once(slow):
-    for patience_secs, call in ((60.0, PsControl.read), (0.0, lambda client: client.read(is_patient=True))):
+    for patience_secs, call in ((60.0, PsClient.read), (0.0, lambda client: client.read(is_patient=True))):
         client, session = slow(patience_secs)
         with pytest.raises(tf.errors.DeadlineExceededError):
             call(client)
@@ -182,7 +182,7 @@ def test_no_answer_is_an_error_within_the_deadline(kind):
         listener.bind(("localhost", 0))
         if kind == "silent":
             listener.listen()
-        client = PsControl(f"localhost:{listener.getsockname()[1]}", 0, call_timeout_secs=0.5)
+        client = PsClient(f"localhost:{listener.getsockname()[1]}", 0, call_timeout_secs=0.5)
         started = time.monotonic()
         with pytest.raises(tf.errors.OpError):
             client.read()
@@ -191,7 +191,7 @@ def test_no_answer_is_an_error_within_the_deadline(kind):
 
 
 def test_a_client_works_again_after_an_error(server):
-    client = PsControl(server[0], 0)
+    client = PsClient(server[0], 0)
     with pytest.raises(tf.errors.FailedPreconditionError):
         client.read()
     graph = ControlGraph()

@@ -20,7 +20,7 @@ from tests.testing.cluster import InProcessCluster
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.runtime import control, doctor, messages, preflight, reachability, task_info
-from ps_trainer.runtime.control import ControlGraph, PsControl, PsState
+from ps_trainer.runtime.control import ControlGraph, PsClient, PsState
 from ps_trainer.runtime.run_record import Roster, TaskFacts
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
@@ -264,6 +264,6 @@ def test_facts_that_one_side_does_not_report_are_not_a_difference():
 
 
 def test_the_ps_tasks_report_their_facts(served):
-    client = PsControl(served.ps_addresses[0], 0)
+    client = PsClient(served.ps_addresses[0], 0)
     assert client.read().hello.facts == task_info.of(served)
     client.close()
