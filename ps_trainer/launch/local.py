@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import pathlib
@@ -73,21 +74,17 @@ def run(
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
         server = resources.enter_context(_fork_server(cluster, server, environment, logdir))
-        tasks = _create_tasks(
-            cluster, entered, logdir, environment=environment, server=server, spawn=spawn, clock=clock
-        )
-        outcome = _supervise(
-            cluster,
-            tasks,
-            faults,
-            logdir,
+        local_run = _LocalRun(
+            cluster=cluster,
             hosts=entered,
-            server=server,
+            logdir=logdir,
             environment=environment,
+            server=server,
             signals=signals,
             console=console,
             clock=clock,
         )
+        outcome = local_run.supervise(local_run.create_tasks(spawn), faults)
         entered.write_report(logdir)
     return outcome.exit_code
 
@@ -153,100 +150,99 @@ def _fork_server(
             yield server
 
 
-def _create_tasks(
-    cluster: LocalClusterSpec,
-    hosts: Hosts,
-    logdir: pathlib.Path,
-    *,
-    environment: Mapping[str, str],
-    server: ForkServer | None,
-    spawn: Callable[..., StartedProcess],
-    clock: Callable[[], float],
-) -> list[TaskProcess]:
-    factory = TaskFactory(
-        command=cluster.task_command,
-        train_args=cluster.train_args,
-        logdir=logdir,
-        environment=environment,
-        server=server,
-        spawn=spawn,
-        clock=clock,
-        is_alone=cluster.is_alone,
-    )
-    return factory.create_all(cluster.task_ids, hosts)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LocalRun:
+    """A run whose hosts and folder exist.
 
-
-def _supervise(
-    cluster: LocalClusterSpec,
-    tasks: Sequence[TaskProcess],
-    faults: Sequence[faults_lib.Fault],
-    logdir: pathlib.Path,
-    *,
-    hosts: Hosts,
-    server: ForkServer | None,
-    environment: Mapping[str, str],
-    signals: SignalRecorder,
-    console: Console,
-    clock: Callable[[], float],
-) -> RunOutcome:
-    """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
-    where = f" in {hosts.summary}" if hosts.summary else ""
-    console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
-    # Wall time, because `summary.complete` compares it with the time of a file.
-    started_at = time.time()
-    # Made before any task starts: a board ignores the lines that exist by then, which an earlier run has left.
-    board = Board(tasks, logdir / "metrics", cluster.config.max_steps)
-    log = EventLog(logdir / "metrics")
-    injector = Injector(faults, tasks=tasks, board=board, log=log, set_link=hosts.set_link, clock=clock)
-    restarts = Restarts(faults_lib.num_chaos_kills(faults) if cluster.max_restarts is None else cluster.max_restarts)
-    with create_view(board, console, clock, plain=cluster.plain) as view:
-        if server is not None:
-            server.wait_until_ready(lambda: signals.first is not None)
-            _check_model(cluster, server, environment, signals, console)
-        outcome = TaskSupervisor(
-            board=board,
-            observer=view,
-            signals=signals,
-            deadlines=cluster.deadlines or ShutdownDeadlines(evaluator_exit=cluster.config.stall_timeout_secs),
-            restarts=restarts,
-            injector=injector if faults else None,
-            log=log,
-            clock=clock,
-        ).run()
-        view.finish(outcome, str(logdir))
-    # Without faults and restarts the launcher has nothing to add to the chief's summary.
-    if faults or restarts.max_restarts:
-        summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
-    return outcome
-
-
-def _check_model(
-    cluster: LocalClusterSpec,
-    server: ForkServer,
-    environment: Mapping[str, str],
-    signals: SignalRecorder,
-    console: Console,
-) -> None:
-    """Checks the user's own classes, and prints the warnings about the model.
-
-    Without a fork server the check would have to import TensorFlow, which takes longer than everything else up to the
-    first step. Each worker makes the same check before it joins the run, so a wrong model still ends the run with 2.
-
-    Raises:
-        UsageError: A class cannot be loaded, or the model cannot be trained.
+    Attributes:
+        cluster: Tasks of the run, with their flags.
+        hosts: Where the tasks run.
+        logdir: Folder of the run.
+        environment: Environment of the tasks.
+        server: Fork server; None if no task is forked.
+        signals: Record of the signals that this process has received.
+        console: Where to print.
+        clock: Monotonic time in seconds.
     """
-    if signals.first is not None:
-        return
-    warnings = model_check.check(
-        cluster.config,
-        [f"--num_workers={cluster.num_workers}", *cluster.train_args],
-        spawn=server.popen,
-        environ=environment,
-        folder=pathlib.Path(environment["TMPDIR"]),
-        is_cancelled=lambda: signals.first is not None,
-    )
-    for warning in warnings:
-        console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
+
+    cluster: LocalClusterSpec
+    hosts: Hosts
+    logdir: pathlib.Path
+    environment: Mapping[str, str]
+    server: ForkServer | None
+    signals: SignalRecorder
+    console: Console
+    clock: Callable[[], float]
+
+    def create_tasks(self, spawn: Callable[..., StartedProcess]) -> list[TaskProcess]:
+        """Creates the tasks without starting them; `spawn` starts those that are not forked."""
+        factory = TaskFactory(
+            command=self.cluster.task_command,
+            train_args=self.cluster.train_args,
+            logdir=self.logdir,
+            environment=self.environment,
+            server=self.server,
+            spawn=spawn,
+            clock=self.clock,
+            is_alone=self.cluster.is_alone,
+        )
+        return factory.create_all(self.cluster.task_ids, self.hosts)
+
+    def supervise(self, tasks: Sequence[TaskProcess], faults: Sequence[faults_lib.Fault]) -> RunOutcome:
+        """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
+        cluster, logdir = self.cluster, self.logdir
+        where = f" in {self.hosts.summary}" if self.hosts.summary else ""
+        self.console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
+        # Wall time, because `summary.complete` compares it with the time of a file.
+        started_at = time.time()
+        # Made before any task starts: a board ignores the lines that exist by then, which an earlier run has left.
+        board = Board(tasks, logdir / "metrics", cluster.config.max_steps)
+        log = EventLog(logdir / "metrics")
+        injector = Injector(faults, tasks=tasks, board=board, log=log, set_link=self.hosts.set_link, clock=self.clock)
+        num_kills = faults_lib.num_chaos_kills(faults)
+        restarts = Restarts(num_kills if cluster.max_restarts is None else cluster.max_restarts)
+        with create_view(board, self.console, self.clock, plain=cluster.plain) as view:
+            if self.server is not None:
+                self.server.wait_until_ready(lambda: self.signals.first is not None)
+                self._check_model(self.server)
+            outcome = TaskSupervisor(
+                board=board,
+                observer=view,
+                signals=self.signals,
+                deadlines=cluster.deadlines or ShutdownDeadlines(evaluator_exit=cluster.config.stall_timeout_secs),
+                restarts=restarts,
+                injector=injector if faults else None,
+                log=log,
+                clock=self.clock,
+            ).run()
+            view.finish(outcome, str(logdir))
+        # Without faults and restarts the launcher has nothing to add to the chief's summary.
+        if faults or restarts.max_restarts:
+            summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
+        return outcome
+
+    def _check_model(self, server: ForkServer) -> None:
+        """Checks the user's own classes, and prints the warnings about the model.
+
+        Without a fork server the check would have to import TensorFlow, which takes longer than everything else up to
+        the first step. Each worker makes the same check before it joins the run, so a wrong model still ends the run
+        with 2.
+
+        Raises:
+            UsageError: A class cannot be loaded, or the model cannot be trained.
+        """
+        if self.signals.first is not None:
+            return
+        warnings = model_check.check(
+            self.cluster.config,
+            [f"--num_workers={self.cluster.num_workers}", *self.cluster.train_args],
+            spawn=server.popen,
+            environ=self.environment,
+            folder=pathlib.Path(self.environment["TMPDIR"]),
+            is_cancelled=lambda: self.signals.first is not None,
+        )
+        for warning in warnings:
+            self.console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _unused(path: pathlib.Path) -> pathlib.Path:
