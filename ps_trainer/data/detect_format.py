@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ps_trainer.data import near_misses, table_guesses
+from ps_trainer.data import detect_table, near_misses
 from ps_trainer.data.formats import (
     census,
     cifar,
@@ -218,23 +218,23 @@ def other_text(path: pathlib.Path) -> DetectedFormat | None:
 
 def csv_set(path: pathlib.Path) -> DetectedFormat | None:
     """Tables with a column of labels, in files of commas, tabs, semicolons or pipes (CSV)."""
-    return _tables(path, table_guesses.guess, "csv")
+    return _tables(path, detect_table.detect, "csv")
 
 
 def parquet_set(path: pathlib.Path) -> DetectedFormat | None:
     """Tables with a column of labels, in Parquet files."""
-    return _tables(path, table_guesses.guess_parquet, "parquet", "in Parquet files")
+    return _tables(path, detect_table.detect_parquet, "parquet", "in Parquet files")
 
 
 def _tables(
     path: pathlib.Path,
-    guess: Callable[[pathlib.Path], table_guesses.GuessedTable | None],
+    detect_file: Callable[[pathlib.Path], detect_table.DetectedTable | None],
     dataset: str,
     where: str = "",
 ) -> DetectedFormat | None:
     """Detects files that are all tables of the same columns."""
     files = [file for file in _files_of(path) if not file.name.startswith(".")]
-    tables = [guess(file) for file in files]
+    tables = [detect_file(file) for file in files]
     first = tables[0] if tables else None
     if first is None or any(table is None or table.columns != first.columns for table in tables):
         return None

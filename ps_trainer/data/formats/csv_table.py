@@ -143,7 +143,7 @@ class Csv(FileSource):
         return counter.columns()
 
     def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
-        """Returns the kinds of columns that need not be found by their values."""
+        """Returns the kinds of columns that need not be found by their values; in Parquet files, `path` tells more."""
         del path
         return self._options.kinds()
 
@@ -202,14 +202,11 @@ class Csv(FileSource):
 
     def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
         """Returns every example of another file; its columns may lie in another order, and it may lack the labels."""
-        other = copy.copy(self)
-        other._names = self._names_of(path)
-        return super(Csv, other).read(path, batch_size)
+        return super(Csv, self._with_columns_of(path)).read(path, batch_size)
 
     def line_decoder(self, path: pathlib.Path) -> LineDecoder | None:
         """Checks a file, and returns how to decode its lines; its columns may lie in another order."""
-        other = copy.copy(self)
-        other._names = self._names_of(path)
+        other = self._with_columns_of(path)
         decoder = super(Csv, other).line_decoder(path)
         return decoder and decoder._replace(form=(decoder.form, *other._names))
 
@@ -232,6 +229,16 @@ class Csv(FileSource):
         is_labeled = table_rows.num_values(records[0], self._dialect) == len(self._names)
         names = [name for name in self._names if is_labeled or name != self.columns.label]
         return table_rows.written([dict.fromkeys(names, "")], self._dialect)[0]
+
+    def _with_columns_of(self, path: pathlib.Path) -> Csv:
+        """Returns this dataset with the columns of a file to predict for.
+
+        The base class calls the methods that read a file, and some of them run later, in ops. So the columns are state
+        and not an argument. A copy keeps those of the training files.
+        """
+        other = copy.copy(self)
+        other._names = self._names_of(path)
+        return other
 
     def _names_of(self, path: pathlib.Path) -> list[str]:
         """Returns the columns of a file to predict for; raises DataError if one of the training files is missing."""

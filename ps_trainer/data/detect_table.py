@@ -1,4 +1,4 @@
-"""Guesses about a table: separator and header of delimited text, and the column of the labels."""
+"""Detects the form of a table: separator and header of delimited text, and the column of the labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_CLASSES = 20
 _MIN_ROWS_PER_CLASS = 3
 
 
-class GuessedTable(NamedTuple):
+class DetectedTable(NamedTuple):
     """A table that dataset csv or parquet can read.
 
     Attributes:
@@ -32,7 +32,7 @@ class GuessedTable(NamedTuple):
     options: tuple[str, ...]
 
 
-def guess(path: pathlib.Path) -> GuessedTable | None:
+def detect(path: pathlib.Path) -> DetectedTable | None:
     """Returns what a file looks like as a table; None if it is none, or no column looks like a label."""
     found = near_misses.columns_of(path)
     if found is None or near_misses.is_list_of_others(path, *found):
@@ -49,10 +49,10 @@ def guess(path: pathlib.Path) -> GuessedTable | None:
         *(() if separator == "," else (f"delimiter={near_misses.SEPARATORS[separator].removesuffix('s')}",)),
         *(() if has_header else ("header=false",)),
     )
-    return GuessedTable(tuple(names), label, options)
+    return DetectedTable(tuple(names), label, options)
 
 
-def guess_parquet(path: pathlib.Path) -> GuessedTable | None:
+def detect_parquet(path: pathlib.Path) -> DetectedTable | None:
     """Returns what a Parquet file looks like as a table; None if it is none, or no column looks like a label.
 
     Raises:
@@ -63,7 +63,7 @@ def guess_parquet(path: pathlib.Path) -> GuessedTable | None:
     names = parquet_rows.names_of(path)
     first = next(parquet_rows.chunks(path, names, {}, names[-1], wanted=names[-1:]), None)
     label = _label_of(names, [] if first is None else [str(value) for value in first.columns[names[-1]][:_MAX_ROWS]])
-    return None if label is None else GuessedTable(tuple(names), label, (f"label={label}",))
+    return None if label is None else DetectedTable(tuple(names), label, (f"label={label}",))
 
 
 def _label_of(names: Sequence[str], last_column: Sequence[str]) -> str | None:
