@@ -85,7 +85,7 @@ _INPUT = ("--dataset=benchmarks.workloads:RandomInput", f"--dataset_option=width
 WORKLOADS = {
     "dense": Workload(("--model=benchmarks.saving:LargeDense", *_INPUT, "--batch_size=4"), {"sync": 12, "async": 24}),
     "table": Workload(
-        ("--model=benchmarks.saving:LargeTable", *_INPUT, "--batch_size=64"), {"sync": 3000, "async": 6000}
+        ("--model=benchmarks.saving:LargeTable", *_INPUT, "--batch_size=64"), {"sync": 6000, "async": 14000}
     ),
 }
 UPDATES = ("sync", "async")
