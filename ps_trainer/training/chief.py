@@ -161,12 +161,13 @@ class Chief(Worker):
         self._run = self._current_run.replace(model=model)
 
     def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
+        self._writer.state("setting up the parameters")
+        start = initial_state.set_up(run.train, run.session, self._config, self._prospect)
+        # After the comparison with the checkpoint: a run that is refused must not replace what belongs to it.
         resolved = dataclasses.replace(self._config, model_option=self._components.model_option)
         run_files.write_config(self._cluster, resolved)
         run_files.write_dataset(self._config, self._components.dataset)
         run_files.write_vocabulary(self._config, self._components.dataset)
-        self._writer.state("setting up the parameters")
-        start = initial_state.set_up(run.train, run.session, self._config, self._prospect)
         self._writer.state(f"{start.how}, at step {start.step}")
         if self._recovery.loss is not None:
             reached = max(start.step, self._recovery.reached)
