@@ -44,8 +44,9 @@ COMPONENT_PAGES = {
         " `--schedule`, `--schedule_option`) replaces all of them. For what you do not give,"
         " [all flags](cli.md#all-flags) has the defaults.\n"
         "* An update rule or gradient transform that rejects the optimizer keeps only the batch size.\n"
-        "* `--preset=paper` takes the settings of the model's publication instead, with its sizes and its length. Any"
-        " other flag that you give comes first; `--model_option` replaces single options.\n"
+        "* `--preset=paper` takes the settings of the model's publication instead, with its sizes and, where it is"
+        " stated, its length. Any other flag that you give comes first; `--model_option` replaces single options. A run"
+        " that continues keeps its preset, and an update rule that rejects the optimizer is an error.\n"
         "* A run that continues from checkpoints keeps what its `config.json` has recorded.",
         [component_tables.MODELS],
     ),

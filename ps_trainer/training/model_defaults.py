@@ -66,8 +66,12 @@ def completed(
     Raises:
         UsageError: An unknown name, or a wrong option.
     """
+    folder = checkpoints or config.checkpoint_dir
+    run = folder.parent if folder is not None and reader.list_prefixes(folder) else None
+    if config.preset is None and run is not None and model is None:
+        config = dataclasses.replace(config, preset=_recorded_preset(run, config))
     if config.preset is not None:
-        return _with_preset(config, given, is_object=model is not None)
+        return _with_preset(config, given, run, is_object=model is not None)
     defaults = getattr(component_tables.MODELS.load(config.model) if model is None else model, "defaults", None)
     if defaults is None:
         config.check()
@@ -81,9 +85,8 @@ def completed(
         )
         return Completed(config, "" if "optimizer" in given else unused)
     source = f"defaults of {config.model}"
-    folder = checkpoints or config.checkpoint_dir
-    if folder is not None and reader.list_prefixes(folder):
-        values, source = _recorded(folder.parent, config), "as in the last run in this folder"
+    if run is not None:
+        values, source = _recorded(run, config), "as in the last run in this folder"
     values = {name: value for name, value in values.items() if name not in given}
     if not _is_accepted(dataclasses.replace(config, **values), num_workers):
         values = {name: value for name, value in values.items() if name not in _OPTIMIZATION}
@@ -126,7 +129,10 @@ def as_flags(values: dict[str, Any]) -> list[str]:
     ]
 
 
-def _with_preset(config: TrainConfig, given: Collection[str], *, is_object: bool) -> Completed:
+def _with_preset(
+    config: TrainConfig, given: Collection[str], run: pathlib.Path | None, *, is_object: bool
+) -> Completed:
+    """Fills in a preset, or for what the last run in this folder has recorded, that."""
     if is_object:
         raise OptionError(f"preset={config.preset} sets options of the model; give the model by its name")
     presets = getattr(component_tables.MODELS.load(config.model), "presets", {})
@@ -143,6 +149,8 @@ def _with_preset(config: TrainConfig, given: Collection[str], *, is_object: bool
         keys = {text.partition("=")[0] for text in config.model_option}
         of_preset = tuple(text for text in preset.model_option if text.partition("=")[0] not in keys)
         values["model_option"] = (*of_preset, *config.model_option)
+    if run is not None:
+        values.update({name: value for name, value in _recorded(run, config).items() if name not in given})
     config = dataclasses.replace(config, **values)
     config.check()
     differences = f" (differences: {preset.differences})" if preset.differences else ""
@@ -154,6 +162,15 @@ def _values_of(preset: Any) -> dict[str, Any]:
     """The settings by name that a `layers.Preset` gives."""
     values = {"model_option": preset.model_option, **settings_of(preset), "max_steps": preset.max_steps}
     return {name: value for name, value in values.items() if value not in (None, ())}
+
+
+def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
+    """The preset of a folder's last run; None if it had another model, or no preset that the model knows."""
+    record = config_lib.recorded(run) or {}
+    if record.get("model") != config.model or config.model not in component_tables.MODELS.names():
+        return None
+    preset = record.get("preset")
+    return preset if preset in getattr(component_tables.MODELS.load(config.model), "presets", {}) else None
 
 
 def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:

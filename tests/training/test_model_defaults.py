@@ -196,3 +196,15 @@ def test_a_preset_needs_a_model_by_name():
     config = TrainConfig(model="resnet", preset="paper")
     with pytest.raises(OptionError, match="give the model by its name"):
         model_defaults.completed(config, {"preset"}, 1, model=object())
+
+
+def test_a_run_with_a_preset_goes_on_with_it_and_with_its_recorded_rate(run):
+    folder = run(preset="paper", optimizer="adam", learning_rate=0.01, batch_size=7)
+    record = json.loads((folder / "config.json").read_text())
+    record["train"]["model"] = "bert"
+    (folder / "config.json").write_text(json.dumps(record))
+    config = completed(model="bert", logdir=str(folder)).config
+    preset = component_tables.MODELS.load("bert").presets["paper"]
+    assert (config.preset, config.model_option) == ("paper", preset.model_option)
+    assert (config.optimizer, config.learning_rate, config.batch_size) == ("adam", 0.01, 7)
+    assert completed(model="mlp", logdir=str(folder)).config.preset is None  # another model than the recorded one
