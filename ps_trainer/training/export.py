@@ -91,7 +91,8 @@ def _save(components: Components, values: Mapping[str, np.ndarray], folder: path
         words = word_signature.outputs(names, predictions, built.num_places)
     signatures = {tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: (inputs, {PREDICTIONS: predictions})}
     if built.texts or words:
-        signatures[WORDS] = (built.texts or inputs, {PREDICTIONS: predictions, **words})
+        texts = dict(zip(word_signature.input_names(built.texts), built.texts.values(), strict=True))
+        signatures[WORDS] = (texts or inputs, {PREDICTIONS: predictions, **words})
     with tf.Session(graph=graph) as session:
         load_values(session, built.variables, values)
         for name in set(graph.get_all_collection_keys()) - set(_KEPT_COLLECTIONS):

@@ -57,8 +57,8 @@ def predict_lines(
     if header and number == len(header) + 1:
         text = header[-1].decode(errors="replace").strip()
         raise DataError(
-            f"{STDIN}: no row follows the first line, which has the names of the columns: {text}; give a line of"
-            " names before the rows"
+            f"{STDIN}: the first line must have the names of the columns, and no row follows it: {text}; give the"
+            " names in the first line, and a row in each line after it"
         )
 
 

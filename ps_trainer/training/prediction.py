@@ -23,7 +23,7 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
 from ps_trainer.training.line_prediction import STDIN, predict_lines
 from ps_trainer.training.prediction_names import Names
-from ps_trainer.training.predictor import BATCH_SIZE, Predicted, parts_of
+from ps_trainer.training.predictor import BATCH_SIZE, Predicted, check_finite, parts_of
 
 
 def write(
@@ -94,6 +94,7 @@ def predict(
         while True:
             try:
                 predictions_v, told_v = session.run((predictions, told))
+                check_finite(predictions_v)
                 yield from parts_of(predictions_v, told_v, dataset.num_places)
             except tf.errors.OutOfRangeError:
                 return

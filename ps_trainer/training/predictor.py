@@ -125,11 +125,23 @@ class Predictor:
         """
         try:
             feeds = {placeholder: batch[name] for name, placeholder in self._graph.inputs.items()}
-            return self._session.run(self._graph.predictions, feeds, options=self._options)
+            predictions = self._session.run(self._graph.predictions, feeds, options=self._options)
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
             raise data_error(error) or DataError(f"the examples cannot be processed: {problem_of(error)}") from error
         except ValueError as error:  # of the feeds
             raise DataError(f"the examples do not fit the model: {error}") from error
+        check_finite(predictions)
+        return predictions
+
+
+def check_finite(predictions: np.ndarray) -> None:
+    """Raises DataError if a prediction, of shape [examples, ...], is NaN or infinite."""
+    if predictions.dtype.kind == "f" and not np.isfinite(predictions).all():
+        example = int(np.argwhere(~np.isfinite(predictions))[0][0]) + 1 if predictions.ndim else 1
+        raise DataError(
+            f"the prediction for example {example} of {len(predictions) if predictions.ndim else 1} that were computed"
+            " together is NaN or infinite; look for a number that is far outside the range of the training examples"
+        )
 
 
 def batches_of(dataset: Any, path: pathlib.Path, batch_size: int) -> Iterator[dict[str, np.ndarray]]:

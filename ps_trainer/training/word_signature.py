@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import keyword
+from collections.abc import Iterable
+
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
@@ -12,6 +15,28 @@ from ps_trainer.training.prediction_names import Names
 
 CLASS, TEXT, NEXT = "class", "text", "next"
 """Outputs: the most probable class, the text of the predicted ids, the word or character after a text."""
+
+
+def input_names(columns: Iterable[str]) -> list[str]:
+    """Returns a name of an input for each column, with which TensorFlow can load the signature.
+
+    TensorFlow makes each input a parameter of a Python function. A name that would become a word of Python, `self` or
+    the parameter of another column gets one or more "_" at its end.
+    """
+    taken = {"self"}
+    names = []
+    for name in columns:
+        while keyword.iskeyword(parameter := _parameter(name)) or parameter in taken:
+            name += "_"
+        taken.add(parameter)
+        names.append(name)
+    return names
+
+
+def _parameter(name: str) -> str:
+    """Returns what TensorFlow makes of an input's name: lower case, with "_" for all but letters and digits."""
+    text = "".join(character if character.isalnum() else "_" for character in name.lower())
+    return text if text[:1].isalpha() else f"arg_{text}"
 
 
 def outputs(names: Names, predictions: tf.Tensor, num_places_B: tf.Tensor | None) -> dict[str, tf.Tensor]:
@@ -31,7 +56,7 @@ def outputs(names: Names, predictions: tf.Tensor, num_places_B: tf.Tensor | None
         ids_BT = predictions if rank == 2 else predictions[:, tf.newaxis]
         if num_places_B is None:
             return {TEXT: text_of(names.words, ids_BT)}
-        last_B = tf.maximum(num_places_B - 1, 0)  # an empty text is the start of a line
+        last_B = num_places_B - 1
         return {NEXT: text_of(names.words, tf.gather(ids_BT, last_B[:, tf.newaxis], batch_dims=1))}
     if not predictions.dtype.is_floating or not names.classes:
         return {}

@@ -144,6 +144,7 @@ def test_unknown_paths_versions_and_methods(model):
     for path in ("/", "/v1/models/other", f"{BASE}/versions/4", f"{BASE}:classify"):
         assert ask(model, b"", path, "GET")[0] == 404
     assert ask(model, b"", f"{BASE}:predict", "GET")[0] == ask(model, b"", BASE, "POST")[0] == 405
+    assert ask(model, b"", BASE, "DELETE")[0] == 405
 
 
 def test_a_newer_checkpoint_is_loaded_and_a_damaged_one_is_not(model, folder):

@@ -108,8 +108,18 @@ def test_a_dataset_without_lines_and_an_empty_stdin(pets):
     assert told(pets, b"") == []
 
 
+def test_a_prediction_that_is_nan_is_an_error(pets):
+    values = PETS | {"weights": np.full([1, 1], np.nan, np.float32)}
+    parts = predict_lines(components_lib.load(pets, num_workers=1), values, io.BufferedReader(io.BytesIO(b"x\n1\n")))
+    with pytest.raises(DataError, match=r"example 1 of 1 .* is NaN or infinite; look for a number"):
+        list(parts)
+
+
 def test_a_row_in_place_of_the_names_is_shown_with_the_fix(pets):
-    with pytest.raises(DataError, match=r"^stdin: no row follows the first line.*: -5; give a line of names before"):
+    with pytest.raises(
+        DataError,
+        match=r"^stdin: the first line must have the names .*: -5; give the names in the first line, and a row",
+    ):
         told(pets, b"-5\n")
 
 

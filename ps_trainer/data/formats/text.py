@@ -204,9 +204,11 @@ class Text(WindowSource):
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops from texts, string [B] under "text", to a batch with the end of each.
 
-        "ids" int64 [B, T + 1] are the last T ids of a text, then ends of lines. `NUM_PLACES` int64 [B] is their number.
+        An end of line comes before each text. "ids" int64 [B, T + 1] are the last T ids of that, then ends of lines.
+        `NUM_PLACES` int64 [B] is their number.
         """
-        kept = self.vocabulary.encode_batch(texts["text"])[:, -self._stride :]
+        begun_B = tf.strings.join(["\n", texts["text"]])
+        kept = self.vocabulary.encode_batch(begun_B)[:, -self._stride :]
         ids = tf.cast(kept.to_tensor(self.vocabulary.line_end, shape=[None, self._length]), tf.int64)
         return {"ids": ids, NUM_PLACES: kept.row_lengths()}
 
