@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
-from benchmarks.cpu_use import CpuUse
+from benchmarks.cpu_sampler import CpuSampler
 from benchmarks.neighbours import nearest_words, unit_rows
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.checkpoints.report import find_checkpoint
@@ -176,7 +176,7 @@ def _train(
         f"--dataset_option=max_vocab={source.vocab_size}", f"--dataset_option=num_test={len(source.compared_words)}",
         f"--batch_size={batch_size}", f"--max_steps={math.ceil(num_examples / batch_size)}",
     ]  # fmt: skip
-    with CpuUse() as cpu_use:
+    with CpuSampler() as cpu_use:
         run_local(flags, folder / "ours", deadline_secs, cwd=REPOSITORY)
     summary = json.loads((folder / "ours" / "summary.json").read_text())
     secs = max(worker["secs"] for worker in summary["workers"].values())

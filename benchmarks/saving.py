@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
-from benchmarks.cpu_use import CpuUse
+from benchmarks.cpu_sampler import CpuSampler
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing
@@ -192,7 +192,7 @@ def _measure(
     between = int(WORKLOADS[workload].steps[update] * PACES[pace])
     # After the last measured save, half an interval of steps without a save ends the run.
     last = num_saves * between + between // 2
-    with CpuUse() as cpu:
+    with CpuSampler() as cpu:
         run_local(
             [
                 "--num_ps=1", f"--num_workers={NUM_WORKERS}", f"--update={update}", *WORKLOADS[workload].flags,

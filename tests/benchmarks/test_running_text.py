@@ -50,7 +50,7 @@ def given(monkeypatch):
         np.savez(out, words=np.array(TOKENS), vectors=np.eye(30, dtype=np.float32))
         return {"words": 6000.0, "fit_secs": 2.0, "fit_file_secs": 1.5, "fit_cpu_secs": 3.0}
 
-    class CpuUse:
+    class CpuSampler:
         """Two cores are busy all the time."""
 
         def __enter__(self):
@@ -62,7 +62,7 @@ def given(monkeypatch):
         def used_secs(self, start, end):
             return 2 * (end - start)
 
-    monkeypatch.setattr(running_text, "CpuUse", CpuUse)
+    monkeypatch.setattr(running_text, "CpuSampler", CpuSampler)
     monkeypatch.setattr(running_text, "run_local", run_local)
     monkeypatch.setattr(running_text, "_gensim", gensim)
     monkeypatch.setattr(running_text, "find_checkpoint", lambda folder: {"input": np.eye(40, 4)})

@@ -1,4 +1,4 @@
-"""`CpuUse`: the processor time that the processes of a benchmark have used, and that was idle, over time (Linux)."""
+"""`CpuSampler`: the processor time that the processes of a benchmark used, and that was idle, over time (Linux)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _INTERVAL_SECS = 0.2
 
 
-class CpuUse:
+class CpuSampler:
     """Samples the processor time in a thread, as a context.
 
     It counts this process's descendants while they live. So time that a process used after its last sample is missing.
@@ -26,7 +26,7 @@ class CpuUse:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cpu use", daemon=True)
 
-    def __enter__(self) -> CpuUse:
+    def __enter__(self) -> CpuSampler:
         self._thread.start()
         return self
 
