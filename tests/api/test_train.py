@@ -331,7 +331,7 @@ def test_join_runs_the_tasks_of_a_cluster():
     ("cluster", "task", "error", "message"),
     [
         ({"ps": ["localhost:1"], "worker": ["localhost:2"]}, "worker:1", ValueError, "is out of range: worker has 1"),
-        ({"ps": ["localhost:1"], "worker": ["localhost:2"]}, "worker", ValueError, "is no task; write 'worker:1'"),
+        ({"ps": ["localhost:1"], "worker": ["localhost:2"]}, "worker", ValueError, "is not a task; write 'worker:1'"),
         ({"ps": ["localhost:1"], "worker": ["localhost:2"]}, None, ValueError, "needs the task"),
         ({"worker": ["localhost:2"]}, "worker:0", ValueError, "cluster.ps is missing"),
         (["localhost:1"], "worker:0", TypeError, "give a dict of addresses by job"),

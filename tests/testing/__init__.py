@@ -29,6 +29,7 @@ Oracles in NumPy, and what they are compared on:
 Pytest itself:
 
     kinds               the kind of a test: light, cluster or process
+    order               the order of the test files of a session
     repetitions         which combinations of parameters a run of the tests has
     logs                the messages that absl logs
 """
