@@ -140,6 +140,10 @@ class Turnstile:
         parts = [(piece.extents, value) for piece, value in zip(store.pieces, pieces, strict=True)]
         return extents.from_pieces(store.specs, parts) | {"global_step": step}
 
+    def clocks(self) -> list[int]:
+        """The number of updates that each ps task has applied; worker 0 must have started."""
+        return [int(clock) for clock in self.read(self._store.clocks)]
+
     def read(self, variables: Sequence[tf.Variable]) -> list[np.ndarray]:
         """The values of ps variables now. Tests poll them, so their graph and session are kept for the next call."""
         key = tuple(variable.ref() for variable in variables)

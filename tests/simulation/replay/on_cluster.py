@@ -63,8 +63,8 @@ def played(
                 run.push(worker, ended[index])
             else:
                 _push(gate, run, worker, ended[index])
-                # applied at once, even if the worker then waits
-                wait_until(lambda wanted=version: gate.values()["global_step"] == wanted)
+                # Applied at once, even if the worker then waits. Each ps task applies its part by itself.
+                wait_until(lambda wanted=version: set(gate.clocks()) == {wanted})
             values.append(gate.values())
         gate.open()
         for call in gate.calls.values():
