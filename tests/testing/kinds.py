@@ -38,12 +38,24 @@ def kind_of(item: pytest.Item) -> str:
 @functools.cache
 def _uses_cluster(module: types.ModuleType) -> bool:
     """Whether a test module, or a test helper that it imports, starts a cluster."""
-    if any(getattr(vars(module).get(name), "__module__", "") == owner for name, owner in _CLUSTERS.items()):
-        return True
-    helpers = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()}
-    helpers |= {value.__name__ for value in vars(module).values() if isinstance(value, types.ModuleType)}
-    return any(
-        _uses_cluster(sys.modules[name])
-        for name in helpers - {module.__name__}
-        if isinstance(name, str) and name.startswith("tests.") and name in sys.modules
-    )
+    seen, waiting = {module}, [module]
+    while waiting:
+        one = waiting.pop()
+        if any(getattr(vars(one).get(name), "__module__", "") == owner for name, owner in _CLUSTERS.items()):
+            return True
+        found = _helpers_of(one) - seen
+        seen |= found
+        waiting += found
+    return False
+
+
+def _helpers_of(module: types.ModuleType) -> set[types.ModuleType]:
+    """The test modules that a module imports, or whose classes and functions it imports.
+
+    A package is left out: its attributes are its modules, whoever imports them.
+    """
+    values = vars(module).values()
+    names = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values}
+    names |= {value.__name__ for value in values if isinstance(value, types.ModuleType)}
+    known = {name: sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules}
+    return {one for name, one in known.items() if name.startswith("tests.") and not hasattr(one, "__path__")}

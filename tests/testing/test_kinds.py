@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 import types
 
 import pytest
@@ -39,3 +40,19 @@ def test_the_kind_follows_from_what_a_test_uses(test, kind):
 
 def test_every_test_is_marked_with_its_kind(request):
     assert [mark.name for mark in request.node.iter_markers()] == ["cluster"]  # this file imports such tests
+
+
+def test_modules_that_import_each_other_and_their_package_are_light(monkeypatch):
+    names = ("tests.a", "tests.a.one", "tests.a.other")
+    package, one, other = (types.ModuleType(name) for name in names)
+    package.__path__ = []
+    for module in (package, one, other):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        module.package, module.one, module.other = package, one, other
+    assert kind_of(item(one)) == "light"
+    third = types.ModuleType("tests.a.third")
+    third.package, package.gate = package, test_gate  # another module has imported test_gate
+    assert kind_of(item(third)) == "light"
+    third = types.ModuleType("tests.a.third")
+    third.other, other.gate = other, test_gate
+    assert kind_of(item(third)) == "cluster"
