@@ -34,6 +34,7 @@ LEARNING_RATE = 0.2
 WHOLE = 12  # updates of a job with one worker
 # Steps of each worker in an uneven run. The first task to leave differs: the chief, or another worker.
 LENGTHS = {"packed": (8, 14, 24), "per_variable": (24, 8, 14)}
+EVEN = (10, 10, 10)  # steps of each worker in an even run
 # One layout with a velocity on the ps tasks, where the rule takes one.
 OPTIMIZERS = {"packed": "momentum", "per_variable": "sgd"}
 PS_THREADS = {"mail", "liveness"}  # threads of the live ps tasks, which may start them after a job has started
@@ -177,6 +178,14 @@ def limited(rule: str) -> TrainConfig:
 def uneven(rule: str, layout: str, model: str | None = None) -> TrainConfig:
     """A job of three workers that ends when each worker has used up its data."""
     return job(rule, layout, THREE, model or model_of_uneven(rule), lengths=LENGTHS[layout])
+
+
+def even(rule: str, layout: str, **fields: Any) -> TrainConfig:
+    """A job of three workers that make the same number of steps, so that no worker's examples can be left out.
+
+    With `max_steps` one fast worker may make nearly all steps, and then the loss of the others' examples hardly falls.
+    """
+    return job(rule, layout, THREE, lengths=EVEN, **fields)
 
 
 def lone(rule: str, layout: str, **fields: Any) -> TrainConfig:

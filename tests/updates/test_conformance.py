@@ -25,6 +25,7 @@ from tests.testing.conformance import (
     WHOLE,
     Runs,
     all_examples,
+    even,
     job,
     limited,
     lone,
@@ -99,7 +100,7 @@ def test_every_registered_rule_has_an_entry_in_the_table():
 def test_trains(runs, rule, layout):
     assert_learned(runs.result(THREE, uneven(rule, layout)), model_of_uneven(rule), share=0.95)
     if IS_FULL and layout == "packed":
-        assert_learned(runs.result(THREE, job(rule, layout, THREE)), FACTS[rule].model)
+        assert_learned(runs.result(THREE, even(rule, layout)), FACTS[rule].model)
 
 
 @rules
@@ -225,7 +226,7 @@ def test_every_resource_has_a_device_and_the_runs_container(runs, rule, layout):
 @pytest.mark.parametrize("rule", COMPRESSED)
 def test_trains_with_compressed_or_at_least_clipped_gradients(runs, rule):
     transforms = COMPRESSION if FACTS[rule].takes_lossy else COMPRESSION[:1]
-    config = job(rule, "packed", THREE, gradient_transform=transforms)
+    config = even(rule, "packed", gradient_transform=transforms)
     assert_learned(runs.result(THREE_ON_ONE, config), FACTS[rule].model)
 
 
