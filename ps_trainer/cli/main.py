@@ -59,7 +59,7 @@ COMMANDS = {
 
 # Commands that only the launcher calls; help and completion do not show them.
 _INTERNAL = {
-    "check_model": _Command("ps_trainer.cli.model_check", "main_check_model", "check a run's model"),
+    "check_model": _Command("ps_trainer.cli.check_model", "main_check_model", "check a run's model"),
 }
 
 _EXAMPLES = (

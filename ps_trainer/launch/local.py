@@ -19,7 +19,7 @@ from rich.console import Console
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError, UsageError
-from ps_trainer.launch import model_check, summary
+from ps_trainer.launch import summary, trial_build
 from ps_trainer.launch.events import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
@@ -204,7 +204,7 @@ class _LocalRun:
         with create_view(board, self.console, self.clock, plain=cluster.plain) as view:
             if self.server is not None:
                 self.server.wait_until_ready(lambda: self.signals.first is not None)
-                self._check_model(self.server)
+                self._build_on_trial(self.server)
             outcome = TaskSupervisor(
                 board=board,
                 observer=view,
@@ -221,7 +221,7 @@ class _LocalRun:
             summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
         return outcome
 
-    def _check_model(self, server: ForkServer) -> None:
+    def _build_on_trial(self, server: ForkServer) -> None:
         """Checks the user's own classes, and prints the warnings about the model.
 
         Without a fork server the check would have to import TensorFlow, which takes longer than everything else up to
@@ -233,7 +233,7 @@ class _LocalRun:
         """
         if self.signals.first is not None:
             return
-        warnings = model_check.check(
+        warnings = trial_build.run(
             self.cluster.config,
             [f"--num_workers={self.cluster.num_workers}", *self.cluster.train_args],
             spawn=server.popen,

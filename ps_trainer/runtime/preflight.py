@@ -149,7 +149,7 @@ def last_joining(state: PsState, run_id: str, worker: int) -> int:
     return entry.joining if entry is not None else 0
 
 
-def check_model(ps_0: PsControl, own: TaskFacts, cluster: ClusterConfig) -> None:
+def check_same_model(ps_0: PsControl, own: TaskFacts, cluster: ClusterConfig) -> None:
     """Compares a worker's model with the chief's.
 
     Args:

@@ -116,7 +116,7 @@ class ScriptWorker(WorkerTask):
         if self._cluster.is_chief:
             self._take_part_as_chief(stop)
         elif self._join(stop):
-            preflight.check_model(self._controls[0], self._facts, self._cluster)
+            preflight.check_same_model(self._controls[0], self._facts, self._cluster)
             with self._heartbeat():
                 self._train(stop, None)
         else:

@@ -174,7 +174,7 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
         rule_options.check_cluster(num_workers)
     component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
     if objects.model is None:
-        _check_model(config)
+        _check_model_options(config)
     if objects.dataset is None:
         component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
         if config.lacks_data_dir:
@@ -208,7 +208,7 @@ def _create_model(config: TrainConfig) -> Any:
         raise OptionError(f"--model_option: {error}") from error
 
 
-def _check_model(config: TrainConfig) -> None:
+def _check_model_options(config: TrainConfig) -> None:
     """Checks the options of the model before the data have given its sizes."""
     try:
         _create_model(config)

@@ -168,7 +168,7 @@ class Worker(WorkerTask):
 
     def _agree_on_model(self, model: TaskFacts) -> None:
         """Raises OptionError if this worker's model has other variables than the chief's."""
-        preflight.check_model(self._controls[0], model, self._cluster)
+        preflight.check_same_model(self._controls[0], model, self._cluster)
 
     def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
         """Sets up the run's state.

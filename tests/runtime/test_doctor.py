@@ -248,9 +248,9 @@ class TestPreflight:
         chief = ClusterConfig(jobs={"ps": ("p:1",), "worker": ("w:1", "w:2")}, job_name="worker", task_index=0)
         worker = dataclasses.replace(chief, task_index=1)
         ps_0 = FakeControl(run=ready_run(model=task_info.of_model(model_trace(2))))
-        preflight.check_model(ps_0, task_info.of_model(model_trace(2, batch=3)), worker)
+        preflight.check_same_model(ps_0, task_info.of_model(model_trace(2, batch=3)), worker)
         with pytest.raises(OptionError, match=r"the model of worker-1 has other variables than the one on the chief"):
-            preflight.check_model(ps_0, task_info.of_model(model_trace(3)), worker)
+            preflight.check_same_model(ps_0, task_info.of_model(model_trace(3)), worker)
 
     def test_another_graph_of_the_same_variables_is_a_warning(self, caplog):
         own, other = task_info.of_model(model_trace(2)), task_info.of_model(model_trace(2, tf.nn.tanh))

@@ -1,4 +1,4 @@
-"""Checks a model and other classes of the user's own before the launcher starts a task."""
+"""Builds a run's model once in a child process, before the launcher starts a task: checks the user's own classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps_trainer.launch.process import StartedProcess, TaskProcess
 
 COMMAND = "check_model"
 ERROR, WARNING = "error: ", "warning: "
-"""Starts of the lines in which the check reports what it found."""
+"""Starts of the lines in which the child reports what it found."""
 
 # Each worker repeats the check before it joins, so a check that takes long may be given up.
 _LIMIT_SECS = 30.0
@@ -22,7 +22,7 @@ _POLL_SECS = 0.02
 _NUM_LINES = 20
 
 
-def check(
+def run(
     config: TrainConfig,
     flags: Sequence[str],
     *,

@@ -1,4 +1,4 @@
-"""The launcher's check of a user's model in a child process: what its exit code and its lines lead to."""
+"""The trial build of a user's model in a child process: what its exit code and its lines lead to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import UsageError
-from ps_trainer.launch import model_check
+from ps_trainer.launch import trial_build
 
 FLAGS = ("--num_workers=2", "--model=mine:Model")
 OWN_MODEL = TrainConfig(model="mine:Model")
@@ -28,7 +28,7 @@ def check(tmp_path):
             started.append(process)
             return process
 
-        return model_check.check(config, FLAGS, spawn=spawn, environ=os.environ, folder=tmp_path, **kwargs)
+        return trial_build.run(config, FLAGS, spawn=spawn, environ=os.environ, folder=tmp_path, **kwargs)
 
     run.started = started
     return run
@@ -78,4 +78,4 @@ def test_a_server_that_has_ended_leaves_the_check_to_the_tasks(tmp_path):
     def spawn(command, **popen):
         raise OSError("the fork server has ended")
 
-    assert model_check.check(OWN_MODEL, FLAGS, spawn=spawn, environ={}, folder=tmp_path) == []
+    assert trial_build.run(OWN_MODEL, FLAGS, spawn=spawn, environ={}, folder=tmp_path) == []

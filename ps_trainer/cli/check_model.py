@@ -10,7 +10,7 @@ from ps_trainer.cli.component_options import CheckFlags
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE
-from ps_trainer.launch.model_check import COMMAND, WARNING
+from ps_trainer.launch.trial_build import COMMAND, WARNING
 
 HELP = CommandHelp(
     usage=(f"ps_trainer {COMMAND} [flags]",),
