@@ -30,7 +30,7 @@ from ps_trainer.training import run_optimizers
 
 _OPTIMIZATION = ("optimizer", "optimizer_option", "optimizer_for", "learning_rate", "schedule", "schedule_option")
 _NAMES = (*_OPTIMIZATION, "batch_size")
-# A flag -> settings of a preset that belong to the preset's value of the flag.
+# A setting -> settings that belong to its value: options of one optimizer mean nothing to another one.
 _BELONGING = {"optimizer": ("optimizer_option", "optimizer_for"), "schedule": ("schedule_option",)}
 
 
@@ -143,14 +143,13 @@ def _with_preset(
         others = f"; models with it: {', '.join(known)}" if known else "; omit the flag"
         raise UnknownNameError(f"--preset={config.preset}: {config.model} has no such preset{found or others}")
     preset = presets[config.preset]
-    replaced = {name for flag, names in _BELONGING.items() if flag in given for name in names}
-    values = {name: value for name, value in _values_of(preset).items() if name not in {*given, *replaced}}
+    values = _without_replaced(_values_of(preset), config, given)
     if "model_option" in given:
         keys = {text.partition("=")[0] for text in config.model_option}
         of_preset = tuple(text for text in preset.model_option if text.partition("=")[0] not in keys)
         values["model_option"] = (*of_preset, *config.model_option)
     if run is not None:
-        values.update({name: value for name, value in _recorded(run, config).items() if name not in given})
+        values |= _without_replaced(_recorded(run, config), config, given)
     config = dataclasses.replace(config, **values)
     config.check()
     differences = f" (differences: {preset.differences})" if preset.differences else ""
@@ -164,13 +163,20 @@ def _values_of(preset: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
+def _without_replaced(values: dict[str, Any], config: TrainConfig, given: Collection[str]) -> dict[str, Any]:
+    """The values of settings that the user did not give, without options of an optimizer or schedule that differs."""
+    replaced = {name for name in _BELONGING if name in given and values.get(name) != getattr(config, name)}
+    foreign = {option for name in replaced for option in _BELONGING[name]}
+    return {name: value for name, value in values.items() if name not in {*given, *foreign}}
+
+
 def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
     """The preset of a folder's last run; None if it had another model, or no preset that the model knows."""
     record = config_lib.recorded(run) or {}
     if record.get("model") != config.model or config.model not in component_tables.MODELS.names():
         return None
-    preset = record.get("preset")
-    return preset if preset in getattr(component_tables.MODELS.load(config.model), "presets", {}) else None
+    preset, presets = record.get("preset"), getattr(component_tables.MODELS.load(config.model), "presets", {})
+    return preset if isinstance(preset, str) and preset in presets else None
 
 
 def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:

@@ -198,13 +198,45 @@ def test_a_preset_needs_a_model_by_name():
         model_defaults.completed(config, {"preset"}, 1, model=object())
 
 
-def test_a_run_with_a_preset_goes_on_with_it_and_with_its_recorded_rate(run):
-    folder = run(preset="paper", optimizer="adam", learning_rate=0.01, batch_size=7)
-    record = json.loads((folder / "config.json").read_text())
-    record["train"]["model"] = "bert"
-    (folder / "config.json").write_text(json.dumps(record))
-    config = completed(model="bert", logdir=str(folder)).config
+@pytest.fixture
+def preset_run(run):
+    """A function that writes a run of a model with the preset "paper", its recorded settings, and changes of these."""
+
+    def write(model, **changes):
+        folder = run(preset="paper", **model_defaults.settings_of(component_tables.MODELS.load(model).presets["paper"]))
+        path = folder / "config.json"
+        path.write_text(json.dumps({"train": json.loads(path.read_text())["train"] | {"model": model} | changes}))
+        return str(folder)
+
+    return write
+
+
+def test_a_run_with_a_preset_goes_on_with_it_and_with_its_recorded_rate(preset_run):
+    folder = preset_run("bert", learning_rate=0.01, batch_size=7)
+    config = completed(model="bert", logdir=folder).config
     preset = component_tables.MODELS.load("bert").presets["paper"]
     assert (config.preset, config.model_option) == ("paper", preset.model_option)
     assert (config.optimizer, config.learning_rate, config.batch_size) == ("adam", 0.01, 7)
-    assert completed(model="mlp", logdir=str(folder)).config.preset is None  # another model than the recorded one
+    assert completed(model="mlp", logdir=folder).config.preset is None  # another model than the recorded one
+
+
+@pytest.mark.parametrize("by_flag", [{}, {"preset": "paper"}])
+def test_recorded_options_apply_only_to_the_recorded_optimizer_and_schedule(preset_run, by_flag):
+    folder = preset_run("transformer", optimizer_option=["beta2=0.9"], optimizer_for=["*=adam"])
+
+    def continued(**flags):
+        return completed(model="transformer", logdir=folder, **by_flag, **flags).config
+
+    same = continued(optimizer="adam", schedule="inverse_sqrt")
+    assert (same.optimizer_option, same.optimizer_for) == (("beta2=0.9",), ("*=adam",))
+    assert same.schedule_option == ("warmup_steps=4000",)
+    other = continued(optimizer="momentum")
+    assert (other.optimizer, other.optimizer_option, other.optimizer_for) == ("momentum", (), ())
+    assert other.schedule_option == ("warmup_steps=4000",)
+    other = continued(schedule="cosine", max_steps=7)
+    assert (other.schedule, other.schedule_option, other.optimizer_option) == ("cosine", (), ("beta2=0.9",))
+
+
+@pytest.mark.parametrize("preset", [5, ["paper"], {"paper": 1}, "unknown"])
+def test_a_recorded_preset_that_is_damaged_or_unknown_counts_as_none(preset_run, preset):
+    assert completed(model="bert", logdir=preset_run("bert", preset=preset)).config.preset is None
