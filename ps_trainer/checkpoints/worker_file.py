@@ -1,4 +1,4 @@
-"""Reads and writes `worker-<index>-<pushes>.npz`: state that only one worker has (`training/worker_state.py`)."""
+"""Reads and writes `worker-<index>-<pushes>.npz`: the state of one worker (`training/worker_state_saver.py`)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker import ActiveRun, Worker
-from ps_trainer.training.worker_state import WorkerState
+from ps_trainer.training.worker_state_saver import WorkerStateSaver
 from ps_trainer.updates.chief_service import GradientCounts
 
 
@@ -210,7 +210,7 @@ class Chief(Worker):
             with self._sessions.plain(old.train) as session:
                 session.run(old.train.free_op)
 
-    def _save_if_due(self, raw: tf.Session, own_state: WorkerState) -> None:
+    def _save_if_due(self, raw: tf.Session, state_saver: WorkerStateSaver) -> None:
         if self._checkpointer is None:
             return
         values = self._checkpointer.take_saved()
@@ -218,7 +218,7 @@ class Chief(Worker):
             self._target_watch.offer(values)
         step = self._progress.global_step
         if self._checkpointer.begin_if_due(raw, step):
-            own_state.save(raw, step)
+            state_saver.save(raw, step)
 
     def _is_save_due(self, global_step: int) -> bool:
         return self._checkpointer is not None and self._checkpointer.is_due(global_step)

@@ -41,7 +41,7 @@ from ps_trainer.training.push_counts import PushCounts
 from ps_trainer.training.straggler import Straggler
 from ps_trainer.training.straggler import create as create_straggler
 from ps_trainer.training.train_graph import TrainGraph
-from ps_trainer.training.worker_state import OwnVariables
+from ps_trainer.training.worker_state_saver import OwnVariables
 from ps_trainer.updates import exclusive
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RuleContext, TrainStep

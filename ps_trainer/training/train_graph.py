@@ -15,7 +15,7 @@ from ps_trainer.training.shard_reader import ShardReader
 from ps_trainer.training.step_calls import CallLimits
 from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.training.straggler import Straggler
-from ps_trainer.training.worker_state import OwnVariables
+from ps_trainer.training.worker_state_saver import OwnVariables
 from ps_trainer.updates.base import TrainStep
 
 

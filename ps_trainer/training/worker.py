@@ -45,7 +45,7 @@ from ps_trainer.training.shard_reader import LeaseLink
 from ps_trainer.training.stall_watch import StallWatch
 from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.train_graph import TrainGraph
-from ps_trainer.training.worker_state import WorkerState
+from ps_trainer.training.worker_state_saver import WorkerStateSaver
 from ps_trainer.training.worker_task import WorkerTask
 from ps_trainer.updates.chief_service import ChiefService
 
@@ -227,9 +227,11 @@ class Worker(WorkerTask):
     def _run_steps(self, run: ActiveRun) -> None:
         train = run.train
         run.peers.wait_for_stages(self._recovery.limit_secs)
-        own_state = WorkerState(train.own_variables, self._config, self._cluster.worker_index, kept=self._kept_state)
+        state_saver = WorkerStateSaver(
+            train.own_variables, self._config, self._cluster.worker_index, kept=self._kept_state
+        )
         # `_keeping` is outermost: it reads the worker's variables after the session is closed.
-        with self._keeping(own_state), train.graph.as_default(), self._sessions.monitored(train) as session:
+        with self._keeping(state_saver), train.graph.as_default(), self._sessions.monitored(train) as session:
             # Before the wait, because every worker waits for this report of all others.
             self._send_status(Status.TRAINING)
             if not run.peers.wait_for_start(self._recovery.limit_secs):
@@ -241,7 +243,7 @@ class Worker(WorkerTask):
                 train,
                 self._progress,
                 run.stop,
-                self._loop_calls(run, own_state),
+                self._loop_calls(run, state_saver),
                 max_steps=self._config.max_steps,
                 has_hooks=bool(self._components.hooks),
                 is_colocated=self._cluster.is_colocated,
@@ -264,9 +266,9 @@ class Worker(WorkerTask):
         if (straggler := train.straggler) is not None:
             self._progress.count_delays(lambda: straggler.last_delay)
 
-    def _loop_calls(self, run: ActiveRun, own_state: WorkerState) -> LoopCalls:
+    def _loop_calls(self, run: ActiveRun, state_saver: WorkerStateSaver) -> LoopCalls:
         def after_join(raw: tf.Session, global_step: int) -> None:
-            own_state.restore(raw, global_step)
+            state_saver.restore(raw, global_step)
             sent_bytes = raw.make_callable(run.train.sent_bytes)
             # Not earlier: the graph itself is traffic too, and has gone to the ps tasks by now.
             self._progress.watch(self._traffic.sample, lambda: int(sent_bytes()))
@@ -277,25 +279,25 @@ class Worker(WorkerTask):
                 self._faults.after_step(self._progress.global_step)
             if self._progress.secs_since_report() >= self._config.report_secs:
                 self._report()
-            own_state.after_step(raw, self._progress.global_step, counts)
-            self._save_if_due(raw, own_state)
+            state_saver.after_step(raw, self._progress.global_step, counts)
+            self._save_if_due(raw, state_saver)
 
         def inside_call(global_step: int, counts: Sequence[np.ndarray]) -> bool:
             is_due = (
                 (self._faults is not None and self._faults.is_due(global_step))
                 or self._progress.secs_since_report() >= self._config.report_secs
                 or self._is_save_due(global_step)
-                or own_state.is_due(counts)
+                or state_saver.is_due(counts)
             )
             if not is_due:
                 self._recovery.note_step(global_step)
-                own_state.note(counts)
+                state_saver.note(counts)
             return not is_due
 
         is_target_reached = lambda: self._is_target_reached(run.peers)  # noqa: E731 - passed on once
-        return LoopCalls(after_join, after_step, own_state.save, is_target_reached, inside_call)
+        return LoopCalls(after_join, after_step, state_saver.save, is_target_reached, inside_call)
 
-    def _save_if_due(self, raw: tf.Session, own_state: WorkerState) -> None:
+    def _save_if_due(self, raw: tf.Session, state_saver: WorkerStateSaver) -> None:
         """Saves a checkpoint when it is time to; called after each step."""
 
     def _is_save_due(self, global_step: int) -> bool:
@@ -314,12 +316,12 @@ class Worker(WorkerTask):
         return self._observer.reason_to_end if self._observer is not None else ""
 
     @contextlib.contextmanager
-    def _keeping(self, own_state: WorkerState) -> Iterator[None]:
+    def _keeping(self, state_saver: WorkerStateSaver) -> Iterator[None]:
         """Keeps what only this worker knows if its steps fail, for its next join or its next process."""
         try:
             yield
         except BaseException:
-            self._kept_state = own_state.keep(
+            self._kept_state = state_saver.keep(
                 self._sessions.read_after_steps,
                 num_sent=self._progress.sent_steps,
                 global_step=self._progress.global_step,

@@ -12,7 +12,7 @@ from ps_trainer.checkpoints import durable_files
 from ps_trainer.config import TrainConfig
 from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.push_counts import PushMark
-from ps_trainer.training.worker_state import OwnVariables, WorkerState
+from ps_trainer.training.worker_state_saver import OwnVariables, WorkerStateSaver
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -37,7 +37,7 @@ class Counts:
 
 
 class Own:
-    """A session with one variable of a worker, and its `WorkerState`."""
+    """A session with one variable of a worker, and its `WorkerStateSaver`."""
 
     def __init__(self, config, shape=(3,), name="residual", index=1, kept=(), knows_first=True):
         self.counts = Counts()
@@ -47,7 +47,7 @@ class Own:
             self._assign = self.variable.assign(self._value)
             self.copies = AfterPushes([self.variable])
             own = OwnVariables([self.variable], self.counts, self.copies, knows_first)
-            self.state = WorkerState(own, config, index, kept=kept)
+            self.state = WorkerStateSaver(own, config, index, kept=kept)
             self._push_op = self.copies.build([self._assign])
             self.session = tf.Session()
             self.session.run([self.variable.initializer, tf.local_variables_initializer()])
@@ -278,7 +278,7 @@ def test_a_folder_that_cannot_be_written_causes_a_warning(config, path, caplog):
 def test_nothing_is_written_without_a_logdir_or_without_variables(config, tmp_path):
     homeless = Own(TrainConfig())
     homeless.save(5)
-    WorkerState(None, config, 0).save(homeless.session, 5)
+    WorkerStateSaver(None, config, 0).save(homeless.session, 5)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -346,7 +346,7 @@ def test_a_state_of_varying_length_is_loaded(config):
                 tf.zeros([0, 1], tf.int64), name="held", shape=[None, 1], trainable=False, use_resource=True
             )
             own = OwnVariables([variable], Counts(5), AfterPushes([variable]))
-            state, session = WorkerState(own, config, 1), tf.Session()
+            state, session = WorkerStateSaver(own, config, 1), tf.Session()
             session.run(variable.initializer)
             return state, session, variable, (variable.assign(value), value)
 

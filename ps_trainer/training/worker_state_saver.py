@@ -57,7 +57,7 @@ class OwnVariables(NamedTuple):
     knows_first: bool = True
 
 
-class WorkerState:
+class WorkerStateSaver:
     """Saves and restores variables of one worker.
 
     Args:
