@@ -40,7 +40,7 @@ _HELP = CommandHelp(
 
 
 def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> None:
-    """Checks all components. Imports nothing for a run without options whose data is there, with one device a worker.
+    """Checks all components. Imports nothing for a run whose settings cannot be wrong.
 
     Under `--placement=model_parallel` the check also builds the model, to compare its stages with the cluster.
 
@@ -50,10 +50,11 @@ def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> N
         num_workers: Number of workers in the cluster.
 
     Raises:
-        UsageError: An option is unknown, has a wrong value or does not fit the cluster, a name is unknown, or the
-            dataset needs a folder of files and there is none.
+        UsageError: An option is unknown, has a wrong value or does not fit the cluster, a name is unknown, settings
+            exclude each other, `init_from` names no checkpoint, or the dataset needs a folder of files and there is
+            none.
     """
-    if not (_has_options(config) or config.lacks_data_dir or _needs_model(config)):
+    if not may_be_rejected(config, num_workers):
         return
     if "tensorflow" in sys.modules and config.placement != MODEL_PARALLEL:
         _check_here(config, num_workers, {arg.removeprefix("--").partition("=")[0] for arg in train_args})
@@ -63,6 +64,24 @@ def check(config: TrainConfig, train_args: Sequence[str], num_workers: int) -> N
     # Any other failure, such as an import error in the user's model, is in the log of the tasks, with its traceback.
     if done.returncode == EXIT_USAGE:
         raise UsageError(done.stderr.strip().splitlines()[-1].removeprefix(_PREFIX))
+
+
+def may_be_rejected(config: TrainConfig, num_workers: int) -> bool:
+    """Whether `check` may find something; the answer needs no TensorFlow.
+
+    An update rule or optimizer without options goes with the defaults of all other settings.
+    """
+    has_optimizer = config.optimizer != TrainConfig.optimizer or bool(config.optimizer_for)
+    has_rule = config.update != TrainConfig.update
+    return (
+        _has_options(config)
+        or bool(config.gradient_transform)
+        or (has_rule and (has_optimizer or num_workers == 1))
+        or config.steps_per_call > 1
+        or config.init_from is not None
+        or config.lacks_data_dir
+        or _needs_model(config)
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -85,14 +104,15 @@ def _needs_model(config: TrainConfig) -> bool:
 def _has_options(config: TrainConfig) -> bool:
     """Whether the run gives any component an option; the defaults need no check."""
     names = [field.name for field in dataclasses.fields(config) if field.name.endswith("_option")]
-    has_inline = any(":" in text for text in (*config.gradient_transform, *config.optimizer_for))
-    return has_inline or any(getattr(config, name) for name in names)
+    return any(":" in text for text in config.optimizer_for) or any(getattr(config, name) for name in names)
 
 
 def _check_here(config: TrainConfig, num_workers: int, given: Collection[str] = ()) -> None:
     quiet_tensorflow()
     with hidden_stderr():
-        from ps_trainer.training import components
+        from ps_trainer.training import components, warm_start
+    if config.init_from is not None:
+        warm_start.find(config.init_from)
     if _needs_model(config):
         from ps_trainer.training import model_defaults
 

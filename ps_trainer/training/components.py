@@ -27,7 +27,6 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.training import model_sizes, run_optimizers, step_calls
 from ps_trainer.updates.base import UpdateRule
-from ps_trainer.updates.options import RuleOptions
 
 
 class Components(NamedTuple):
@@ -155,7 +154,7 @@ def load(
 
 
 def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -> None:
-    """Checks the names and options of all components, without reading data or building the model.
+    """Checks the names and options of all components, and whether they go together, without reading data or building the model.
 
     Of the data it checks only that `--data_dir` is there, if the dataset needs it.
 
@@ -165,13 +164,10 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
         objects: Objects in place of named components, which have their options already.
 
     Raises:
-        UsageError: An unknown name, a wrong option, an option of the update rule that does not fit the cluster, or no
-            folder of the dataset's files.
+        UsageError: An unknown name, a wrong option, components that exclude each other, an update rule that does not
+            fit the cluster, or no folder of the dataset's files.
     """
-    rule_options = component_tables.UPDATES.parse_options(config.update, config.update_option)
-    # How many workers train depends on the model's stages under `model_parallel`. `load` checks that case.
-    if config.placement != MODEL_PARALLEL and isinstance(rule_options, RuleOptions):
-        rule_options.check_cluster(num_workers)
+    rule = component_tables.UPDATES.create(config.update, config.update_option)
     component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
     if objects.model is None:
         _check_model_options(config)
@@ -180,11 +176,14 @@ def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_O
         if config.lacks_data_dir:
             # The dataset raises the error, because it knows the names of its files.
             _create_dataset(config)
-    run_optimizers.create(config)
+    optimizers = run_optimizers.create(config)
     component_tables.SCHEDULES.create(config.schedule, config.schedule_option)
-    load_transforms(config.gradient_transform)
+    transforms = load_transforms(config.gradient_transform)
+    # How many workers train depends on the model's stages under `model_parallel`. `load` checks that case.
+    if config.placement != MODEL_PARALLEL:
+        run_optimizers.check(rule, optimizers, transforms, config, num_workers)
     hooks = (*_load_hooks(config), *objects.hooks)
-    step_calls.check(config, component_tables.UPDATES.load(config.update), has_hooks=bool(hooks))
+    step_calls.check(config, rule, has_hooks=bool(hooks))
 
 
 def _load_hooks(config: TrainConfig) -> tuple[type, ...]:

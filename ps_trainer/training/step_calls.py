@@ -48,7 +48,7 @@ class CallLimits(NamedTuple):
     secs: float = math.inf
 
 
-def check(config: TrainConfig, rule: UpdateRule | type[UpdateRule], *, has_hooks: bool) -> None:
+def check(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool) -> None:
     """Checks `--steps_per_call` before any task starts.
 
     Raises:
@@ -145,7 +145,7 @@ class StepCalls:
             return False
 
 
-def _reason_for_single(config: TrainConfig, rule: UpdateRule | type[UpdateRule], *, has_hooks: bool) -> str:
+def _reason_for_single(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool) -> str:
     """Returns in words why each step must be a call of its own; empty if it need not be."""
     if rule.acts_on_host:
         return _of_rule(config)

@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
+from ps_trainer import component_tables
 from ps_trainer.cli import component_options, main
 from ps_trainer.cli.local import LocalFlags, create_hosts
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.launch.hosts import LocalHosts
+from ps_trainer.training import components
 
 
 def test_by_default_tasks_share_this_machines_network():
@@ -60,6 +62,17 @@ WRONG_OPTIONS = {
     "--devices_per_worker=48 --model=word2vec --batch_size=32": "--batch_size=32 is not a multiple of it",
     "--dataset=mnist": "--data_dir is not given; dataset mnist needs --data_dir=<folder> with four files",
     "--dataset=text --data_dir=/no/such": "--data_dir=/no/such is not a folder; a text needs",
+    "--update=easgd --optimizer=adam": "are SGD; use --optimizer=sgd (with",
+    "--update=hogwild --optimizer=adam": "use --optimizer=lazy_adam, sgd or adagrad",
+    "--update=downpour --optimizer_for=*=adam": "use --update=async, sync or another rule",
+    "--update=all_reduce --gradient_transform=sign": "--gradient_transform sign",
+    "--update=model_averaging --gradient_transform=terngrad": "leave it out (clip_norm and",
+    "--gradient_transform=dgc --optimizer=adam": "keeps the momentum on the worker",
+    "--gradient_transform=error_feedback": "error_feedback has no loss to compensate for",
+    "--update=backup --num_workers=1": "backup_workers=1 leaves none of num_workers=1",
+    "--update=all_reduce --steps_per_call=7": "between two steps; use --steps_per_call=1 or 0",
+    "--straggler=det:mean_ms=1 --steps_per_call=7": "--straggler delays each step on the host",
+    "--init_from=/no/such": "--init_from=/no/such: ",
 }
 
 
@@ -98,7 +111,20 @@ def test_stages_that_do_not_fit_the_workers_are_rejected_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_without_options_starts_without_a_check(monkeypatch):
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("update", component_tables.UPDATES.names())
+def test_a_run_that_starts_without_a_check_would_pass_it(monkeypatch, update, num_workers):
     monkeypatch.setattr(subprocess, "run", None)
-    component_options.check(TrainConfig(update="sync", gradient_transform=("sign",), dataset="text"), [], 2)
+    names = {
+        "optimizer": component_tables.OPTIMIZERS.names(),
+        "optimizer_for": [(f"*={name}",) for name in component_tables.OPTIMIZERS.names()],
+        "schedule": component_tables.SCHEDULES.names(),
+        "layout": component_tables.LAYOUTS.names(),
+        "placement": ("data_parallel", "colocated"),
+    }
+    configs = [TrainConfig(update=update, **{name: value}) for name, values in names.items() for value in values]
+    unchecked = [config for config in configs if not component_options.may_be_rejected(config, num_workers)]
+    for config in unchecked:
+        component_options.check(config, [], num_workers)
+        components.check_options(config, num_workers)
+    assert TrainConfig(update=update) in unchecked or num_workers == 1
