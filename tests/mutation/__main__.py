@@ -13,7 +13,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from tests.mutation.campaign import Campaign, write_table
+from tests.mutation.campaign import ERROR, Campaign, write_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("updates", "gradients", "optimizers", "store", "training")
@@ -51,7 +51,10 @@ def main() -> None:
     results = campaign.run(mutants, lambda line: print(line, flush=True))
     if flags.table:
         write_table(flags.table, results)
-    print(dict(collections.Counter(verdict.outcome for _, verdict in results)))
+    outcomes = collections.Counter(verdict.outcome for _, verdict in results)
+    print(dict(outcomes))
+    if outcomes[ERROR]:
+        raise SystemExit(f"pytest could not run the tests of {outcomes[ERROR]} mutants; their lines name its exit code")
 
 
 if __name__ == "__main__":

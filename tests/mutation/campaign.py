@@ -21,10 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests.mutation.mutants import Mutant, instrument, places_of
 from tests.mutation.session import PROBE
 
+ERROR = "error"
 _SESSION = pathlib.Path(__file__).with_name("session.py")
+_TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _MIN_LIMIT_SECS, _LIMIT_FACTOR, _MAP_LIMIT_SECS = 30.0, 10.0, 600.0
 
 
@@ -33,8 +37,8 @@ class Verdict(NamedTuple):
 
     Attributes:
         outcome: "failed" (a test failed), "timeout" (a test took `_LIMIT_FACTOR` times its time without the mutant),
-            "crash" (the process died) or "survived".
-        by: Id of the test, or name of the file that could not be imported; "" for a survivor.
+            "crash" (the process died), "survived", or "error" (pytest could not run the tests, so nothing is known).
+        by: Id of the test, or name of the file that could not be imported; "" for a survivor and an error.
         why: Message of the failure.
         reached_by: Number of tests that run the statement.
         secs: Seconds of the session.
@@ -92,18 +96,19 @@ class Campaign:
         return [random_.choice(place) for place in random_.sample(self.places(), count)]
 
     def run(self, mutants: Sequence[Mutant], say: Callable[[str], None] = print) -> list[tuple[Mutant, Verdict]]:
-        """Tries each mutant without a verdict."""
+        """Tries each mutant without a verdict; an error is not kept, so the next call tries that mutant again."""
         known = self.work / "verdicts.jsonl"
         verdicts = _read_lines(known)
         tried = {Mutant(*mutant): Verdict(*verdict) for mutant, verdict in verdicts}
         for number, mutant in enumerate(mutants, 1):
             if mutant not in tried:
                 tried[mutant] = self.try_out(mutant)
-                with known.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([mutant, tried[mutant]]) + "\n")
+                if tried[mutant].outcome != ERROR:
+                    with known.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps([mutant, tried[mutant]]) + "\n")
             verdict = tried[mutant]
             place = f"{mutant.path}:{mutant.line} {mutant.kind}"
-            say(f"{number}/{len(mutants)} {place}: {verdict.outcome} {verdict.by} ({verdict.secs:.0f} s)")
+            say(f"{number}/{len(mutants)} {place}: {verdict.outcome} {verdict.by or verdict.why} ({verdict.secs:.0f} s)")
         return [(mutant, tried[mutant]) for mutant in mutants]
 
     def try_out(self, mutant: Mutant) -> Verdict:
@@ -125,7 +130,7 @@ class Campaign:
             changes = {name: lambda source, name=name: instrument(name, source, PROBE) for name in names}
             with self._changed(changes):
                 _, events = self._session(files=[f"tests/{folder}"], order=None, limits={}, stops=False)
-            if not any("finished" in event for event in events):
+            if not any(event.get("finished") in _TESTS_RAN for event in events):
                 raise RuntimeError(f"tests/{folder} does not end normally without a mutant: {events[-1:]}")
             failed = {event["failed"] for event in events if "failed" in event}
             ended = [event for event in events if "ended" in event and event["ended"] not in failed]
@@ -203,8 +208,11 @@ def _end_of(code: int, events: Sequence[dict[str, Any]]) -> tuple[str, str, str]
     for event in events:
         if "failed" in event:
             return "failed", event["failed"], event["why"]
-    if any("finished" in event for event in events):
-        return "survived", "", ""
+    for event in events:
+        if event.get("finished") == pytest.ExitCode.OK:
+            return "survived", "", ""
+        if "finished" in event:
+            return ERROR, "", f"pytest ended with exit code {event['finished']}"
     ended = {event["ended"] for event in events if "ended" in event}
     last = [event["started"] for event in events if event.get("started", "") not in {"", *ended}]
     return "crash" if code < 0 else "timeout", last[-1] if last else "between the tests", f"exit code {code}"

@@ -5,7 +5,7 @@
 The plan: "files" of tests; "order", the ids of the tests to run, or None for all; "limits", seconds by test, and
 "limit" for the others; "stops", whether the first failure ends the session. The events are lines of JSON:
 {"started": id}, {"failed": id, "why": text}, {"ended": id, "secs": s, "hits": statements that ran}, and
-{"finished": true}.
+{"finished": exit code of pytest}.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ def main(plan_path: str, events_path: str) -> None:
     _end_after(IDLE_SECS)
     with open(events_path, "w", encoding="utf-8") as events:
         arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:xdist"]
-        pytest.main([*arguments, *(["-x"] if plan["stops"] else []), *plan["files"]], plugins=[Recorder(plan, events)])
-        events.write(json.dumps({"finished": True}) + "\n")
+        stops = ["-x"] if plan["stops"] else []
+        code = pytest.main([*arguments, *stops, *plan["files"]], plugins=[Recorder(plan, events)])
+        events.write(json.dumps({"finished": int(code)}) + "\n")
     sys.stdout.flush()
     os._exit(0)  # ignores any threads that a mutant has left
 

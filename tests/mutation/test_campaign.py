@@ -100,6 +100,27 @@ def test_a_mutant_that_cannot_be_imported_is_caught(campaign):
     assert campaign.try_out(mutant)[:2] == ("failed", "tests/sums/test_numbers.py")
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "code"),
+    [
+        ("pytest.ini", "[pytest]\naddopts = --no-such-option\n", 4),
+        ("conftest.py", "def pytest_collection_modifyitems(items):\n    items.clear()\n", 5),
+        ("conftest.py", "def pytest_collection_finish(session):\n    raise KeyError\n", 3),
+    ],
+)
+def test_a_session_in_which_pytest_fails_says_nothing_about_the_mutant(campaign, file, text, code):
+    mutant = mutant_of(campaign, "(value >= 10)")
+    campaign.tests_of("sums")
+    (campaign.tree / file).write_text(text)
+    printed = []
+    ((_, verdict),) = campaign.run([mutant], say=printed.append)
+    assert (verdict.outcome, verdict.why) == ("error", f"pytest ended with exit code {code}")
+    assert f"error pytest ended with exit code {code} (" in printed[0]
+    (campaign.tree / file).unlink()
+    ((_, verdict),) = campaign.run([mutant])
+    assert verdict.outcome == "survived"
+
+
 def test_a_test_that_fails_by_itself_catches_nothing(campaign):
     campaign.export()
     assert "tests/sums/test_numbers.py::test_that_fails_by_itself" not in campaign.tests_of("sums")
