@@ -99,7 +99,11 @@ class Csv(FileSource):
 
     def _header_of(self, path: pathlib.Path) -> list[str]:
         """Returns the names of the columns of a file of the data."""
-        return table_rows.header_of(path, self._dialect)
+        fitting = [self._names, self._unlabeled_names()] if self._is_learned else []
+        return table_rows.header_of(path, self._dialect, fitting)
+
+    def _unlabeled_names(self) -> list[str]:
+        return [name for name in self._names if name != self.columns.label]
 
     def _chunks_of(self, path: pathlib.Path) -> Iterator[table_rows.Chunk]:
         """Yields the rows of a file of the data."""
@@ -245,7 +249,7 @@ class Csv(FileSource):
         names = self._header_of(path)
         known = self._names
         if not self._dialect.has_header:
-            unlabeled = [name for name in known if name != self.columns.label]
+            unlabeled = self._unlabeled_names()
             if len(names) not in (len(known), len(unlabeled)):
                 raise DataError(f"{path}: line 1 has {len(names)} values; the training files have {len(known)} columns")
             return known if len(names) == len(known) else unlabeled

@@ -85,8 +85,14 @@ class Chunk(NamedTuple):
         return f"{self.unit} {self.first_line + at}"
 
 
-def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
+def header_of(path: pathlib.Path, dialect: Dialect, fitting: Sequence[Sequence[str]] = ()) -> list[str]:
     """Returns the names of a file's columns; without a header they are "0", "1" and so on.
+
+    Args:
+        path: Path of the file, plain or compressed with gzip.
+        dialect: How the lines are written.
+        fitting: The names that a file to predict for may have, by which the error for a file without names says what
+            to add; none for the files of the training, for which an option may say that they have no names.
 
     Raises:
         DataError: The file cannot be read, is empty, has another delimiter, or its header is none.
@@ -102,9 +108,16 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
     names = [name.strip(SPACES) for name in first]
     numbers = [name for name in names if number_of(name) is not None]
     if numbers and dialect.checks_header:
+        fix = (
+            "for a file without a header give --dataset_option=header=false; if these are names,"
+            " --dataset_option=header=true"
+        )
+        if fitting:
+            known = next((known for known in fitting if len(known) == len(names)), fitting[0])
+            (line,) = written([dict.fromkeys(known, "")], dialect)[0]
+            fix = f"put the names of the training files into a line before it: {line.decode()}"
         raise DataError(
-            f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; for a file without a"
-            " header give --dataset_option=header=false; if these are names, --dataset_option=header=true"
+            f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; {fix}"
         )
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:

@@ -182,6 +182,20 @@ def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
         source.read(tmp_path / "few.csv", 9)
 
 
+@pytest.mark.parametrize("num_values", [4, 5])
+def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(tmp_path, num_values):
+    write(tmp_path / "train.csv", random_rows(40))
+    source = create(tmp_path, "form=columns")
+    rows = [["1", "red", "2", "Hague", "kind"][:num_values]] * 2
+    (tmp_path / "new.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="'1' is a number; put the names .* before it: ") as raised:
+        source.read(tmp_path / "new.csv", 9)
+    header = str(raised.value).rpartition("before it: ")[2]
+    (tmp_path / "new.csv").write_text(f"{header}\n{(tmp_path / 'new.csv').read_text()}")
+    (batch,) = read_batches(lambda: source.read(tmp_path / "new.csv", 9))
+    assert len(batch["label"]) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
