@@ -9,12 +9,17 @@ import signal
 
 import pytest
 
+from ps_trainer.runtime import tensorflow_import
 from tests.testing.kinds import kind_of
 from tests.testing.order import alternate_files
 from tests.testing.repetitions import IS_FULL, covering
 
 # TensorFlow searches for a oneDNN kernel for each node of each graph: 10 % of the time of tests with tiny models.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+# A process of `pytest -n` collects all tests, and so needs TensorFlow in any case.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    tensorflow_import.load()
 
 # The facts of a test's files stay within the test.
 os.environ["PS_TRAINER_CACHE_DIR"] = ""

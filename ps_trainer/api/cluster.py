@@ -112,11 +112,11 @@ class LocalCluster:
             if local:
                 raise ArgumentError(f"{next(iter(local))} is for tasks that are processes; add mode='processes'")
             given = _IN_PROCESS_DEFAULTS | given
-        from ps_trainer.runtime import environment
+        from ps_trainer.runtime import environment, tensorflow_import
 
         environment.prepare(is_ps=False)
+        tensorflow_import.load()
 
-        # Only now: gRPC and TensorFlow read the environment when they are loaded.
         from ps_trainer.api import in_process, plan, processes
 
         made = plan.create(

@@ -53,11 +53,11 @@ def join(
     """
     with settings.python_errors():
         place = _place(cluster, task)
-    from ps_trainer.runtime import environment
+    from ps_trainer.runtime import environment, tensorflow_import
 
     environment.prepare(is_ps=False)
+    tensorflow_import.load()
 
-    # Only now: gRPC and TensorFlow read the environment when they are loaded.
     from ps_trainer.api import joined_task, plan
 
     made = plan.create(

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, UsageError
@@ -116,10 +116,8 @@ def _no_flags(action: str, flags: list[str]) -> None:
 
 def _start() -> None:
     """Imports TensorFlow without its start-up messages."""
-    quiet_tensorflow()
-
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=True)  # like a ps task, this command computes nothing on GPUs
-    with hidden_stderr():
+    with importing_tensorflow():
         import tensorflow.compat.v1 as tf  # noqa: F401

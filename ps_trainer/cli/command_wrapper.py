@@ -76,17 +76,16 @@ def start_logging() -> None:
     logging.set_verbosity(logging.INFO)
 
 
-def quiet_tensorflow(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Silences TensorFlow's C++ messages below errors, unless the user chose a level; call before importing it."""
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
 @contextlib.contextmanager
-def hidden_stderr() -> Iterator[None]:
-    """Hides stderr inside of the block, and prints the hidden text if the block fails.
+def importing_tensorflow(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Imports TensorFlow; hides stderr meanwhile and inside of the block, and prints the hidden text after a failure.
 
-    While it is imported, TensorFlow's C++ code prints some lines that no setting turns off.
+    TensorFlow's C++ code prints some lines that no setting turns off. The others are silenced below errors, unless the
+    user chose a level.
     """
+    from ps_trainer.runtime import tensorflow_import
+
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()
     # The descriptor and not `sys.stderr`, because C++ code writes to the descriptor. A file and not a pipe, because a
     # full pipe would block the writer.
@@ -95,6 +94,7 @@ def hidden_stderr() -> Iterator[None]:
         os.dup2(sink.fileno(), 2)
         failed = True
         try:
+            tensorflow_import.load()
             yield
             failed = False
         finally:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_USAGE, UsageError
@@ -108,8 +108,7 @@ def _has_options(config: TrainConfig) -> bool:
 
 
 def _check_here(config: TrainConfig, num_workers: int, given: Collection[str] = ()) -> None:
-    quiet_tensorflow()
-    with hidden_stderr():
+    with importing_tensorflow():
         from ps_trainer.training import components, warm_start
     if config.init_from is not None:
         warm_start.find(config.init_from)

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, DataError, UsageError
 from ps_trainer.options import option, repeatable
@@ -69,7 +69,7 @@ def _info(program: str, args: list[str]) -> int:
 
     from ps_trainer.data import info
 
-    with hidden_stderr():
+    with importing_tensorflow():
         text = info.describe(pathlib.Path(path), reads_all=given.all)
     print(text)
     return EXIT_DONE
@@ -114,10 +114,8 @@ _ACTIONS: dict[str, Callable[[str, list[str]], int]] = {"info": _info, "generate
 
 def _import_tensorflow() -> None:
     """Imports TensorFlow without its start-up messages."""
-    quiet_tensorflow()
-
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=True)  # like a ps task, this command computes nothing on GPUs
-    with hidden_stderr():
+    with importing_tensorflow():
         import tensorflow.compat.v1 as tf  # noqa: F401

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.task import PsFlags
 from ps_trainer.cluster import checks, sources
@@ -85,9 +85,8 @@ def _examine(
         )
         return
     environment.prepare(is_ps=True)  # no GPU is needed
-    quiet_tensorflow()
 
-    with hidden_stderr():
+    with importing_tensorflow():
         from ps_trainer.runtime import doctor
 
     # Only flags that the user gave: the doctor may be called without the flags of the training.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
-from ps_trainer.cli.command_wrapper import hidden_stderr, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.errors import EXIT_DONE, CheckpointError, UsageError
@@ -74,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
     folder = _folder(own, checkpoint_flags)
     run_lookup.start()
 
-    with hidden_stderr():
+    with importing_tensorflow():
         from ps_trainer.training import word_vectors
 
     act(word_vectors.load(folder, own.table, own.vocabulary), words, own)

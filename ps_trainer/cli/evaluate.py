@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import run_lookup
-from ps_trainer.cli.command_wrapper import hidden_stderr, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
@@ -41,7 +41,7 @@ def _run(argv: Sequence[str]) -> int:
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 
-    with hidden_stderr():
+    with importing_tensorflow():
         from ps_trainer.training import evaluator
 
     return evaluator.main(config, checkpoint_dir=checkpoint_dir)

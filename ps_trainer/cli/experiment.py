@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, UnknownNameError, UsageError, did_you_mean
 from ps_trainer.options import option
@@ -56,7 +56,6 @@ def _run(argv: Sequence[str]) -> int:
     _check_names(names)
     # Clusters and simulations run on CPUs: the processes of all workers would have to share a GPU's memory.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    quiet_tensorflow()
     if names == ["list"]:
         print(describe())
         return EXIT_DONE
@@ -64,7 +63,7 @@ def _run(argv: Sequence[str]) -> int:
     from ps_trainer.experiments.harness import plots, session
 
     plots.check_available()
-    with hidden_stderr():
+    with importing_tensorflow():
         experiments = session.create(component_tables.EXPERIMENTS.names() if names == ["all"] else names)
     request = session.Request(
         quick=given.quick,
@@ -82,7 +81,7 @@ def describe() -> str:
     from ps_trainer.experiments.harness.report import title_of
 
     lines = []
-    with hidden_stderr():
+    with importing_tensorflow():
         for name in component_tables.EXPERIMENTS.names():
             experiment = component_tables.EXPERIMENTS.create(name)
             lines += [f"{name}", f"    {title_of(experiment)}", f"    {experiment.source}"]

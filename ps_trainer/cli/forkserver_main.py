@@ -32,11 +32,11 @@ _CLONE_NEWNET = 0x40000000
 
 def main(sock: socket.socket) -> None:
     """Serves until the other side of the socket is closed."""
-    from ps_trainer.runtime import environment
+    from ps_trainer.runtime import environment, tensorflow_import
 
     environment.prepare(is_ps=False)
+    tensorflow_import.load()
 
-    # Only after the environment is set: gRPC and TensorFlow read it when they are loaded.
     import ps_trainer.training.task  # noqa: F401 - every task imports this
 
     # The warning counts the threads of NumPy's BLAS, but BLAS ends them itself before a fork.

@@ -14,7 +14,7 @@ from ps_trainer import component_tables
 from ps_trainer.cli import component_docs
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli import help as help_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, UsageError, did_you_mean
 from ps_trainer.options import format_value, key_of
@@ -125,8 +125,7 @@ def _run(argv: Sequence[str]) -> int:
         if name is None:
             texts += [table(kind, width) for kind in kinds]
             continue
-        quiet_tensorflow()
-        with hidden_stderr():
+        with importing_tensorflow():
             texts += [describe(kind, name, width) for kind in kinds]
     print("\n\n".join(texts))
     return EXIT_DONE

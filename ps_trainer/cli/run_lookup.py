@@ -9,7 +9,7 @@ from typing import Any
 
 from ps_trainer import component_tables
 from ps_trainer import config as config_lib
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow, start_logging
+from ps_trainer.cli.command_wrapper import importing_tensorflow, start_logging
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, UnknownNameError
 from ps_trainer.options import option
@@ -80,12 +80,11 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
 def start() -> None:
     """Starts logging and sets the environment for TensorFlow; call before anything imports TensorFlow."""
     start_logging()
-    quiet_tensorflow()
 
     from ps_trainer.runtime import environment
 
     environment.prepare(is_ps=False)
-    with hidden_stderr():
+    with importing_tensorflow():
         import tensorflow.compat.v1 as tf
 
         tf.config.list_physical_devices("GPU")  # the first look for GPUs logs an error where there are none

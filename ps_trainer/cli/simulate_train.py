@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from ps_trainer.cli.command_wrapper import hidden_stderr, quiet_tensorflow
+from ps_trainer.cli.command_wrapper import importing_tensorflow
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import UsageError
 from ps_trainer.options import option, same_as
@@ -122,8 +122,7 @@ class Trainee:
 
 def _load(config: TrainConfig, given: Collection[str], num_workers: int) -> tuple[TrainConfig, Any]:
     """The configuration with the model's defaults, and a `simulation.replay.training_setup.TrainingSetup`."""
-    quiet_tensorflow()
-    with hidden_stderr():
+    with importing_tensorflow():
         from ps_trainer.simulation.replay.training_setup import TrainingSetup, check_shards
         from ps_trainer.training import components as components_lib
         from ps_trainer.training import model_defaults

@@ -126,9 +126,10 @@ def _run(
         ports.check_port_free(cluster.own_address)
     start_logging()
 
-    from ps_trainer.runtime import environment
+    from ps_trainer.runtime import environment, tensorflow_import
 
     environment.prepare(is_ps=cluster.job_name == "ps")
+    tensorflow_import.load()
 
     from ps_trainer.training import task
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ps_trainer.runtime import environment
+from ps_trainer.runtime import environment, tensorflow_import
 
 # TensorFlow may be imported already; gRPC reads its options at its first use, which is later.
 environment.prepare(is_ps=False)
+tensorflow_import.load()
 
 import tensorflow.compat.v1 as tf  # noqa: E402 - the environment comes first
 

@@ -61,24 +61,21 @@ def test_modules_of_the_working_folder_come_before_those_of_the_scripts_clone(tm
     assert sys.path == ["/somewhere", str(tmp_path), clone]
 
 
-def test_hidden_stderr_hides_output_of_any_code(capfd):
-    with command_wrapper.hidden_stderr():
+def test_an_import_of_tensorflow_hides_output_of_any_code(capfd):
+    with command_wrapper.importing_tensorflow():
         os.write(2, b"noise\n")
     os.write(2, b"after\n")
     assert capfd.readouterr().err == "after\n"
 
 
-def test_hidden_stderr_shows_it_when_the_block_fails(capfd):
-    with pytest.raises(ImportError), command_wrapper.hidden_stderr():
+def test_an_import_of_tensorflow_shows_the_output_when_the_block_fails(capfd):
+    with pytest.raises(ImportError), command_wrapper.importing_tensorflow():
         os.write(2, b"reason\n")
         raise ImportError
     assert capfd.readouterr().err == "reason\n"
 
 
 def test_a_log_level_of_the_user_stays():
-    environ = {}
-    command_wrapper.quiet_tensorflow(environ)
-    assert environ == {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
-    command_wrapper.quiet_tensorflow(environ)
-    assert environ == {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    for given, used in (({}, "2"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")):
+        with command_wrapper.importing_tensorflow(given):
+            assert given == {"TF_CPP_MIN_LOG_LEVEL": used}

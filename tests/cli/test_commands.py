@@ -45,12 +45,13 @@ def calls(monkeypatch):
         assert not made, "the environment must be prepared before the work begins"
         made.prepared.append(kwargs)
 
-    stand_in(monkeypatch, "ps_trainer.runtime", environment={"prepare": prepare})
+    stand_in(
+        monkeypatch, "ps_trainer.runtime", environment={"prepare": prepare}, tensorflow_import={"load": lambda: None}
+    )
     stand_in(monkeypatch, "ps_trainer.training", task={"run": work}, evaluator={"main": work})
     stand_in(monkeypatch, "ps_trainer.launch", local={"run": work})
     monkeypatch.setattr(task, "start_logging", lambda: None)
     monkeypatch.setattr(run_lookup, "start_logging", lambda: None)
-    monkeypatch.setattr(run_lookup, "quiet_tensorflow", lambda: None)
     return made
 
 

@@ -13,9 +13,10 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
-from ps_trainer.runtime import environment
+from ps_trainer.runtime import environment, tensorflow_import
 
 environment.prepare(is_ps=False)
+tensorflow_import.load()
 
 from ps_trainer.api.servers import ServerSet, clear_control  # noqa: E402 - the environment comes first
 from ps_trainer.runtime.ps import PsTask  # noqa: E402
