@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import re
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ import numpy as np
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
+from benchmarks.process_memory import peak_mib
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.soak import processes_of
 from ps_trainer.data.pipeline.facts_cache import VARIABLE
@@ -143,15 +143,8 @@ class _Peak:
         while not self._is_over.wait(_POLL_SECS):
             for task, pid in processes_of(self._logdir, os.getpid()):
                 if task.startswith("worker"):
-                    self.mib = max(self.mib, _peak_mib(pid))
-
-
-def _peak_mib(pid: int) -> float:
-    """Largest resident memory of a process so far, in MiB; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())
-        return int(found[1]) / 1024 if found else 0.0
-    return 0.0
+                    with contextlib.suppress(OSError):  # it has just ended
+                        self.mib = max(self.mib, peak_mib(pid))
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@ import numpy as np
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
-from benchmarks.cpu_sampler import CpuSampler
 from benchmarks.neighbours import nearest_words, unit_rows
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.checkpoints.report import find_checkpoint
 from ps_trainer.data.formats.text_windows import TextWindows
+from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuWatch
 from ps_trainer.launch.command import cpu_environment, run_local
 
 NEAREST = 10
@@ -176,7 +176,7 @@ def _train(
         f"--dataset_option=max_vocab={source.vocab_size}", f"--dataset_option=num_test={len(source.compared_words)}",
         f"--batch_size={batch_size}", f"--max_steps={math.ceil(num_examples / batch_size)}",
     ]  # fmt: skip
-    with CpuSampler() as cpu_use:
+    with CpuWatch(sample_secs=0.2, has_delays=False, has_self=False) as cpu:
         run_local(flags, folder / "ours", deadline_secs, cwd=REPOSITORY)
     summary = json.loads((folder / "ours" / "summary.json").read_text())
     secs = max(worker["secs"] for worker in summary["workers"].values())
@@ -185,7 +185,7 @@ def _train(
         vectors=find_checkpoint(folder / "ours" / "checkpoints")["input"][: source.vocab_size],
         words=source.vocabulary.num_ids * epochs,
         secs=secs,
-        cpu_secs=cpu_use.used_secs(began_at, began_at + secs),
+        cpu_secs=(cpu.between(began_at, began_at + secs) or UNKNOWN_USE).tasks_secs,
     )
 
 

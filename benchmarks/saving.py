@@ -23,12 +23,12 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
-from benchmarks.cpu_sampler import CpuSampler
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing
 from ps_trainer.checkpoints.folder_listing import prefix_of
 from ps_trainer.errors import RunError
+from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuWatch
 from ps_trainer.experiments.toolkit.clusters import read_steps
 from ps_trainer.launch.command import run_local
 from ps_trainer.models import layers
@@ -192,7 +192,7 @@ def _measure(
     between = int(WORKLOADS[workload].steps[update] * PACES[pace])
     # After the last measured save, half an interval of steps without a save ends the run.
     last = num_saves * between + between // 2
-    with CpuSampler() as cpu:
+    with CpuWatch(sample_secs=0.2, has_delays=False, has_self=False) as cpu:
         run_local(
             [
                 "--num_ps=1", f"--num_workers={NUM_WORKERS}", f"--update={update}", *WORKLOADS[workload].flags,
@@ -214,11 +214,16 @@ def _measure(
     step_secs = float(np.median(calm))
     found = json.loads((logdir / "summary.json").read_text()).get("saves", {})
     gaps = _gaps(begin, min(one[-1] for one in times), saves)
-    gap_secs = sum(gap.secs for gap in gaps)
+    gap_uses = [cpu.between(*gap) or UNKNOWN_USE for gap in gaps]
+    save_uses = [cpu.between(*window) or UNKNOWN_USE for window in saves]
+    busy_secs = sum(use.share * gap.secs for use, gap in zip(gap_uses, gaps, strict=True))
+    idle = 1 - busy_secs / sum(gap.secs for gap in gaps)
+    step_cpu = sum(use.tasks_secs for use in gap_uses) / sum(_num_steps(one, gap) for gap in gaps for one in times)
+    save_cpus = [
+        use.tasks_secs - step_cpu * sum(_num_steps(one, window) for one in times)
+        for use, window in zip(save_uses, saves, strict=True)
+    ]
     num_cores = os.cpu_count() or 1
-    idle = sum(cpu.idle_secs(*gap) for gap in gaps) / gap_secs / num_cores
-    step_cpu = sum(cpu.used_secs(*gap) for gap in gaps) / sum(_num_steps(one, gap) for gap in gaps for one in times)
-    save_cpus = [cpu.used_secs(*w) - step_cpu * sum(_num_steps(one, w) for one in times) for w in saves]
 
     def lowest(windows: Sequence[Window]) -> float:
         return min(

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import arguments
+from benchmarks.process_memory import peak_mib
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED
 from ps_trainer.experiments.harness.provenance import origin_sentence, provenance
 
@@ -65,8 +66,7 @@ class Endpoint(NamedTuple):
     def max_memory_mib(self) -> float | None:
         """Returns the largest resident size so far in MiB; None where the system does not tell."""
         with contextlib.suppress(OSError):
-            found = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())
-            return int(found[1]) / 1024 if found else None
+            return peak_mib(self.process.pid)
         return None
 
 

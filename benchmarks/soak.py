@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import arguments, disturbed_run
+from benchmarks.process_memory import rss_mib
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.errors import RunError
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, local_command
@@ -41,7 +42,6 @@ SHARE = 0.25
 MAX_GROWTH = 0.05
 _LAUNCHER = "launcher"
 _END_SECS = 30.0
-_MIB = 1024
 
 
 class Sample(NamedTuple):
@@ -228,14 +228,6 @@ def processes_of(logdir: pathlib.Path, launcher_pid: int) -> Iterator[tuple[str,
                 yield name, int(process.name)
         except OSError:
             continue  # another user's, or it has just ended
-
-
-def rss_mib(pid: int) -> float:
-    """Resident memory of a process in MiB; OSError if it has ended."""
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / _MIB
-    raise ProcessLookupError(pid)
 
 
 def num_fds(pid: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks.contenders import REPOSITORY, Cell, CellJob, Contender
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness.cpu import CpuMeter, CpuUse
+from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuMeter
 from ps_trainer.launch.command import cpu_environment
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.tail import JsonLinesTail
@@ -25,7 +25,6 @@ from ps_trainer.launch.tail import JsonLinesTail
 _POLL_SECS = 0.2
 _END_SECS = 10.0
 _LOG_LINES = 30
-_UNKNOWN = CpuUse(math.nan, math.nan, math.nan)  # the window was over before the first sample
 
 
 class StepCount(NamedTuple):
@@ -206,8 +205,8 @@ class _Run:
         rates = [rate for reports in self._reports if (rate := steps_per_sec(reports, window)) is not None]
         if len(rates) < len(self._reports):
             return None
-        cpu = self._cpu.between(window.start, window.end) or _UNKNOWN
-        ps_cpu = self._ps_cpu.between(window.start, window.end) or _UNKNOWN
+        cpu = self._cpu.between(window.start, window.end) or UNKNOWN_USE
+        ps_cpu = self._ps_cpu.between(window.start, window.end) or UNKNOWN_USE
         num_steps = sum(rates) * window.secs
         return Measurement(
             worker_steps_per_sec=tuple(rates),

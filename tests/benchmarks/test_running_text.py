@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import running_text
+from ps_trainer.experiments.harness.cpu import CpuUse
 
 TOKENS = tuple(f"w{number:02}" for number in range(30))
 
@@ -50,8 +51,11 @@ def given(monkeypatch):
         np.savez(out, words=np.array(TOKENS), vectors=np.eye(30, dtype=np.float32))
         return {"words": 6000.0, "fit_secs": 2.0, "fit_file_secs": 1.5, "fit_cpu_secs": 3.0}
 
-    class CpuSampler:
+    class CpuWatch:
         """Two cores are busy all the time."""
+
+        def __init__(self, **options):
+            assert not options["has_self"]  # the benchmark's own process is not part of the training
 
         def __enter__(self):
             return self
@@ -59,10 +63,10 @@ def given(monkeypatch):
         def __exit__(self, *error):
             del error
 
-        def used_secs(self, start, end):
-            return 2 * (end - start)
+        def between(self, start, end):
+            return CpuUse(1.0, 2 * (end - start), 0.0)
 
-    monkeypatch.setattr(running_text, "CpuSampler", CpuSampler)
+    monkeypatch.setattr(running_text, "CpuWatch", CpuWatch)
     monkeypatch.setattr(running_text, "run_local", run_local)
     monkeypatch.setattr(running_text, "_gensim", gensim)
     monkeypatch.setattr(running_text, "find_checkpoint", lambda folder: {"input": np.eye(40, 4)})

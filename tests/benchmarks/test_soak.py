@@ -24,13 +24,10 @@ def test_a_kill_a_minute_for_an_hour(tmp_path):
     assert "--fault=chaos:kills=59,roles=ps+worker+chief,seed=0,every_secs=60" in soak.flags_of(plan)
 
 
-def test_reads_memory_and_open_files_of_a_process():
+def test_counts_open_files_of_a_process():
     before = soak.num_fds(os.getpid())
     with open(os.devnull), open(os.devnull):
         assert soak.num_fds(os.getpid()) == before + 2
-    assert 5 < soak.rss_mib(os.getpid()) < 100_000
-    with pytest.raises(OSError):
-        soak.rss_mib(2**22 + 1)  # above the largest pid
 
 
 def samples(rss_of_ps, *, young=False):

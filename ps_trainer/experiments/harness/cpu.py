@@ -8,6 +8,7 @@ does not show it: ten tasks that sleep may wake at once.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 import threading
@@ -22,7 +23,6 @@ MAX_DELAYED_SHARE = 0.02  # of a step's time; with more run delay, its times are
 MAX_OTHERS_SHARE = 0.1  # of the cores; with more, times of tasks that compute all the time are not comparable
 
 _PROC = pathlib.Path("/proc")
-_SAMPLE_SECS = 1.0  # a sample reads a file of each thread
 _BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # fields of "cpu" in /proc/stat: user nice system irq softirq steal
 _NANO = 1e-9
 _PPID, _UTIME, _STIME = 1, 11, 12  # fields of /proc/<pid>/stat, counted from behind the command's ")"
@@ -44,12 +44,20 @@ class CpuUse(NamedTuple):
         return self.share * self.others_secs / max(self.tasks_secs + self.others_secs, 1e-9)
 
 
-class CpuMeter:
-    """Takes samples of the counters below `proc`, and gives the use between two times (seconds since the epoch)."""
+UNKNOWN_USE = CpuUse(math.nan, math.nan, math.nan)
+"""In place of the use in a window that has none, for figures that are numbers."""
 
-    def __init__(self, clock: Callable[[], float] = time.time, proc: pathlib.Path = _PROC):
+
+class CpuMeter:
+    """Takes samples of the counters below `proc`, and gives the use between two times (seconds since the epoch).
+
+    With `has_delays` a sample also reads a file of each thread, for the run delay.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, proc: pathlib.Path = _PROC, *, has_delays: bool = True):
         self._clock = clock
         self._proc = proc
+        self._has_delays = has_delays
         self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
         self._seen: dict[int, float] = {}  # CPU seconds at the last sample, by pid
         self._tasks_secs = 0.0
@@ -69,7 +77,7 @@ class CpuMeter:
                 secs = (int(fields[_UTIME]) + int(fields[_STIME])) / self._ticks_per_sec
                 self._tasks_secs += max(0.0, secs - self._seen.get(pid, 0.0))
                 self._seen[pid] = secs
-            if pid != os.getpid():  # this process makes no step
+            if self._has_delays and pid != os.getpid():  # this process makes no step
                 self._add_delays(pid)
         self._samples.append((self._clock(), self._tasks_secs, self._machine_secs(), self._delay_secs))
 
@@ -112,14 +120,30 @@ class CpuMeter:
 
 
 class CpuWatch:
-    """While entered, a thread samples the machine and all descendants of this process.
+    """While entered, a thread samples the machine, this process and all its descendants.
 
     Without `proc` it samples nothing.
+
+    Args:
+        proc: Folder of the kernel's counters.
+        sample_secs: Time between two samples.
+        has_delays: Whether it measures the run delay, for which a sample reads a file of each thread.
+        has_self: Whether this process counts, which takes the samples. Without it the CPU time of the samples is that
+            of something else on the machine.
     """
 
-    def __init__(self, proc: pathlib.Path = _PROC):
+    def __init__(
+        self,
+        proc: pathlib.Path = _PROC,
+        *,
+        sample_secs: float = 1.0,
+        has_delays: bool = True,
+        has_self: bool = True,
+    ):
         self._proc = proc
-        self._meter = CpuMeter(proc=proc) if (proc / "stat").exists() else None
+        self._sample_secs = sample_secs
+        self._own = [os.getpid()] if has_self else []
+        self._meter = CpuMeter(proc=proc, has_delays=has_delays) if (proc / "stat").exists() else None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cpu", daemon=True)
 
@@ -142,12 +166,12 @@ class CpuWatch:
         return self._meter.between(start, end, num_workers) if self._meter is not None else None
 
     def _watch(self) -> None:
-        while not self._stop.wait(_SAMPLE_SECS):
+        while not self._stop.wait(self._sample_secs):
             self._sample()
 
     def _sample(self) -> None:
         if self._meter is not None:
-            self._meter.sample([os.getpid(), *descendants(os.getpid(), self._proc)])
+            self._meter.sample([*self._own, *descendants(os.getpid(), self._proc)])
 
 
 def descendants(pid: int, proc: pathlib.Path = _PROC) -> list[int]:

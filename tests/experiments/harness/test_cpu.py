@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -135,6 +137,36 @@ def test_a_watch_measures_this_process():
     use = watch.between(started, time.time())
     assert use.tasks_secs == pytest.approx(used, abs=0.1)
     assert 0 < use.share <= 1
+
+
+def test_a_watch_of_descendants_counts_neither_this_process_nor_run_delays():
+    program = """
+import os
+while sum(os.times()[:2]) < 0.5:
+    pass
+print(sum(os.times()[:2]), flush=True)
+input()
+"""
+    started, own_limit = time.time(), sum(os.times()[:2]) + 1.0
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        with CpuWatch(has_self=False, has_delays=False) as watch:
+            used = float(child.stdout.readline())
+            while sum(os.times()[:2]) < own_limit:
+                pass
+        child.stdin.write("\n")
+    use = watch.between(started, time.time())
+    assert use.tasks_secs == pytest.approx(used, abs=0.1)
+    assert use.delayed_share is None
+
+
+def test_a_watch_samples_as_often_as_asked(monkeypatch):
+    numbers, are_many = itertools.count(1), threading.Event()
+    monkeypatch.setattr(CpuMeter, "sample", lambda *_: are_many.set() if next(numbers) == 1000 else None)
+    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.descendants", lambda *_: [])
+    with CpuWatch(sample_secs=1e-4):
+        assert are_many.wait(120)  # one a second would need 1000 s
 
 
 def test_without_the_kernels_counters_there_are_no_figures(tmp_path):
