@@ -154,7 +154,7 @@ def load(
 
 
 def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -> None:
-    """Checks the names and options of all components, and whether they go together, without reading data or building the model.
+    """Checks the names and options of all components and whether they go together, without data and without the model.
 
     Of the data it checks only that `--data_dir` is there, if the dataset needs it.
 

@@ -108,7 +108,9 @@ class Campaign:
                         file.write(json.dumps([mutant, tried[mutant]]) + "\n")
             verdict = tried[mutant]
             place = f"{mutant.path}:{mutant.line} {mutant.kind}"
-            say(f"{number}/{len(mutants)} {place}: {verdict.outcome} {verdict.by or verdict.why} ({verdict.secs:.0f} s)")
+            say(
+                f"{number}/{len(mutants)} {place}: {verdict.outcome} {verdict.by or verdict.why} ({verdict.secs:.0f} s)"
+            )
         return [(mutant, tried[mutant]) for mutant in mutants]
 
     def try_out(self, mutant: Mutant) -> Verdict:

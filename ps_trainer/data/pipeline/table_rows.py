@@ -116,9 +116,7 @@ def header_of(path: pathlib.Path, dialect: Dialect, fitting: Sequence[Sequence[s
             known = next((known for known in fitting if len(known) == len(names)), fitting[0])
             (line,) = written([dict.fromkeys(known, "")], dialect)[0]
             fix = f"put the names of the training files into a line before it: {line.decode()}"
-        raise DataError(
-            f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; {fix}"
-        )
+        raise DataError(f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; {fix}")
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:
         raise DataError(f"{path}: line 1 names the column {twice[0]!r} twice; rename one of them")
