@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from ps_trainer.errors import EXIT_USAGE
 from ps_trainer.launch.injector import FaultResult
 from ps_trainer.launch.supervisor import RunOutcome
 
@@ -26,7 +27,7 @@ def complete(
     """Adds `restarts` (a count for each restarted task) and `faults` (the result of each).
 
     A killed chief leaves no summary, or the summary of an earlier run. Then this writes a summary with the run's
-    status.
+    status. A run that was refused leaves the summary of an earlier run as it is.
 
     Args:
         logdir: Folder of the run, whose tasks have ended.
@@ -37,6 +38,9 @@ def complete(
     """
     path = logdir / NAME
     summary = _read(path, started_at)
+    # The chief removes an earlier summary when it sets up a run, so this run was refused before that.
+    if summary is None and outcome.exit_code == EXIT_USAGE and path.exists():
+        return
     # A chief that was done has written "done", and cannot know that another task failed after it.
     if summary is None or (outcome.exit_code and summary.get("status") == "done"):
         status = "interrupted" if outcome.signum else "failed" if outcome.exit_code else "done"

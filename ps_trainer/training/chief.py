@@ -30,6 +30,7 @@ from ps_trainer.errors import (
     PsTrainerError,
     StalledError,
     StartTimeoutError,
+    UsageError,
 )
 from ps_trainer.runtime import lost, preflight, run_setup
 from ps_trainer.runtime.control import PsControl
@@ -140,7 +141,10 @@ class Chief(Worker):
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
-                run_files.write_summary(self._config, RunFailure(status=status, reason=str(error)))
+                # A run that is refused before it is set up leaves the result of the run before in the folder.
+                is_refused = isinstance(error, UsageError) and self._set_up_run is None
+                if not (is_refused and run_files.has_summary(self._config)):
+                    run_files.write_summary(self._config, RunFailure(status=status, reason=str(error)))
                 self._note_end(f"worker 0 {status}: {lost.reason(error)}")
             raise
 

@@ -86,6 +86,11 @@ def write_vocabulary(config: TrainConfig, dataset: Any) -> None:
         (pathlib.Path(config.logdir) / recorded_words.FILE).unlink(missing_ok=True)
 
 
+def has_summary(config: TrainConfig) -> bool:
+    """Whether a run in the logdir has left its summary, and none has been set up there since."""
+    return config.logdir is not None and (pathlib.Path(config.logdir) / "summary.json").exists()
+
+
 def write_summary(config: TrainConfig, summary: RunSummary | RunFailure) -> None:
     """Writes summary.json. If that fails for a run that has failed, logs a warning: the run's own error matters more.
 

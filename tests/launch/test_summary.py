@@ -50,6 +50,15 @@ def test_without_a_summary_of_this_run_one_is_written_that_gives_the_reason(comp
     assert found["restarts"] == {"ps-0": 1}
 
 
+def test_a_run_that_was_refused_leaves_the_summary_of_the_run_before(tmp_path):
+    path = tmp_path / "summary.json"
+    path.write_text('{"status": "done"}')
+    os.utime(path, (time.time() - 3600,) * 2)
+    outcome = RunOutcome(exit_code=2, culprit=ScriptedTask("worker-0"), problem="exit code 2")
+    summary.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={}, faults=[RESULT])
+    assert path.read_text() == '{"status": "done"}'
+
+
 def test_run_that_failed_after_the_chief_was_done_is_not_reported_as_done(complete):
     outcome = RunOutcome(exit_code=1, culprit=ScriptedTask("ps-0"), problem="killed (SIGSEGV)")
     assert complete('{"status": "done"}', outcome=outcome)["status"] == "failed"
