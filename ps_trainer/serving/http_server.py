@@ -182,7 +182,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _too_many(self) -> str:
         limit = self.server.limits.max_connections
-        return f"--max_connections={limit} are open already; try again later, over fewer connections"
+        return f"{limit} connections are open, the most that this server answers; try again later, over fewer"
 
     def _body(self) -> bytes:
         limits, given = self.server.limits, self.headers.get("Content-Length", "")
@@ -199,11 +199,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             except TimeoutError:
                 part = b""
             if not part or time.monotonic() > ends_at:
-                raise ApiError(408, f"the body did not arrive within --deadline_secs={limits.deadline_secs:g}")
+                raise ApiError(
+                    408, f"the body did not arrive within {limits.deadline_secs:g} s; send less in a request"
+                )
             missing -= len(part)
             parts += [part] if is_fit else []
         if not is_fit:
-            raise ApiError(413, f"the body has {length} bytes; --max_body_bytes={limits.max_body_bytes} allows fewer")
+            raise ApiError(
+                413,
+                f"the body has {length} bytes, and at most {limits.max_body_bytes} are allowed; send fewer instances",
+            )
         return b"".join(parts)
 
     def _send(self, answer: Response) -> None:

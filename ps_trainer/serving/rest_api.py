@@ -68,7 +68,7 @@ class RestApi:
         except DataError as error:
             return Response(400, {"error": " ".join(str(error).split())})
         except tf.errors.DeadlineExceededError:
-            return Response(504, {"error": "the prediction took longer than --deadline_secs; send fewer instances"})
+            return Response(504, {"error": "the prediction took too long; send fewer instances"})
 
     def _answer(self, method: str, path: str, body: bytes) -> dict[str, Any]:
         found = _PATH.fullmatch(path)

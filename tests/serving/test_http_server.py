@@ -61,7 +61,7 @@ def test_a_connection_carries_many_requests(served):
 def test_limits_and_unknown_methods_are_answered_in_json(served):
     connection = http.client.HTTPConnection("127.0.0.1", served[0].server_port, timeout=30)
     code, content = ask(connection, "POST", body=b"x" * 1001)
-    assert (code, "1001 bytes; --max_body_bytes=1000" in content["error"]) == (413, True)
+    assert (code, "1001 bytes, and at most 1000 are allowed; send fewer instances" in content["error"]) == (413, True)
     assert ask(connection, "TRACE")[0] == 501
     assert ask(connection, "DELETE")[1]["method"] == "DELETE"  # the API answers 405
     for head in ("Transfer-Encoding: chunked", "Content-Length: -1", "Content-Length: \xb2"):
@@ -88,7 +88,7 @@ def test_a_connection_too_many_gets_503_and_a_later_one_is_served():
     second.request("POST", "/", b"abc")
     response = second.getresponse()
     assert (response.status, response.headers["Retry-After"]) == (503, "1")
-    assert json.loads(response.read())["error"].startswith("--max_connections=1 are open already; try again later")
+    assert json.loads(response.read())["error"].startswith("1 connections are open, ")
     assert ask(first, "GET")[0] == 200
     # The next one waits for its turn without a request, so that a third one finds both places taken.
     refused, closed = (socket.create_connection(("127.0.0.1", server.server_port), timeout=30) for _ in range(2))

@@ -241,7 +241,8 @@ class Csv(FileSource):
         and not an argument. A copy keeps those of the training files.
         """
         other = copy.copy(self)
-        other._names = self._names_of(path)
+        other._dialect = dataclasses.replace(self._dialect, is_for_training=False)
+        other._names = other._names_of(path)
         return other
 
     def _names_of(self, path: pathlib.Path) -> list[str]:

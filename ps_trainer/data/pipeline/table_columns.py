@@ -180,10 +180,14 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
                 continue
             number = number_of(value)
             if number is None:
-                raise DataError(
-                    f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is {value!r};"
-                    f" correct it, give --dataset_option=missing={value} if it means a missing value, or"
+                fix = (
+                    f"correct it, give --dataset_option=missing={value} if it means a missing value, or"
                     f" --dataset_option=columns={name}:category"
+                    if dialect.is_for_training
+                    else "correct it, or leave it empty if it is missing"
+                )
+                raise DataError(
+                    f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is {value!r}; {fix}"
                 )
             numbers[at] = number
     return np.array(numbers, np.float64)

@@ -43,6 +43,7 @@ class Dialect:
         has_header: Whether the first line holds the names of the columns.
         checks_header: Whether a header with a number as a name is rejected.
         missing: Words for a missing value; an empty value is always missing.
+        is_for_training: Whether messages name options that change how lines are read; a trained model needs its own.
     """
 
     delimiter: str = ","
@@ -50,6 +51,7 @@ class Dialect:
     has_header: bool = True
     checks_header: bool = True
     missing: frozenset[str] = frozenset()
+    is_for_training: bool = True
 
     @property
     def of_csv_module(self) -> dict[str, Any]:
@@ -254,7 +256,12 @@ def _checked_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -
         if '"' in line and not well_formed.fullmatch(line):
             raise DataError(
                 f"{path}: line {number}: a quote must surround a whole value, on one line, and be doubled inside of it:"
-                f" {_cut(line)}; if quotes are ordinary characters, give --dataset_option=quotes=false"
+                f" {_cut(line)}"
+                + (
+                    "; if quotes are ordinary characters, give --dataset_option=quotes=false"
+                    if dialect.is_for_training
+                    else ""
+                )
             )
         yield line
 

@@ -182,6 +182,25 @@ def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
         source.read(tmp_path / "few.csv", 9)
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            ["many", "red", "2", "Hague"],
+            "line 2: column 'size' holds numbers, .* 'many'; correct it, or leave it empty if",
+        ),
+        (["1", 'a "b" c', "2", "Hague"], "line 2: a quote must surround a whole value"),
+    ],
+)
+def test_an_error_in_a_file_to_predict_for_names_no_option_of_a_training(tmp_path, row, message):
+    write(tmp_path / "train.csv", random_rows(40))
+    source = create(tmp_path, "form=columns")
+    (tmp_path / "new.csv").write_text(f"{','.join(NAMES[:4])}\n{','.join(row)}\n")
+    with pytest.raises(DataError, match=message) as raised:
+        source.read(tmp_path / "new.csv", 9)
+    assert "--" not in str(raised.value)
+
+
 @pytest.mark.parametrize("num_values", [4, 5])
 def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(tmp_path, num_values):
     write(tmp_path / "train.csv", random_rows(40))
