@@ -11,7 +11,7 @@ from ps_trainer import component_tables
 from ps_trainer import config as config_lib
 from ps_trainer.cli.command_wrapper import importing_tensorflow, start_logging
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError, UnknownNameError
+from ps_trainer.errors import CheckpointError, OptionError, UnknownNameError
 from ps_trainer.options import option
 from ps_trainer.registry import Registry
 
@@ -63,7 +63,7 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
 
     Raises:
         CheckpointError: No folder is given, or the path is not a folder.
-        OptionError: A value is not allowed.
+        OptionError: A value is not allowed, or the run was trained without the preset that is given.
         UnknownNameError: A name is unknown, or the command line does not confirm a recorded class.
     """
     path = pathlib.Path(flags.checkpoint_dir) if flags.checkpoint_dir else config.checkpoint_dir
@@ -74,6 +74,7 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
     # Checkpoints lie in <logdir>/checkpoints, so the config.json of their run is in the folder above.
     config = _completed(config, given, config_lib.recorded(path.parent) or {}, path.parent / "config.json")
     config.check()
+    _check_preset(config, given, config_lib.recorded(path.parent) or {})
     return config, path
 
 
@@ -103,6 +104,17 @@ def _completed(
             if name in recorded and name not in given:
                 values[name] = recorded[name] if not name.endswith("_option") else tuple(recorded[name])
     return dataclasses.replace(config, **values)
+
+
+def _check_preset(config: TrainConfig, given: Container[str], recorded: dict[str, Any]) -> None:
+    """Raises OptionError for a preset other than the run's, whose options the checkpoint's model need not have."""
+    own = recorded.get("preset") if recorded.get("model") == config.model else None
+    if "preset" in given and config.preset not in (None, own):
+        known = f"config.json records the preset {own}" if own else "config.json records no preset of this model"
+        raise OptionError(
+            f"--preset={config.preset}: a preset applies to a training, and {known}; omit the flag, and give options of"
+            f" the model that config.json lacks by --model_option (`ps_trainer list {config.model}` prints presets)"
+        )
 
 
 def _check_is_registered(registered: Registry, name: str, source: pathlib.Path) -> None:

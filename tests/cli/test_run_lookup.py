@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.cli import export, predict, run_lookup
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError, UnknownNameError
+from ps_trainer.errors import CheckpointError, OptionError, UnknownNameError
 
 RUN = TrainConfig(
     model="mlp", model_option=("hidden=7",), dataset="mnist", data_dir="/d", update="sync", update_option=("a=1",)
@@ -49,6 +49,18 @@ def test_without_a_record_the_flags_decide(logdir, content):
     if content is not None:
         (logdir / "config.json").write_text(content)
     assert found(logdir, model="lenet")[0].model == "lenet"
+
+
+def test_the_preset_of_the_run_changes_nothing_and_any_other_is_refused(logdir):
+    with pytest.raises(OptionError, match="--preset=paper: .* config.json records no preset of this model; omit the"):
+        found(logdir, preset="paper")
+    record = dataclasses.replace(RUN, model="gpt", model_option=("num_layers=2",), preset="paper")
+    (logdir / "config.json").write_text(json.dumps({"train": record.to_json()}))
+    assert found(logdir, preset="paper")[0].model_option == ("num_layers=2",)
+    with pytest.raises(OptionError, match="--preset=other: .* records the preset paper"):
+        found(logdir, preset="other")
+    with pytest.raises(OptionError, match="--preset=paper: .* no preset of this model"):
+        found(logdir, preset="paper", model="mlp")
 
 
 def test_an_impossible_record_is_rejected(logdir):
