@@ -67,7 +67,10 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
         os.rename(temporary, out)
         durable_files.sync(out.parent)
     except (OSError, tf.errors.OpError) as error:
-        raise SaveError(f"--out={out} cannot be written: {error}") from error
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
+        # TensorFlow's messages begin with the path, under its temporary name.
+        reason = reason.replace(str(temporary), str(out)).removeprefix(f"{out}; ")
+        raise SaveError(f"--out={out} cannot be written: {reason}; name another folder") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return f"{out}: {config.model} from {checkpoint.prefix}, {signature}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -91,6 +93,14 @@ def test_a_folder_that_another_process_filled_is_not_touched(tmp_path):
         export.write(CONFIG, folder, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "out"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder of Linux")
+def test_an_error_of_the_disk_names_the_folder_that_was_given(tmp_path):
+    folder = save(tmp_path / "checkpoints", values_of(**DENSE))
+    with pytest.raises(SaveError, match="^--out=/proc/x cannot be written: No such file or directory; name") as raised:
+        export.write(CONFIG, folder, pathlib.Path("/proc/x"))
+    assert "writing-" not in str(raised.value)
 
 
 def test_an_export_without_a_checkpoint_fails(tmp_path):
