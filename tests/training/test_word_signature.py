@@ -125,6 +125,15 @@ def test_a_text_that_is_no_number_is_named_with_its_column(tmp_path):
         served(tmp_path / "out", COLUMNS | {"hours per week": ["?", "forty"]})
 
 
+@pytest.mark.parametrize("column", COLUMNS)
+def test_columns_of_different_lengths_are_named(tmp_path, column):
+    exported(tmp_path, table_config(tmp_path))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"different numbers of texts \(age, hours per week, job\)"
+    ):
+        served(tmp_path / "out", COLUMNS | {column: ["1"]})
+
+
 def test_columns_whose_names_python_cannot_take_are_loaded_by_tensorflow_2(tmp_path):
     names = ["class", "a b", "a_b", "A-B", "self", "1st"]
     row = dict(zip(names, ["1", "2", "3", "4", "5", "6"], strict=True))

@@ -55,13 +55,16 @@ class TableFeatures:
     def from_texts(self, of: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the tensors of texts that nothing has checked before.
 
-        If a column of numbers holds another text, the session's call fails, and the message names the column.
+        If a column of numbers holds another text, or the columns have different lengths, the session's call fails, and
+        the message names the columns.
 
         Args:
             of: Text of each column of numbers and categories, string [B], by name.
         """
         stripped = {name: tf.strings.strip(text_B) for name, text_B in of.items()}
-        checks = []
+        sizes = [tf.size(text_B) for text_B in of.values()]
+        told = f"the columns have different numbers of texts ({', '.join(of)}):"
+        checks = [tf.debugging.Assert(tf.reduce_all(tf.equal(sizes, sizes[0])), [told, *sizes])]
         for name in self.numbers:
             text_B = stripped[name]
             is_wrong_B = tf.logical_not(self._is_missing(text_B) | tf.strings.regex_full_match(text_B, _NUMBER))
