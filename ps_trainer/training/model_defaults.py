@@ -175,8 +175,8 @@ def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
     record = config_lib.recorded(run) or {}
     if record.get("model") != config.model or config.model not in component_tables.MODELS.names():
         return None
-    preset, presets = record.get("preset"), getattr(component_tables.MODELS.load(config.model), "presets", {})
-    return preset if isinstance(preset, str) and preset in presets else None
+    preset: str | None = record.get("preset")
+    return preset if preset in getattr(component_tables.MODELS.load(config.model), "presets", {}) else None
 
 
 def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:

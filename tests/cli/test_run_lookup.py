@@ -43,12 +43,24 @@ def test_flags_override_the_record_and_another_model_has_its_own_options(logdir)
     assert found(logdir, model="mlp")[0].model_option == ("hidden=7",)
 
 
-@pytest.mark.parametrize("content", [None, "{", '{"train": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "{",
+        '{"train": 3}',
+        '{"train": {"dataset": "mnist", "dataset_option": 5}}',
+        '{"train": {"dataset": "mnist", "dataset_option": "a=1"}}',
+        '{"train": {"dataset": "mnist", "data_dir": 5}}',
+        '{"train": {"dataset": ["mnist"]}}',
+    ],
+)
 def test_without_a_record_the_flags_decide(logdir, content):
     (logdir / "config.json").unlink()
     if content is not None:
         (logdir / "config.json").write_text(content)
-    assert found(logdir, model="lenet")[0].model == "lenet"
+    config = found(logdir, model="lenet")[0]
+    assert config == TrainConfig(logdir=str(logdir), model="lenet")
 
 
 def test_the_preset_of_the_run_changes_nothing_and_any_other_is_refused(logdir):
