@@ -81,7 +81,9 @@ class Criteo(LineSource):
         train, test = options.find("criteo", data_dir, self.facts)
         self._num_buckets, self._is_text = options.num_buckets, options.categories == "text"
         what = "texts" if self._is_text else f"hashes of {_HASH_DIGITS} hexadecimal digits"
-        fix = "" if self._is_text else " (other ids, such as decimal ones: --dataset_option=categories=text)"
+        # A model that is trained already needs the options of its training.
+        is_fixed = self._is_text or self.facts.is_recorded
+        fix = "" if is_fixed else " (other ids, such as decimal ones: --dataset_option=categories=text)"
         form = f"0 or 1, {NUM_NUMBERS} whole numbers and {NUM_HASHES} {what}, separated by tabs{fix}"
         pattern = TEXT_LINE if self._is_text else LINE
         super().__init__(train, test, pattern=pattern, form=form, test_every=options.test_every)

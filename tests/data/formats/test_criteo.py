@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data import detect_format
 from ps_trainer.data.formats import criteo
 from ps_trainer.data.formats.criteo import Criteo
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once
@@ -76,6 +77,17 @@ def test_decimal_ids_are_rejected_with_a_remedy(tmp_path):
         read_batches(lambda: source.test(batch_size=2))
     assert "train.txt: line 1: not 0 or 1, 13 whole numbers and 26 hashes of 8 hexadecimal digits" in str(caught.value)
     assert "(other ids, such as decimal ones: --dataset_option=categories=text)" in str(caught.value)
+
+
+def test_a_wrong_line_to_predict_for_names_no_option_of_a_training(tmp_path):
+    (tmp_path / "train.txt").write_text("\n".join([*LINES, ""]))
+    options = Criteo.Options(test_files=("train.txt",))
+    before = Criteo(options, data_dir=str(tmp_path))
+    trained = Criteo(options, data_dir=str(tmp_path), facts=Facts(before.facts.entries))
+    (tmp_path / "new.txt").write_text(decimal(2))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="new.txt: line 1: not 0 or 1, 13") as caught:
+        read_batches(lambda: trained.read(tmp_path / "new.txt", 2))
+    assert "--dataset_option" not in str(caught.value)
 
 
 def test_decimal_ids_of_eight_digits_are_not_read_as_hexadecimal(tmp_path):
