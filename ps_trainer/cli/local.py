@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ps_trainer import shadowing
-from ps_trainer.cli import component_options
+from ps_trainer.cli import check_model
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import run_main
 from ps_trainer.cli.help import CommandHelp
@@ -112,8 +112,10 @@ def _run(argv: Sequence[str]) -> int:
     # The first entry of the path belongs to this process alone: its script's folder, or the working folder.
     if (problem := shadowing.problem_of_children(os.getcwd(), sys.path[1:])) is not None:
         raise UsageError(problem)
-    component_options.check(config, cluster.train_args, cluster.num_workers)
     # Imported here because it imports rich, which would delay --help.
     from ps_trainer.launch import local
+
+    if not cluster.is_forked or "tensorflow" in sys.modules:
+        check_model.check_without_fork_server(config, cluster.train_args, cluster.num_workers)
 
     return local.run(cluster, hosts=hosts)

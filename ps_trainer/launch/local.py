@@ -141,7 +141,7 @@ def _fork_server(
     cluster: LocalClusterSpec, given: ForkServer | None, environment: Mapping[str, str], logdir: pathlib.Path
 ) -> Iterator[ForkServer | None]:
     """The fork server of the run: the given one, or a new one that ends with the run; None if no task is forked."""
-    if not cluster.preload or not ForkServer.is_available():
+    if not cluster.is_forked:
         yield None
     elif given is not None:
         yield given
@@ -204,7 +204,7 @@ class _LocalRun:
         with create_view(board, self.console, self.clock, plain=cluster.plain) as view:
             if self.server is not None:
                 self.server.wait_until_ready(lambda: self.signals.first is not None)
-                self._build_on_trial(self.server)
+                self._check_components(self.server)
             outcome = TaskSupervisor(
                 board=board,
                 observer=view,
@@ -221,21 +221,22 @@ class _LocalRun:
             summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
         return outcome
 
-    def _build_on_trial(self, server: ForkServer) -> None:
-        """Checks the user's own classes, and prints the warnings about the model.
+    def _check_components(self, server: ForkServer) -> None:
+        """Checks the components and the user's own classes, and prints the warnings about the model.
 
-        Without a fork server the check would have to import TensorFlow, which takes longer than everything else up to
-        the first step. Each worker makes the same check before it joins the run, so a wrong model still ends the run
-        with 2.
+        Without a fork server a check of the user's own classes would have to import TensorFlow, which takes longer than
+        everything else up to the first step. Each worker makes the same check before it joins the run, so a wrong model
+        still ends the run with 2.
 
         Raises:
-            UsageError: A class cannot be loaded, or the model cannot be trained.
+            UsageError: A setting is wrong, a class cannot be loaded, or the model cannot be trained.
         """
         if self.signals.first is not None:
             return
         warnings = trial_build.run(
             self.cluster.config,
-            [f"--num_workers={self.cluster.num_workers}", *self.cluster.train_args],
+            self.cluster.num_workers,
+            self.cluster.train_args,
             spawn=server.popen,
             environ=self.environment,
             folder=pathlib.Path(self.environment["TMPDIR"]),

@@ -10,6 +10,7 @@ from ps_trainer.cluster import one_process
 from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError
+from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.supervisor import ShutdownDeadlines
 from ps_trainer.launch.task_factory import TASK_COMMAND
 from ps_trainer.options import option
@@ -98,6 +99,11 @@ class LocalClusterSpec:
     def is_alone(self) -> bool:
         """Whether the cluster is one process, without server."""
         return not self.num_ps and self.num_workers == 1 and not self.is_colocated
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether the tasks are forked from a process that has imported TensorFlow."""
+        return self.preload and ForkServer.is_available()
 
     def planned_faults(self, *, has_links: bool) -> list[faults_lib.Fault]:
         """The faults to inject, by the time or step at which they are due.

@@ -1,12 +1,13 @@
-"""Builds a run's model once in a child process, before the launcher starts a task: checks the user's own classes."""
+"""Checks a run's components in a child process before the launcher starts a task, and builds a model of the user's."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.errors import EXIT_USAGE, RunError, UsageError
 from ps_trainer.launch.forkserver import PROGRAM
 from ps_trainer.launch.process import StartedProcess, TaskProcess
@@ -14,6 +15,9 @@ from ps_trainer.launch.process import StartedProcess, TaskProcess
 COMMAND = "check_model"
 ERROR, WARNING = "error: ", "warning: "
 """Starts of the lines in which the child reports what it found."""
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+"""Environment of the check, which needs no GPU."""
 
 # Each worker repeats the check before it joins, so a check that takes long may be given up.
 _LIMIT_SECS = 30.0
@@ -24,6 +28,7 @@ _NUM_LINES = 20
 
 def run(
     config: TrainConfig,
+    num_workers: int,
     flags: Sequence[str],
     *,
     spawn: Callable[..., StartedProcess],
@@ -33,14 +38,15 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
-    """Builds the model in a child process if the run has a class of the user's own; returns the warnings about it.
+    """Checks the components in a child process if they can be wrong; returns the warnings about a model.
 
     A child that fails for another reason than a wrong use, such as an exception in the model, is ignored: the tasks
     will fail in the same way, and their logs hold the traceback.
 
     Args:
         config: Settings of the run.
-        flags: Flags of the training, and `--num_workers`.
+        num_workers: Number of workers in the cluster.
+        flags: Flags of the training.
         spawn: `ForkServer.popen` of a server that is ready, so that the child has TensorFlow in memory.
         environ: Environment of the child.
         folder: Existing folder for the child's output.
@@ -49,17 +55,17 @@ def run(
         sleep: Function that waits for a number of seconds.
 
     Raises:
-        UsageError: A class does not exist or is of another kind, or the model cannot be trained; the message says what
-            to change.
+        UsageError: A setting of a component is wrong, a class does not exist or is of another kind, or the model cannot
+            be trained; the message says what to change.
     """
-    if not config.has_own_class:
+    if not (config.has_own_class or may_be_rejected(config, num_workers)):
         return []
     child = TaskProcess(
         job_name=COMMAND,
         task_index=0,
-        command=[*PROGRAM, COMMAND, *flags],
+        command=[*PROGRAM, COMMAND, f"--num_workers={num_workers}", *flags],
         log_path=folder / f"{COMMAND}.log",
-        env={**environ, "CUDA_VISIBLE_DEVICES": ""},  # a check needs no GPU
+        env={**environ, **NO_GPU},
         spawn=spawn,
         clock=clock,
     )
@@ -79,3 +85,32 @@ def run(
     if child.exit_code == EXIT_USAGE:
         raise UsageError(lines[-1].removeprefix(ERROR))
     return [line.removeprefix(WARNING) for line in lines if line.startswith(WARNING)]
+
+
+def may_be_rejected(config: TrainConfig, num_workers: int) -> bool:
+    """Whether a setting of a packaged component may be wrong; the answer needs no TensorFlow.
+
+    An update rule or optimizer without options goes with the defaults of all other settings.
+    """
+    has_optimizer = config.optimizer != TrainConfig.optimizer or bool(config.optimizer_for)
+    has_rule = config.update != TrainConfig.update
+    return (
+        _has_options(config)
+        or bool(config.gradient_transform)
+        or (has_rule and (has_optimizer or num_workers == 1))
+        or config.steps_per_call > 1
+        or config.init_from is not None
+        or config.lacks_data_dir
+        or needs_model(config)
+    )
+
+
+def needs_model(config: TrainConfig) -> bool:
+    """Whether the check needs the model, for its stages, its default batch size or its preset."""
+    return config.placement == MODEL_PARALLEL or config.devices_per_worker > 1 or config.preset is not None
+
+
+def _has_options(config: TrainConfig) -> bool:
+    """Whether the run gives any component an option; the defaults need no check."""
+    names = [field.name for field in dataclasses.fields(config) if field.name.endswith("_option")]
+    return any(":" in text for text in config.optimizer_for) or any(getattr(config, name) for name in names)

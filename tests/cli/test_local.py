@@ -6,10 +6,11 @@ import sys
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.cli import component_options, main
+from ps_trainer.cli import check_model, main
 from ps_trainer.cli.local import LocalFlags, create_hosts
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.launch import trial_build
 from ps_trainer.launch.hosts import LocalHosts
 from ps_trainer.training import components
 
@@ -85,6 +86,7 @@ def test_a_wrong_option_of_a_component_is_rejected_before_anything_starts(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("how", ["--preload", "--nopreload"])
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -95,9 +97,9 @@ def test_a_wrong_option_of_a_component_is_rejected_before_anything_starts(tmp_pa
         (["--dataset=mnist"], "--data_dir is not given; dataset mnist needs"),
     ],
 )
-def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsys, monkeypatch, args, message):
+def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsys, monkeypatch, args, message, how):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args]) == 2
+    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", how, *args]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}") and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
@@ -123,8 +125,8 @@ def test_a_run_that_starts_without_a_check_would_pass_it(monkeypatch, update, nu
         "placement": ("data_parallel", "colocated"),
     }
     configs = [TrainConfig(update=update, **{name: value}) for name, values in names.items() for value in values]
-    unchecked = [config for config in configs if not component_options.may_be_rejected(config, num_workers)]
+    unchecked = [config for config in configs if not trial_build.may_be_rejected(config, num_workers)]
     for config in unchecked:
-        component_options.check(config, [], num_workers)
+        check_model.check_without_fork_server(config, [], num_workers)
         components.check_options(config, num_workers)
     assert TrainConfig(update=update) in unchecked or num_workers == 1

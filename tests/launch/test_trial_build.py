@@ -13,7 +13,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import UsageError
 from ps_trainer.launch import trial_build
 
-FLAGS = ("--num_workers=2", "--model=mine:Model")
+FLAGS = ("--model=mine:Model",)
 OWN_MODEL = TrainConfig(model="mine:Model")
 
 
@@ -28,7 +28,7 @@ def check(tmp_path):
             started.append(process)
             return process
 
-        return trial_build.run(config, FLAGS, spawn=spawn, environ=os.environ, folder=tmp_path, **kwargs)
+        return trial_build.run(config, 2, FLAGS, spawn=spawn, environ=os.environ, folder=tmp_path, **kwargs)
 
     run.started = started
     return run
@@ -36,7 +36,7 @@ def check(tmp_path):
 
 def test_the_child_gets_the_command_the_flags_and_no_gpu(check, tmp_path):
     assert check("import os, sys; print(sys.argv[1:], os.environ['CUDA_VISIBLE_DEVICES'] == '')") == []
-    expected = ["-m", "ps_trainer", "check_model", *FLAGS]
+    expected = ["-m", "ps_trainer", "check_model", "--num_workers=2", *FLAGS]
     assert (tmp_path / "check_model.log").read_text() == f"{expected} True\n"
 
 
@@ -55,12 +55,15 @@ def test_any_other_failure_is_left_to_the_tasks(check, end):
 
 
 def test_a_model_of_the_package_needs_no_check(check):
-    assert check("raise AssertionError", config=TrainConfig(model="softmax", dataset="text")) == []
+    assert check("raise AssertionError", config=TrainConfig(model="softmax")) == []
     assert not check.started
 
 
-@pytest.mark.parametrize("own", [{"hook": ("mine:Hook",)}, {"dataset": "mine:Data"}, {"update": "mine:Rule"}])
-def test_any_class_of_the_users_own_is_checked(check, own):
+@pytest.mark.parametrize(
+    "own",
+    [{"model_option": ("hidden=3",)}, {"hook": ("mine:Hook",)}, {"dataset": "mine:Data"}, {"update": "mine:Rule"}],
+)
+def test_options_and_any_class_of_the_users_own_are_checked(check, own):
     with pytest.raises(UsageError, match=r"^mine has no class$"):
         check("import sys; print('error: mine has no class'); sys.exit(2)", config=TrainConfig(**own))
 
@@ -78,4 +81,4 @@ def test_a_server_that_has_ended_leaves_the_check_to_the_tasks(tmp_path):
     def spawn(command, **popen):
         raise OSError("the fork server has ended")
 
-    assert trial_build.run(OWN_MODEL, FLAGS, spawn=spawn, environ={}, folder=tmp_path) == []
+    assert trial_build.run(OWN_MODEL, 2, FLAGS, spawn=spawn, environ={}, folder=tmp_path) == []
