@@ -157,7 +157,7 @@ def create(case: LoaderCase, folder: pathlib.Path) -> DataSource:
         return component_tables.DATASETS.create(case.dataset, case.options, data_dir=str(folder))
     found = detect(folder)
     if found.dataset is None:
-        raise DataError(f"{folder}: {'; '.join(found.facts)}")
+        raise DataError(f"{folder}: {'; '.join(found.remarks)}")
     return component_tables.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
 
 

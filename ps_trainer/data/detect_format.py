@@ -32,14 +32,14 @@ class DetectedFormat(NamedTuple):
 
     Attributes:
         kind: Format in words.
-        facts: Sentences about the file or folder that need no loader.
-        dataset: Name of the dataset that reads it; None if something is missing, which `facts` then name.
+        remarks: Sentences about the file or folder, found without a loader.
+        dataset: Name of the dataset that reads it; None if something is missing, which `remarks` then name.
         options: Options of the dataset, each as `key=value`.
         data_dir: Value of the dataset's `--data_dir`.
     """
 
     kind: str
-    facts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     dataset: str | None = None
     options: tuple[str, ...] = ()
     data_dir: pathlib.Path | None = None
@@ -77,13 +77,13 @@ def idx_set(path: pathlib.Path) -> DetectedFormat | None:
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in idx.TYPE_NAMES or not 1 <= data[3] <= 8:
         return None
     shape = idx.read_idx(path, num_dims=data[3]).shape
-    fact = f"{idx.TYPE_NAMES[data[2]]} {list(shape)}: {shape[0]} items"
+    remark = f"{idx.TYPE_NAMES[data[2]]} {list(shape)}: {shape[0]} items"
     whole = idx_set(path.parent)
     if whole is None:
         return DetectedFormat(
-            "an IDX file", (fact, "datasets mnist and fashion_mnist need the folder of all four files")
+            "an IDX file", (remark, "datasets mnist and fashion_mnist need the folder of all four files")
         )
-    return whole._replace(kind="an IDX file, one of a set", facts=(fact,))
+    return whole._replace(kind="an IDX file, one of a set", remarks=(remark,))
 
 
 def cifar_set(path: pathlib.Path) -> DetectedFormat | None:
@@ -144,8 +144,8 @@ def tfrecord_set(path: pathlib.Path) -> DetectedFormat | None:
     if first is None or None in features:
         return None
     options = (f"features={','.join(first)}", *_splits(files))
-    fact = f"{len(files)} files; the features are those of the first example: change what differs in others"
-    return DetectedFormat("tf.train.Example in TFRecord files", (fact,), "tfrecord", options, _folder_of(path))
+    remark = f"{len(files)} files; the features are those of the first example: change what differs in others"
+    return DetectedFormat("tf.train.Example in TFRecord files", (remark,), "tfrecord", options, _folder_of(path))
 
 
 def image_set(path: pathlib.Path) -> DetectedFormat | None:
@@ -212,8 +212,8 @@ def other_text(path: pathlib.Path) -> DetectedFormat | None:
     files = [file for file in _files_of(path) if file.name.removesuffix(".gz").endswith(".txt")]
     if not files or not all(first_line(file) for file in files) or any(map(near_misses.columns_of, files)):
         return None
-    fact = "a guess from the ending .txt; these files have no name that --dataset=text knows, so an option names them"
-    return DetectedFormat("running text", (fact,), "text", _splits(files), _folder_of(path))
+    remark = "a guess from the ending .txt; these files have no name that --dataset=text knows, so an option names them"
+    return DetectedFormat("running text", (remark,), "text", _splits(files), _folder_of(path))
 
 
 def csv_set(path: pathlib.Path) -> DetectedFormat | None:
@@ -238,10 +238,10 @@ def _tables(
     first = tables[0] if tables else None
     if first is None or any(table is None or table.columns != first.columns for table in tables):
         return None
-    fact = f"a guess: the column {first.label} holds the labels; for another one, change label=…"
+    remark = f"a guess: the column {first.label} holds the labels; for another one, change label=…"
     options = (*_splits(files), *first.options)
     kind = " ".join(filter(None, [f"a table of {len(first.columns)} columns", where]))
-    return DetectedFormat(kind, (fact,), dataset, options, _folder_of(path))
+    return DetectedFormat(kind, (remark,), dataset, options, _folder_of(path))
 
 
 # Strict tests come first. Criteo's training file has the name train.txt, too, which `text_set` would accept.

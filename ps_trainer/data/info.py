@@ -34,7 +34,7 @@ def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
         DataError: The path does not exist, its format is unknown, or an example is broken.
     """
     found = detect(path)
-    lines = [f"{path}: {found.kind}", *(f"  {fact}" for fact in found.facts)]
+    lines = [f"{path}: {found.kind}", *(f"  {remark}" for remark in found.remarks)]
     if found.dataset is not None:
         source = component_tables.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))
         lines += _examples(source, reads_all=reads_all)

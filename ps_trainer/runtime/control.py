@@ -29,7 +29,7 @@ import tensorflow.compat.v1 as tf
 import ps_trainer
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.runtime import messages, task_info
+from ps_trainer.runtime import messages, task_fingerprint
 from ps_trainer.runtime.run_record import EndNotice, Hello, Leases, Message, Roster, RunRecord, WorkerEntry
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
@@ -237,7 +237,7 @@ def hello(cluster: ClusterConfig, ps: int, incarnation: str = "") -> Hello:
         num_ps=cluster.num_ps,
         num_workers=cluster.num_workers,
         incarnation=incarnation,
-        facts=task_info.of(cluster),
+        fingerprint=task_fingerprint.of(cluster),
     )
 
 

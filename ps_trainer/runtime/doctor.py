@@ -17,9 +17,9 @@ from ps_trainer import shared_settings
 from ps_trainer.cluster.checks import Place, listed
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
-from ps_trainer.runtime import preflight, reachability, task_info
+from ps_trainer.runtime import preflight, reachability, task_fingerprint
 from ps_trainer.runtime.control import PsClient, PsState
-from ps_trainer.runtime.run_record import Status, TaskFacts, WorkerEntry
+from ps_trainer.runtime.run_record import Status, TaskFingerprint, WorkerEntry
 
 _POOL = 16
 _SKEW_SECS = 1.0
@@ -107,7 +107,7 @@ def _ps_tasks(
     cluster: ClusterConfig, places: Mapping[int, Place], states: Mapping[int, PsState | None]
 ) -> Iterator[ClusterFinding]:
     """Whether the tasks that hold parameters belong to this cluster, and have the same TensorFlow."""
-    own, agreeing = task_info.of(cluster), []
+    own, agreeing = task_fingerprint.of(cluster), []
     for ps, state in states.items():
         place = places[ps]
         if state is None or state.hello is None:
@@ -120,7 +120,7 @@ def _ps_tasks(
             continue
         strange = preflight.stranger(state.hello, cluster, ps, "this command")
         found = [strange] if strange is not None else []
-        found += task_info.differences(own, state.hello.facts, place.name)
+        found += task_fingerprint.differences(own, state.hello.fingerprint, place.name)
         yield from found
         if not found:
             agreeing.append(place.name)
@@ -158,22 +158,25 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
     if differing:
         text = f"the chief would reject a worker with these flags: {'; '.join(differing)}"
         yield ClusterFinding(FAIL, "settings", text, "give every worker the chief's flags")
-    yield from _worker_facts(cluster, names, workers)
+    yield from _worker_findings(cluster, names, workers)
 
 
-def _worker_facts(
+def _worker_findings(
     cluster: ClusterConfig, names: Sequence[str], workers: Mapping[int, WorkerEntry]
 ) -> Iterator[ClusterFinding]:
     """Whether the workers have the same addresses, TensorFlow and model."""
-    own = task_info.of(cluster)
-    model = workers[0].facts.of_model() if 0 in workers else TaskFacts()
+    own = task_fingerprint.of(cluster)
+    model = workers[0].fingerprint.of_model() if 0 in workers else TaskFingerprint()
     agreeing = []
     for index, entry in workers.items():
-        theirs, name = entry.facts, names[index]
-        found = [*task_info.differences(own, theirs, name), *task_info.differences(model, theirs, name, "on the chief")]
+        theirs, name = entry.fingerprint, names[index]
+        found = [
+            *task_fingerprint.differences(own, theirs, name),
+            *task_fingerprint.differences(model, theirs, name, "on the chief"),
+        ]
         yield from found
-        # An entry without facts was written by a ps task in place of a lost worker, so it agrees with nothing.
-        if theirs != TaskFacts() and not found:
+        # An entry without a fingerprint was written by a ps task in place of a lost worker, so it agrees with nothing.
+        if theirs != TaskFingerprint() and not found:
             agreeing.append(name)
     if agreeing:
         text = f"and model (hash {model.graph}): " if model.graph is not None else "(no model yet): "

@@ -17,10 +17,10 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, ClusterFinding
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, StartTimeoutError
-from ps_trainer.runtime import control, reachability, task_info
+from ps_trainer.runtime import control, reachability, task_fingerprint
 from ps_trainer.runtime.alone_control import AloneControl
 from ps_trainer.runtime.control import PsClient, PsControl, PsState
-from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFacts
+from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFingerprint
 from ps_trainer.runtime.run_setup import agreement, incarnations
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.wait import POLL_SECS, Wait
@@ -149,12 +149,12 @@ def last_joining(state: PsState, run_id: str, worker: int) -> int:
     return entry.joining if entry is not None else 0
 
 
-def check_same_model(ps_0: PsControl, own: TaskFacts, cluster: ClusterConfig) -> None:
+def check_same_model(ps_0: PsControl, own: TaskFingerprint, cluster: ClusterConfig) -> None:
     """Compares a worker's model with the chief's.
 
     Args:
         ps_0: Client of ps 0, which holds the run record.
-        own: Facts about this worker.
+        own: Fingerprint of this worker.
         cluster: Cluster, with this worker's place in it.
 
     Raises:
@@ -164,7 +164,7 @@ def check_same_model(ps_0: PsControl, own: TaskFacts, cluster: ClusterConfig) ->
     run = ps_0.read(is_patient=True).run
     if run is None or run.model is None:
         return
-    for finding in task_info.differences(run.model, own, cluster.task_name, "on the chief"):
+    for finding in task_fingerprint.differences(run.model, own, cluster.task_name, "on the chief"):
         if finding.level == FAIL:
             raise OptionError(finding.message)
         logging.warning("%s", finding.message)
@@ -262,6 +262,6 @@ def _warn_of_differences(controls: Sequence[PsControl], cluster: ClusterConfig) 
             hello = ps.read().hello
         except tf.errors.OpError:
             continue  # it may be busy; the next wait for it reports that
-        theirs = hello.facts if hello is not None else TaskFacts()
-        for finding in task_info.differences(task_info.of(cluster), theirs, ps.name):
+        theirs = hello.fingerprint if hello is not None else TaskFingerprint()
+        for finding in task_fingerprint.differences(task_fingerprint.of(cluster), theirs, ps.name):
             logging.warning("%s", finding.message)

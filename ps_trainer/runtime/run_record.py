@@ -62,8 +62,8 @@ class NoLease(_TextEnum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskFacts:
-    """Facts by which tasks find out that they do not fit together; None where a task does not tell one.
+class TaskFingerprint:
+    """What a task tells about itself, so that tasks notice when they do not fit together. An untold field is None.
 
     Attributes:
         tensorflow: Version of TensorFlow.
@@ -79,9 +79,9 @@ class TaskFacts:
     variables: str | None = None
     graph: str | None = None
 
-    def of_model(self) -> TaskFacts:
-        """The facts about the model alone."""
-        return TaskFacts(variables=self.variables, graph=self.graph)
+    def of_model(self) -> TaskFingerprint:
+        """The fingerprint of the model alone."""
+        return TaskFingerprint(variables=self.variables, graph=self.graph)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Hello:
         num_workers: Number of workers in its cluster.
         incarnation: Random text, new at each start of the task. It tells a ps task from its successor at the same
             address, which has none of the run's state.
-        facts: Facts about the task.
+        fingerprint: Fingerprint of the task.
     """
 
     version: str | None = None
@@ -105,7 +105,7 @@ class Hello:
     num_ps: int | None = None
     num_workers: int | None = None
     incarnation: str = ""
-    facts: TaskFacts = TaskFacts()
+    fingerprint: TaskFingerprint = TaskFingerprint()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class RunRecord:
         start: Origin of the run's state, once the state is there.
         partners: Groups of worker indices that send tensors to each other, once the run is ready.
         shards: Plan for the shards of the data, once the run is ready; None unless they are leased.
-        model: Facts about the chief's model, once the run is ready.
+        model: Fingerprint of the chief's model, once the run is ready.
         reached: Sentence which says that the target metric is reached; empty before that.
         failure: Sentence which says how the run failed, once it has ended; empty for a run that is done.
     """
@@ -166,7 +166,7 @@ class RunRecord:
     start: RunStart | None = None
     partners: tuple[tuple[int, ...], ...] = ()
     shards: Shards | None = None
-    model: TaskFacts | None = None
+    model: TaskFingerprint | None = None
     reached: str = ""
     failure: str = ""
 
@@ -195,7 +195,7 @@ class WorkerEntry:
     Attributes:
         status: State of the worker.
         joining: Number of times that a process has joined the run as this worker; 0 before the first.
-        facts: Facts about the task.
+        fingerprint: Fingerprint of the task.
         reason: Sentence which says why the worker ended, or is lost.
         error: Class of the error that ended it.
         summary: Figures of its steps, from a worker that is done; None for a task that makes no steps.
@@ -203,7 +203,7 @@ class WorkerEntry:
 
     status: Status
     joining: int = 0
-    facts: TaskFacts = TaskFacts()
+    fingerprint: TaskFingerprint = TaskFingerprint()
     reason: str | None = None
     error: str | None = None
     summary: WorkerFigures | None = None

@@ -13,7 +13,7 @@ from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, ClusterConfigError, Interrupted, OptionError, PeerFailedError, PsTrainerError
-from ps_trainer.runtime import lost, preflight, supervise, task_info
+from ps_trainer.runtime import lost, preflight, supervise, task_fingerprint
 from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
@@ -113,7 +113,7 @@ class Server(tf.train.Server):
         entry = WorkerEntry(
             status=Status.FAILED,
             joining=0,
-            facts=task_info.of(self.cluster),
+            fingerprint=task_fingerprint.of(self.cluster),
             reason=lost.reason(error),
             error=type(error).__name__,
         )

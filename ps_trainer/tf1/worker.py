@@ -112,11 +112,11 @@ class ScriptWorker(WorkerTask):
 
     def _take_part(self, stop: StopRequest) -> None:
         model = run_state.variables_hash(self._part.graph)
-        self._facts = dataclasses.replace(self._facts, variables=model)
+        self._fingerprint = dataclasses.replace(self._fingerprint, variables=model)
         if self._cluster.is_chief:
             self._take_part_as_chief(stop)
         elif self._join(stop):
-            preflight.check_same_model(self._controls[0], self._facts, self._cluster)
+            preflight.check_same_model(self._controls[0], self._fingerprint, self._cluster)
             with self._heartbeat():
                 self._train(stop, None)
         else:
@@ -127,7 +127,7 @@ class ScriptWorker(WorkerTask):
         # Gradients and tokens of a synchronous step in flight cannot be taken over from a chief that was lost.
         may_attach = self._part.sync is None
         found = run_setup.begin_run(self._controls, self._cluster, self._config, may_attach=may_attach)
-        self._run = found.run.replace(model=self._facts.of_model())
+        self._run = found.run.replace(model=self._fingerprint.of_model())
         self._say_joined()
         was_ready = before is not None and before.start is not None
         try:

@@ -34,7 +34,7 @@ from ps_trainer.errors import (
 )
 from ps_trainer.runtime import lost, preflight, run_setup
 from ps_trainer.runtime.control import PsControl
-from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFacts
+from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFingerprint
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import initial_state, run_files, run_summary, target_watch
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
@@ -160,7 +160,7 @@ class Chief(Worker):
         )
         self._close_run(train, limits)
 
-    def _agree_on_model(self, model: TaskFacts) -> None:
+    def _agree_on_model(self, model: TaskFingerprint) -> None:
         """Notes the model in the run record, by which the other workers compare theirs."""
         self._run = self._current_run.replace(model=model)
 

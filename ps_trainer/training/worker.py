@@ -29,10 +29,10 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
-from ps_trainer.runtime import preflight, task_info
+from ps_trainer.runtime import preflight, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.lost import reason_to_stop
-from ps_trainer.runtime.run_record import Status, TaskFacts
+from ps_trainer.runtime.run_record import Status, TaskFingerprint
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.alone_sessions import AloneSessions
@@ -144,8 +144,8 @@ class Worker(WorkerTask):
 
     def _train(self, train: TrainGraph, stop: StopRequest) -> None:
         """Trains in one run, from its set-up to the end of this worker's steps."""
-        model = task_info.of_model(train.model_trace)
-        self._facts = dataclasses.replace(self._facts, variables=model.variables, graph=model.graph)
+        model = task_fingerprint.of_model(train.model_trace)
+        self._fingerprint = dataclasses.replace(self._fingerprint, variables=model.variables, graph=model.graph)
         self._agree_on_model(model)
         with contextlib.ExitStack() as stack:
             peers = self._create_peers(train, stop)
@@ -166,7 +166,7 @@ class Worker(WorkerTask):
                 # An error must not be its own cause.
                 raise error from (None if error is raised else raised)
 
-    def _agree_on_model(self, model: TaskFacts) -> None:
+    def _agree_on_model(self, model: TaskFingerprint) -> None:
         """Raises OptionError if this worker's model has other variables than the chief's."""
         preflight.check_same_model(self._controls[0], model, self._cluster)
 

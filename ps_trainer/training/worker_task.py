@@ -12,7 +12,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, RunError, StartTimeoutError
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import lost, preflight, run_setup, task_info
+from ps_trainer.runtime import lost, preflight, run_setup, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.heartbeat import Heartbeat
@@ -37,7 +37,7 @@ class WorkerTask(abc.ABC):
         self._run: RunRecord | None = None  # before this task has found one
         self._joining = 0  # number of this worker's last joining; those of its earlier processes count too
         self._recovery = RecoveryPolicy(config)
-        self._facts = task_info.of(cluster)
+        self._fingerprint = task_fingerprint.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
         self._share: ColocatedPs | None = None  # what this process holds of the parameters
 
@@ -192,7 +192,7 @@ class WorkerTask(abc.ABC):
         entry = WorkerEntry(
             status=status,
             joining=self._joining,
-            facts=self._facts,
+            fingerprint=self._fingerprint,
             reason=reason,
             error=error,
             summary=summary,

@@ -82,7 +82,7 @@ class RunPlan(NamedTuple):
 
 
 class RuleContext(NamedTuple):
-    """Facts that a rule knows about the run.
+    """What a rule knows about the run.
 
     Attributes:
         num_workers: Number of workers of the cluster, the chief included.

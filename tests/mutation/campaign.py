@@ -190,8 +190,10 @@ def _likeliest_first(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> tuple[
     to all tests that run its module.
     """
     place, module = f"{mutant.path}:{mutant.statement}", f"{mutant.path}:"
-    reached = [test for test, facts in tests.items() if place in facts["hits"]]
-    near = reached or [test for test, facts in tests.items() if any(hit.startswith(module) for hit in facts["hits"])]
+    reached = [test for test, coverage in tests.items() if place in coverage["hits"]]
+    near = reached or [
+        test for test, coverage in tests.items() if any(hit.startswith(module) for hit in coverage["hits"])
+    ]
     near = near or list(tests)
     own = f"test_{pathlib.PurePath(mutant.path).stem}.py"
 

@@ -16,7 +16,7 @@ from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlo
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the environment
 
-from ps_trainer.runtime import control, messages, task_info
+from ps_trainer.runtime import control, messages, task_fingerprint
 from ps_trainer.runtime.control import ControlGraph, PsClient, PsState
 from ps_trainer.runtime.run_record import (
     AliveMessage,
@@ -224,5 +224,5 @@ def test_hello_names_version_place_and_size_of_the_cluster():
         num_ps=2,
         num_workers=1 + 2,
         incarnation="x",
-        facts=task_info.of(cluster),
+        fingerprint=task_fingerprint.of(cluster),
     )

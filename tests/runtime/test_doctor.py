@@ -19,9 +19,9 @@ from tests.testing.cluster import InProcessCluster
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.runtime import control, doctor, messages, preflight, reachability, task_info
+from ps_trainer.runtime import control, doctor, messages, preflight, reachability, task_fingerprint
 from ps_trainer.runtime.control import ControlGraph, PsClient, PsState
-from ps_trainer.runtime.run_record import Roster, TaskFacts
+from ps_trainer.runtime.run_record import Roster, TaskFingerprint
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.store.trace import trace
@@ -110,7 +110,10 @@ class TestExamine:
         findings = found_by(served)
         assert of_level(findings, FAIL) == of_level(findings, WARNING) == []
         said = "\n".join(of_level(findings, OK))
-        assert f"cluster: same addresses (hash {task_info.cluster_hash(served)}), TensorFlow {tf.__version__}" in said
+        assert (
+            f"cluster: same addresses (hash {task_fingerprint.cluster_hash(served)}), TensorFlow {tf.__version__}"
+            in said
+        )
         # 2 ps x 2 workers, both ways
         assert f"reach: in both directions, asked on the tasks themselves: {2 * 2 * 2} connections" in said
         assert "clocks: within" in said
@@ -178,9 +181,11 @@ class TestJob:
         state = PsState(run=ready_run(agreement=TrainConfig().agreement()), roster=roster)
         return list(doctor._job(self.CLUSTER, state, settings or {}))
 
-    def worker(self, status="training", **own_facts):
-        facts = dataclasses.replace(task_info.of(self.CLUSTER), **{"variables": "v", "graph": "g"} | own_facts)
-        return entry(status, facts=facts)
+    def worker(self, status="training", **own_fields):
+        fingerprint = dataclasses.replace(
+            task_fingerprint.of(self.CLUSTER), **{"variables": "v", "graph": "g"} | own_fields
+        )
+        return entry(status, fingerprint=fingerprint)
 
     def test_workers_that_agree(self):
         findings = self.found([self.worker(), self.worker()])
@@ -191,7 +196,7 @@ class TestJob:
         assert len(findings) == 2
 
     @pytest.mark.parametrize(
-        ("own_facts", "level", "words"),
+        ("own_fields", "level", "words"),
         [
             (
                 {"variables": "x"},
@@ -203,8 +208,8 @@ class TestJob:
             ({"cluster": "x"}, WARNING, "worker-1 was given other addresses"),
         ],
     )
-    def test_a_worker_that_differs(self, own_facts, level, words):
-        (found,) = of_level(self.found([self.worker(), self.worker(**own_facts)]), level)
+    def test_a_worker_that_differs(self, own_fields, level, words):
+        (found,) = of_level(self.found([self.worker(), self.worker(**own_fields)]), level)
         assert words in found
 
     def test_a_failed_worker_and_a_missing_worker(self):
@@ -247,23 +252,23 @@ class TestPreflight:
     def test_a_worker_with_another_model_than_the_chief_is_rejected(self):
         chief = ClusterConfig(jobs={"ps": ("p:1",), "worker": ("w:1", "w:2")}, job_name="worker", task_index=0)
         worker = dataclasses.replace(chief, task_index=1)
-        ps_0 = FakeControl(run=ready_run(model=task_info.of_model(model_trace(2))))
-        preflight.check_same_model(ps_0, task_info.of_model(model_trace(2, batch=3)), worker)
+        ps_0 = FakeControl(run=ready_run(model=task_fingerprint.of_model(model_trace(2))))
+        preflight.check_same_model(ps_0, task_fingerprint.of_model(model_trace(2, batch=3)), worker)
         with pytest.raises(OptionError, match=r"the model of worker-1 has other variables than the one on the chief"):
-            preflight.check_same_model(ps_0, task_info.of_model(model_trace(3)), worker)
+            preflight.check_same_model(ps_0, task_fingerprint.of_model(model_trace(3)), worker)
 
     def test_another_graph_of_the_same_variables_is_a_warning(self, caplog):
-        own, other = task_info.of_model(model_trace(2)), task_info.of_model(model_trace(2, tf.nn.tanh))
+        own, other = task_fingerprint.of_model(model_trace(2)), task_fingerprint.of_model(model_trace(2, tf.nn.tanh))
         assert own.variables == other.variables and own.graph != other.graph
-        assert [finding.level for finding in task_info.differences(own, other, "worker-1")] == [WARNING]
+        assert [finding.level for finding in task_fingerprint.differences(own, other, "worker-1")] == [WARNING]
 
 
-def test_facts_that_one_side_does_not_report_are_not_a_difference():
-    assert task_info.differences(TaskFacts(tensorflow="1"), TaskFacts(), "x") == []
-    assert task_info.differences(TaskFacts(), TaskFacts(graph="1"), "x") == []
+def test_fields_that_one_side_does_not_report_are_not_a_difference():
+    assert task_fingerprint.differences(TaskFingerprint(tensorflow="1"), TaskFingerprint(), "x") == []
+    assert task_fingerprint.differences(TaskFingerprint(), TaskFingerprint(graph="1"), "x") == []
 
 
-def test_the_ps_tasks_report_their_facts(served):
+def test_the_ps_tasks_report_their_fingerprints(served):
     client = PsClient(served.ps_addresses[0], 0)
-    assert client.read().hello.facts == task_info.of(served)
+    assert client.read().hello.fingerprint == task_fingerprint.of(served)
     client.close()

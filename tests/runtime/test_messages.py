@@ -24,15 +24,17 @@ from ps_trainer.runtime.run_record import (
     Shards,
     Status,
     StatusMessage,
-    TaskFacts,
+    TaskFingerprint,
     WorkerEntry,
 )
 from tests.runtime.fakes import FIGURES
 
-FACTS = TaskFacts(tensorflow="2.21.0", cluster="c", host="h", variables="v", graph="g")
-ENTRY = WorkerEntry(status=Status.DONE, joining=3, facts=FACTS, reason="why", error="RunError", summary=FIGURES)
+FINGERPRINT = TaskFingerprint(tensorflow="2.21.0", cluster="c", host="h", variables="v", graph="g")
+ENTRY = WorkerEntry(
+    status=Status.DONE, joining=3, fingerprint=FINGERPRINT, reason="why", error="RunError", summary=FIGURES
+)
 RECORDS = {
-    "hello": Hello(version="1", ps=1, num_ps=2, num_workers=3, incarnation="i", facts=FACTS),
+    "hello": Hello(version="1", ps=1, num_ps=2, num_workers=3, incarnation="i", fingerprint=FINGERPRINT),
     "run": RunRecord(
         run_id="r",
         status=RunStatus.READY,
@@ -42,7 +44,7 @@ RECORDS = {
         start=RunStart(step=5, how="restored x"),
         partners=((0, 1), (2,)),
         shards=Shards(plan=ShardPlan(24, 4, 3, None, 0), may_wait=True),
-        model=FACTS.of_model(),
+        model=FINGERPRINT.of_model(),
         reached="accuracy>=0.9 is reached",
         failure="worker 0 failed",
     ),

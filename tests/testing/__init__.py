@@ -5,7 +5,7 @@ Clusters in the test's own process:
     cluster             servers, and each task's code in a thread
     script              a scripted order of pushes on such a cluster: which worker's gradient arrives when
     conformance         the runs that the conformance suite of the update rules checks
-    rule_facts          the promises of each update rule, for that suite
+    rule_promises       the promises of each update rule, for that suite
     marks               runs of averaging rules whose parameters tell which gradients are in which update
     marked_process      one worker's process in such a run; it may be killed in a step
     groups              rules with groups of gradients: their NumPy form, and their steps in scripted order

@@ -22,7 +22,7 @@ from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.train_graph import TrainGraph
 from tests.testing import components as small
 from tests.testing.repetitions import IS_FULL
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 
 ALONE, THREE = (1, 1), (2, 3)
 """Shapes of clusters: ps tasks and workers."""
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class WorkerGraph(NamedTuple):
-    """The kept facts of a worker's graph: its run, its own device, and the places of its resources."""
+    """What is kept of a worker's graph: its run, its own device, and the places of its resources."""
 
     run_id: str
     worker_device: str
@@ -67,7 +67,7 @@ class Result(NamedTuple):
         values: Final values that the chief reads.
         loss: Mean loss of the final values over all examples.
         left_threads: Names of the threads that the run left behind.
-        graphs: Facts of each worker's graph, in the order in which the workers built them.
+        graphs: Graph of each worker, in the order in which the workers built them.
     """
 
     codes: list[int]
@@ -154,20 +154,20 @@ def job(rule: str, layout: str, shape: tuple[int, int], model: str | None = None
 
     With three workers a batch is a worker's whole shard, so that the loss falls evenly.
     """
-    facts = FACTS[rule]
+    promises = PROMISES[rule]
     lengths = fields.pop("lengths", ())
     dataset = [f"num_examples={NUM_EXAMPLES}"] + ([f"lengths={','.join(map(str, lengths))}"] if lengths else [])
     if lengths:
         fields |= {"max_steps": None, "num_epochs": 1000}
     fields = {
         "learning_rate": LEARNING_RATE,
-        "update_option": facts.alone if shape == ALONE else facts.options,
-        "max_steps": facts.max_steps,
+        "update_option": promises.alone if shape == ALONE else promises.options,
+        "max_steps": promises.max_steps,
         "batch_size": 4 if shape == ALONE else NUM_EXAMPLES // 3,
         "seed": SEED,
         "stall_timeout_secs": RUN_SECS - 10,
     } | fields
-    return config_of(model or facts.model, "Rows", dataset, update=rule, layout=layout, **fields)
+    return config_of(model or promises.model, "Rows", dataset, update=rule, layout=layout, **fields)
 
 
 def limited(rule: str) -> TrainConfig:
@@ -195,17 +195,17 @@ def lone(rule: str, layout: str, **fields: Any) -> TrainConfig:
 
 def model_of_credits(rule: str) -> str:
     """A model whose parameters count each worker's gradients, with a table where the rule trains tables."""
-    return "CreditRows" if FACTS[rule].holds_tables else "Credits"
+    return "CreditRows" if PROMISES[rule].holds_tables else "Credits"
 
 
 def model_of_uneven(rule: str) -> str:
     """The model of an uneven job, with a table where the rule trains tables."""
-    return "Embedded" if FACTS[rule].holds_tables else FACTS[rule].model
+    return "Embedded" if PROMISES[rule].holds_tables else PROMISES[rule].model
 
 
 def optimizer_of(rule: str, layout: str) -> str:
     """The optimizer of a job with one worker."""
-    return OPTIMIZERS[layout] if FACTS[rule].takes_momentum else "sgd"
+    return OPTIMIZERS[layout] if PROMISES[rule].takes_momentum else "sgd"
 
 
 def lone_batches(num_steps: int) -> list[dict[str, np.ndarray]]:
@@ -227,7 +227,7 @@ def loss_of(config: TrainConfig, values: Mapping[str, np.ndarray]) -> float:
 
 @contextmanager
 def _noting_graphs(graphs: list[WorkerGraph]) -> Iterator[None]:
-    """Adds the facts of each worker's graph to `graphs` when the worker builds it."""
+    """Adds what is kept of each worker's graph to `graphs` when the worker builds it."""
     build = graph_lib.build
 
     def noting(components: Any, cluster: Any, config: Any, run_id: str, **options: Any) -> TrainGraph:

@@ -8,7 +8,7 @@ import pytest
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 from tests.training.test_graph import build, crossings
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -21,12 +21,12 @@ LOCAL = ["accumulate", "downpour", "easgd", "local_sgd", "model_averaging"]
 
 def config(logdir=None, update="async", **fields):
     """A config with a shuffled dataset of 100 examples, so that no batch of 8 ends with an epoch."""
-    facts = FACTS[update]
+    promises = PROMISES[update]
     return config_of(
         "Dense",
         "Shuffled",
         update=update,
-        update_option=facts.options,
+        update_option=promises.options,
         **{"learning_rate": TINY_RATE, "batch_size": 8, "logdir": logdir} | fields,
     )
 
@@ -101,7 +101,7 @@ def test_with_another_number_of_workers_all_start_at_the_mean_position(saved, wa
 
 @pytest.mark.parametrize("update", LOCAL)
 def test_a_phase_without_a_push_counts_nothing_on_a_ps(update):
-    train = build(config_of("Dense", "Rows", update=update, update_option=FACTS[update].options))
+    train = build(config_of("Dense", "Rows", update=update, update_option=PROMISES[update].options))
     for phase, fetches in zip(train.step.phases, train.fetches, strict=True):
         to_ps, _ = crossings(train, fetches)
         places = [shape for _, kind, shape in to_ps if kind == "data" and shape == (None, 1)]

@@ -12,7 +12,7 @@ import pytest
 
 from ps_trainer.errors import Interrupted, OptionError
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 
 from ps_trainer.runtime.supervise import StopRequest  # isort: skip - after the cluster's environment
 from ps_trainer.training import chief  # isort: skip
@@ -47,10 +47,10 @@ def assert_same(tmp_path, **fields):
     assert result.summary.global_step == outcome.worker.summary.global_step
 
 
-@pytest.mark.parametrize("update", sorted(set(FACTS) - set(EXCHANGING)))
+@pytest.mark.parametrize("update", sorted(set(PROMISES) - set(EXCHANGING)))
 def test_every_rule_trains_as_one_worker_with_one_ps_task(tmp_path, update):
-    facts = FACTS[update]
-    assert_same(tmp_path, model=facts.model, update=update, update_option=facts.alone, max_steps=8)
+    promises = PROMISES[update]
+    assert_same(tmp_path, model=promises.model, update=update, update_option=promises.alone, max_steps=8)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_layouts_tables_transforms_and_delays_work_as_in_a_cluster(tmp_path, fie
 @pytest.mark.parametrize("update", EXCHANGING)
 def test_a_rule_whose_workers_send_to_each_other_is_refused(tmp_path, update):
     with pytest.raises(OptionError, match="one process has no other worker"):
-        one_process.train(config(tmp_path, model=FACTS[update].model, update=update, max_steps=8))
+        one_process.train(config(tmp_path, model=PROMISES[update].model, update=update, max_steps=8))
 
 
 def test_a_stop_request_ends_the_evaluation_and_the_checkpoint_stays(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from ps_trainer.training import shard_reader
 from ps_trainer.updates.ring import RingExchange
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 
 ONCE = Coverage(never=0, once=240, twice=0, more=0)
 
@@ -27,8 +27,8 @@ ONCE = Coverage(never=0, once=240, twice=0, more=0)
 def _config(**fields):
     update = fields.get("update", "async")
     defaults = {"sharding": "dynamic", "batch_size": 8, "num_epochs": 2, "max_steps": None, "learning_rate": 0.01}
-    facts = FACTS[update]
-    return config_of(facts.model, "Rows", update_option=facts.options, **defaults | fields)
+    promises = PROMISES[update]
+    return config_of(promises.model, "Rows", update_option=promises.options, **defaults | fields)
 
 
 def _period(update):

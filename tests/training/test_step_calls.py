@@ -16,7 +16,7 @@ from ps_trainer.training import graph as graph_lib
 from ps_trainer.training import step_calls
 from ps_trainer.training.step_calls import CallLimits, StepCalls
 from ps_trainer.training.step_fetches import StepFetches
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 
 PER_CALL = 5
 JOBS = {"ps": ("localhost:2000",), "worker": tuple(f"localhost:{3000 + worker}" for worker in range(3))}
@@ -39,9 +39,9 @@ def build(asked):
 
 @pytest.mark.parametrize("name", sorted(component_tables.UPDATES.names()))
 def test_a_rule_says_whether_its_workers_act_between_two_steps(name):
-    facts = FACTS[name]
-    rule = component_tables.UPDATES.create(name, facts.options)
-    train = build(config(0, facts.model, update=name, update_option=facts.options))
+    promises = PROMISES[name]
+    rule = component_tables.UPDATES.create(name, promises.options)
+    train = build(config(0, promises.model, update=name, update_option=promises.options))
     step = train.step
     acts = len(step.phases) > 1 or step.choose is not None or step.exchange is not None
     assert rule.acts_on_host == acts

@@ -20,7 +20,7 @@ from ps_trainer.disturbances import delays
 from ps_trainer.errors import Interrupted, OptionError
 from tests.testing import oracles, script
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -189,9 +189,15 @@ def test_the_loop_begins_each_step_before_its_delay(one_worker, by_hand, monkeyp
 
 @pytest.mark.parametrize("rule", component_tables.UPDATES.names())
 def test_each_phase_of_every_rule_has_the_delay_once(rule):
-    facts = FACTS[rule]
+    promises = PROMISES[rule]
     config = config_of(
-        facts.model, "Rows", update=rule, update_option=facts.options, straggler=("exp",), batch_size=4, max_steps=9
+        promises.model,
+        "Rows",
+        update=rule,
+        update_option=promises.options,
+        straggler=("exp",),
+        batch_size=4,
+        max_steps=9,
     )
     train = build(config)
     for fetches in train.fetches:

@@ -7,12 +7,12 @@ import pytest
 
 from tests.testing.conformance import Runs, job, limited, uneven
 from tests.testing.repetitions import representatives
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 
 COLOCATED = (0, 3)
 # One rule of each way in which workers meet on the ps tasks; a full run has all rules.
 MEETING = representatives(
-    FACTS, ["async", "sync", "sync_replicas", "backup", "k_batch_async", "ssp", "easgd", "local_sgd", "all_reduce"]
+    PROMISES, ["async", "sync", "sync_replicas", "backup", "k_batch_async", "ssp", "easgd", "local_sgd", "all_reduce"]
 )
 
 
@@ -27,9 +27,9 @@ def runs():
 def test_a_rule_keeps_its_promises(runs, rule):
     result = runs.result(COLOCATED, limited(rule))
     assert result.codes == [0, 0, 0]
-    least, most = FACTS[rule].counts(result.steps, result.dropped)
+    least, most = PROMISES[rule].counts(result.steps, result.dropped)
     assert least <= result.global_step <= most
-    assert FACTS[rule].max_steps <= result.global_step <= FACTS[rule].max_steps + FACTS[rule].overshoot
+    assert PROMISES[rule].max_steps <= result.global_step <= PROMISES[rule].max_steps + PROMISES[rule].overshoot
     assert result.left_threads == []
     for graph in result.graphs:
         assert all(place.container == graph.run_id for place in graph.places)

@@ -37,7 +37,7 @@ from tests.testing.conformance import (
     uneven,
 )
 from tests.testing.repetitions import IS_FULL, repetitions, representatives
-from tests.testing.rule_facts import FACTS
+from tests.testing.rule_promises import PROMISES
 from tests.testing.script import initial_values
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -50,18 +50,18 @@ HALF = 7  # not after the last batch of an epoch
 
 # `k_sync` has the `GroupPolicy` of `backup`, and `k_batch_async` has `softsync`'s; `test_k_family.py` compares both
 # with NumPy. All rules make the runs of `rules`.
-DISTINCT = representatives(FACTS, [rule for rule in FACTS if rule not in ("k_sync", "k_batch_async")])
+DISTINCT = representatives(PROMISES, [rule for rule in PROMISES if rule not in ("k_sync", "k_batch_async")])
 # Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows; `test_local_sgd.py` and
 # `test_model_averaging.py` have compressed and clipped runs of their own.
-COMPRESSED = representatives(FACTS, ["async", "hogwild", "backup", "ssp", "staleness_aware", "easgd", "hybrid"])
+COMPRESSED = representatives(PROMISES, ["async", "hogwild", "backup", "ssp", "staleness_aware", "easgd", "hybrid"])
 # Tests of their own check the updates of averaging rules after the end of a worker's data: `test_averages.py`,
 # `test_all_reduce.py`, `test_hybrid.py`. The others apply each gradient that arrives, as `async` does.
-CREDITED_UNEVEN = representatives(FACTS, ["async", "downpour", "ssp", "drop_stale", "accumulate"])
+CREDITED_UNEVEN = representatives(PROMISES, ["async", "downpour", "ssp", "drop_stale", "accumulate"])
 # In the other rules each ps task forms its own groups, so at `max_steps` a ps task may be an update behind;
 # `test_averages.py` checks their updates on each ps task.
-SAME_GROUPS = representatives(FACTS, [r for r in FACTS if r not in ("softsync", "k_async", "k_batch_async")])
+SAME_GROUPS = representatives(PROMISES, [r for r in PROMISES if r not in ("softsync", "k_async", "k_batch_async")])
 
-rules = pytest.mark.parametrize("rule", FACTS)
+rules = pytest.mark.parametrize("rule", PROMISES)
 # Each rule has one of the layouts, in turn; in a full run it has both.
 rules_and_layouts = pytest.mark.parametrize(
     ("rule", "layout"),
@@ -93,21 +93,21 @@ def halves(runs, tmp_path_factory):
 
 
 def test_every_registered_rule_has_an_entry_in_the_table():
-    assert sorted(FACTS) == sorted(component_tables.UPDATES.names())
+    assert sorted(PROMISES) == sorted(component_tables.UPDATES.names())
 
 
 @rules_and_layouts
 def test_trains(runs, rule, layout):
     assert_learned(runs.result(THREE, uneven(rule, layout)), model_of_uneven(rule), share=0.95)
     if IS_FULL and layout == "packed":
-        assert_learned(runs.result(THREE, even(rule, layout)), FACTS[rule].model)
+        assert_learned(runs.result(THREE, even(rule, layout)), PROMISES[rule].model)
 
 
 @rules
 def test_ends_at_max_steps(runs, rule):
     result = runs.result(THREE_ON_ONE, limited(rule))
     assert result.codes == [0, 0, 0]
-    assert FACTS[rule].max_steps <= result.global_step <= FACTS[rule].max_steps + FACTS[rule].overshoot
+    assert PROMISES[rule].max_steps <= result.global_step <= PROMISES[rule].max_steps + PROMISES[rule].overshoot
     assert result.left_threads == []
 
 
@@ -122,7 +122,7 @@ def test_ends_when_each_worker_has_used_up_its_data(runs, rule, layout):
 @rules_and_layouts
 def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
     config = job(rule, layout, THREE, "Embedded")
-    if FACTS[rule].holds_tables:
+    if PROMISES[rule].holds_tables:
         result = runs.result(THREE, uneven(rule, layout))
         last = np.argmax(LENGTHS[layout])
         assert_learned(result, "Embedded", share=0.95)
@@ -130,33 +130,33 @@ def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
         assert np.all(moved[all_examples()["ids"][last :: THREE[1]]])
     else:
         assert_refused(config, r"embedding tables.*use --update=")
-    if FACTS[rule].model == "Embedded":
+    if PROMISES[rule].model == "Embedded":
         assert_refused(job(rule, layout, THREE, "Dense"), r"use --update=")
 
 
 @rules_and_layouts
 def test_counts_global_step_as_documented(runs, rule, layout):
     for result in both_ends(runs, rule, layout):
-        least, most = FACTS[rule].counts(result.steps, result.dropped)
+        least, most = PROMISES[rule].counts(result.steps, result.dropped)
         assert least <= result.global_step <= most, f"steps {result.steps}, dropped {result.dropped}"
 
 
 @rules_and_layouts
 def test_no_gradient_is_left_out_unless_documented(runs, rule, layout):
     for result in both_ends(runs, rule, layout):
-        assert FACTS[rule].drops or result.dropped == [0, 0, 0]
+        assert PROMISES[rule].drops or result.dropped == [0, 0, 0]
 
 
 @pytest.mark.parametrize("rule", SAME_GROUPS)
 def test_parameters_move_by_the_documented_gradients_only(runs, rule):
     """With the model `Credits` the parameters tell which gradients moved them, and with which weight."""
-    facts = FACTS[rule]
+    promises = PROMISES[rule]
     result = runs.result(THREE_ON_ONE, limited(rule))
     for credits in credits_of(result):
         assert_whole_gradients(credits, rule, result)
-        if facts.share is not None:
+        if promises.share is not None:
             used = np.subtract(result.steps, result.dropped)
-            np.testing.assert_allclose(credits, facts.share * used, rtol=0, atol=1e-3)
+            np.testing.assert_allclose(credits, promises.share * used, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("rule", CREDITED_UNEVEN)
@@ -165,17 +165,17 @@ def test_parameters_move_by_the_gradients_of_all_workers_until_their_data_end(ru
     result = runs.result(THREE, uneven(rule, layout, model_of_credits(rule)))
     for credits in credits_of(result):
         assert_whole_gradients(credits, rule, result)
-        if not FACTS[rule].drops:
+        if not PROMISES[rule].drops:
             assert all(credits > 0), credits
 
 
 @rules_and_layouts
 def test_one_worker_is_plain_sgd(runs, rule, layout):
-    facts = FACTS[rule]
-    if facts.plain is None:
+    promises = PROMISES[rule]
+    if promises.plain is None:
         pytest.skip("by its definition one worker differs from plain SGD")
-    result = runs.result(ALONE, lone(rule, layout, update_option=facts.plain))
-    losses, values = plain(facts.model, optimizer_of(rule, layout), WHOLE * facts.steps_per_update)
+    result = runs.result(ALONE, lone(rule, layout, update_option=promises.plain))
+    losses, values = plain(promises.model, optimizer_of(rule, layout), WHOLE * promises.steps_per_update)
     np.testing.assert_allclose(result.losses[0], losses, rtol=0, atol=1e-6)
     trained = set(result.values) - {"global_step"}  # the ps tasks hold slots only in some rules
     assert {name for name in values if "Momentum" not in name} <= trained <= set(values)
@@ -225,15 +225,15 @@ def test_every_resource_has_a_device_and_the_runs_container(runs, rule, layout):
 
 @pytest.mark.parametrize("rule", COMPRESSED)
 def test_trains_with_compressed_or_at_least_clipped_gradients(runs, rule):
-    transforms = COMPRESSION if FACTS[rule].takes_lossy else COMPRESSION[:1]
+    transforms = COMPRESSION if PROMISES[rule].takes_lossy else COMPRESSION[:1]
     config = even(rule, "packed", gradient_transform=transforms)
-    assert_learned(runs.result(THREE_ON_ONE, config), FACTS[rule].model)
+    assert_learned(runs.result(THREE_ON_ONE, config), PROMISES[rule].model)
 
 
 @rules
 def test_takes_compressed_gradients_or_says_why_not(rule):
     config = job(rule, "packed", THREE, gradient_transform=COMPRESSION)
-    if FACTS[rule].takes_lossy:
+    if PROMISES[rule].takes_lossy:
         components_lib.load(config, 3)
     else:
         assert_refused(config, r"--gradient_transform.*")
@@ -242,7 +242,7 @@ def test_takes_compressed_gradients_or_says_why_not(rule):
 @rules
 def test_takes_momentum_or_names_a_rule_that_does(rule):
     config = job(rule, "packed", THREE, optimizer="momentum")
-    if FACTS[rule].takes_momentum:
+    if PROMISES[rule].takes_momentum:
         components_lib.load(config, 3)
     else:
         assert_refused(config, r"--optimizer=momentum")
@@ -262,7 +262,7 @@ def credits_of(result):
 
 
 def assert_whole_gradients(credits, rule, result):
-    gradients_per_update = FACTS[rule].gradients_per_update
+    gradients_per_update = PROMISES[rule].gradients_per_update
     if gradients_per_update is not None:
         assert sum(credits) == pytest.approx(gradients_per_update * result.global_step, abs=1e-3), credits
 

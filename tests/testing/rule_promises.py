@@ -10,7 +10,7 @@ Counts = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
+class Promises:
     """The promises in a rule's docstring.
 
     Attributes:
@@ -98,9 +98,9 @@ def _pairs_of_workers(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int
     return max(max(used), sum(used) // 2), sum(used) - others // 2
 
 
-FACTS = {
-    "async": Facts(counts=_each_used, overshoot=2, share=1),
-    "downpour": Facts(
+PROMISES = {
+    "async": Promises(counts=_each_used, overshoot=2, share=1),
+    "downpour": Promises(
         counts=_one_in(2),
         options=("n_push=2", "n_fetch=3"),
         alone=("n_push=2", "n_fetch=5"),  # a restart after 14 steps falls between two fetches
@@ -112,10 +112,10 @@ FACTS = {
         takes_momentum=False,
         gradients_per_update=2,
     ),
-    "hogwild": Facts(counts=_each_used, overshoot=2, share=1),
-    "sync": Facts(counts=_rounds_of(1), share=1 / 3),
-    "sync_replicas": Facts(counts=_rounds_of(1), share=1 / 3),
-    "backup": Facts(
+    "hogwild": Promises(counts=_each_used, overshoot=2, share=1),
+    "sync": Promises(counts=_rounds_of(1), share=1 / 3),
+    "sync_replicas": Promises(counts=_rounds_of(1), share=1 / 3),
+    "backup": Promises(
         counts=_pairs_of_workers,
         options=("backup_workers=1",),
         alone=("backup_workers=0",),
@@ -123,16 +123,16 @@ FACTS = {
         share=1 / 2,
         drops=True,
     ),
-    "softsync": Facts(counts=_groups_of(2), options=("splits=2",), drops=True),
-    "k_sync": Facts(counts=_pairs_of_workers, options=("k=2",), share=1 / 2, drops=True),
-    "k_async": Facts(counts=_pairs_of_workers, options=("k=2",), drops=True),
-    "k_batch_sync": Facts(counts=_groups_of(2), options=("k=2",), share=1 / 2, drops=True),
-    "k_batch_async": Facts(counts=_groups_of(2), options=("k=2",), drops=True),
-    "ssp": Facts(counts=_each_used, overshoot=2, options=("staleness=1",), share=1),
-    "drop_stale": Facts(counts=_each_used, overshoot=2, options=("staleness=1",), share=1, drops=True),
-    "staleness_aware": Facts(counts=_each_used, overshoot=2, gradients_per_update=None),
-    "dc_asgd": Facts(counts=_each_used, overshoot=2, holds_tables=False, share=1),
-    "easgd": Facts(
+    "softsync": Promises(counts=_groups_of(2), options=("splits=2",), drops=True),
+    "k_sync": Promises(counts=_pairs_of_workers, options=("k=2",), share=1 / 2, drops=True),
+    "k_async": Promises(counts=_pairs_of_workers, options=("k=2",), drops=True),
+    "k_batch_sync": Promises(counts=_groups_of(2), options=("k=2",), share=1 / 2, drops=True),
+    "k_batch_async": Promises(counts=_groups_of(2), options=("k=2",), drops=True),
+    "ssp": Promises(counts=_each_used, overshoot=2, options=("staleness=1",), share=1),
+    "drop_stale": Promises(counts=_each_used, overshoot=2, options=("staleness=1",), share=1, drops=True),
+    "staleness_aware": Promises(counts=_each_used, overshoot=2, gradients_per_update=None),
+    "dc_asgd": Promises(counts=_each_used, overshoot=2, holds_tables=False, share=1),
+    "easgd": Promises(
         counts=_first_of(2),
         options=("period=2",),
         # The exchange belongs to the first step of a period: 7 of them are over after 43 steps, 12 after 78.
@@ -143,7 +143,7 @@ FACTS = {
         takes_momentum=False,
         gradients_per_update=None,
     ),
-    "model_averaging": Facts(
+    "model_averaging": Promises(
         counts=_rounds_of(2),
         options=("period=2",),
         alone=("period=2",),
@@ -154,7 +154,7 @@ FACTS = {
         gradients_per_update=2,
         share=1 / 3,
     ),
-    "local_sgd": Facts(
+    "local_sgd": Promises(
         counts=_rounds_of(2),
         options=("period=2",),
         alone=("period=2",),
@@ -164,9 +164,9 @@ FACTS = {
         gradients_per_update=2,
         share=1 / 3,
     ),
-    "all_reduce": Facts(counts=_rounds_of(1), holds_tables=False, takes_lossy=False, share=1 / 3),
-    "hybrid": Facts(counts=_rounds_of(1), model="Embedded", takes_lossy=False, share=1 / 3),
-    "accumulate": Facts(
+    "all_reduce": Promises(counts=_rounds_of(1), holds_tables=False, takes_lossy=False, share=1 / 3),
+    "hybrid": Promises(counts=_rounds_of(1), model="Embedded", takes_lossy=False, share=1 / 3),
+    "accumulate": Promises(
         counts=_one_in(2),
         options=("steps=2",),
         alone=("steps=2",),

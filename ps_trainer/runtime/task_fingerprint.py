@@ -1,8 +1,8 @@
-"""Facts about a task that the doctor and the preflight compare: cluster, model, TensorFlow.
+"""Fingerprint of a task, which the doctor and the preflight compare: cluster, model, TensorFlow.
 
-A ps task tells its facts in `Hello`, a worker in each `StatusMessage`. Two tasks that were given different addresses
-for the same task (a tunnel, a NAT) can work together. Two versions of TensorFlow often can, though TensorFlow does not
-promise it. These differences are warnings. Workers whose models have different variables cannot work together.
+A ps task tells its fingerprint in `Hello`, a worker in each `StatusMessage`. Two tasks that were given different
+addresses for one task (a tunnel, a NAT) can work together. Two versions of TensorFlow often can, though TensorFlow
+does not promise it. These differences are warnings. Workers whose models have different variables cannot work together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, WARNING, ClusterFinding
-from ps_trainer.runtime.run_record import TaskFacts
+from ps_trainer.runtime.run_record import TaskFingerprint
 from ps_trainer.store.trace import ModelTrace
 
 # Attributes of ops that depend on the batch, or that each process numbers for itself.
@@ -25,9 +25,9 @@ _NOT_OF_THE_MODEL = ("shape", "value", "_output_shapes", "_class")
 _HASH_DIGITS = 10
 
 
-def of(cluster: ClusterConfig) -> TaskFacts:
-    """The facts about this task, without those about a worker's model."""
-    return TaskFacts(tensorflow=tf.__version__, cluster=cluster_hash(cluster), host=socket.gethostname())
+def of(cluster: ClusterConfig) -> TaskFingerprint:
+    """The fingerprint of this task, without its model."""
+    return TaskFingerprint(tensorflow=tf.__version__, cluster=cluster_hash(cluster), host=socket.gethostname())
 
 
 def cluster_hash(cluster: ClusterConfig) -> str:
@@ -35,8 +35,8 @@ def cluster_hash(cluster: ClusterConfig) -> str:
     return _digest(cluster.as_dict())
 
 
-def of_model(model_trace: ModelTrace) -> TaskFacts:
-    """The facts about a worker's model: a hash of its variables, and a hash of its graph.
+def of_model(model_trace: ModelTrace) -> TaskFingerprint:
+    """The fingerprint of a worker's model: a hash of its variables, and a hash of its graph.
 
     The hash of the graph covers ops, names, inputs and attributes. It leaves out constants and shapes, because they
     depend on the batch size, which may differ between workers.
@@ -44,20 +44,22 @@ def of_model(model_trace: ModelTrace) -> TaskFacts:
     variables = [[spec.name, spec.shape, str(spec.dtype), spec.trainable] for spec in model_trace.specs]
     nodes = sorted(model_trace.graph.as_graph_def().node, key=lambda node: node.name)
     ops = [[node.name, node.op, list(node.input), _attributes(node)] for node in nodes]
-    return TaskFacts(variables=_digest(variables), graph=_digest(ops))
+    return TaskFingerprint(variables=_digest(variables), graph=_digest(ops))
 
 
-def differences(own: TaskFacts, other: TaskFacts, task_name: str, here: str = "here") -> list[ClusterFinding]:
-    """The facts in which two tasks differ. A fact that one of the two does not tell is not a difference.
+def differences(
+    own: TaskFingerprint, other: TaskFingerprint, task_name: str, here: str = "here"
+) -> list[ClusterFinding]:
+    """The differences of two tasks. A field that one of them does not tell is no difference.
 
     Args:
-        own: Facts about this task.
-        other: Facts about the other task.
+        own: Fingerprint of this task.
+        other: Fingerprint of the other task.
         task_name: Name of the other task, for messages.
         here: Place that `own` describes, for messages.
 
     Returns:
-        One finding for each difference, with the name of the fact as its topic.
+        One finding for each difference, with the name of the field as its topic.
     """
     ours, theirs = dataclasses.asdict(own), dataclasses.asdict(other)
     return [
