@@ -105,6 +105,12 @@ def test_every_page_is_in_the_index():
     }
 
 
+def test_models_that_the_results_cite_by_number_are_explained():
+    cited = set(re.findall(r"\bA\d{1,2}\b", RESULTS.read_text(encoding="utf-8")))
+    guide = (ROOT / "docs" / "howto" / "run-an-experiment.md").read_text(encoding="utf-8")
+    assert cited and cited <= set(re.findall(r"^\| (A\d+) \|", guide, re.MULTILINE))
+
+
 def test_index_of_the_results_has_the_figures_of_the_published_page():
     page = (ROOT / "ps_trainer" / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
     index = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
