@@ -26,16 +26,16 @@ class EventLog:
 
     Args:
         folder: Folder of the metrics, created if it is missing.
-        wall_clock: Time in seconds since the epoch.
+        wall_time_fn: Time in seconds since the epoch.
     """
 
-    def __init__(self, folder: pathlib.Path, wall_clock: Callable[[], float] = time.time):
+    def __init__(self, folder: pathlib.Path, wall_time_fn: Callable[[], float] = time.time):
         self._path = folder / NAME
-        self._wall_clock = wall_clock
+        self._wall_time_fn = wall_time_fn
 
     def write(self, event: str, task: str, global_step: int | None, **details: Any) -> None:
         """Writes one event of a task, complete on return. If writing fails, the event is lost with a warning."""
-        record = {"wall_time": self._wall_clock(), "kind": "event", "event": event, "task": task}
+        record = {"wall_time": self._wall_time_fn(), "kind": "event", "event": event, "task": task}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Opened for each event: events are rare, and a line must survive if the launcher is killed next.

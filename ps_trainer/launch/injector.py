@@ -66,7 +66,7 @@ class _Ongoing:
     Attributes:
         fault: Fault as it was planned.
         end_event: Event that ends the fault.
-        ends_at: End of the fault by the clock; None if it lasts until the end of the run.
+        ends_at: End of the fault in the time of `time_fn`; None if it lasts until the end of the run.
         end: Function that removes the fault.
         pid: Pid of the frozen process, whose end also ends the fault; None if the fault outlives a restart of its task.
         next_at: For `slow_ps`, the next time at which the task stops or continues.
@@ -91,7 +91,7 @@ class Injector:
         board: Status of the tasks, which knows the step.
         log: Log that records every event.
         set_link: Method `set_link` of the hosts that the tasks run on.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Injector:
         board: Board,
         log: EventLog,
         set_link: Callable[..., None],
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self._pending = list(faults)
         self._milestones = faults_lib.milestones(faults)
@@ -110,8 +110,8 @@ class Injector:
         self._board = board
         self._log = log
         self._set_link = set_link
-        self._clock = clock
-        self._started_at = clock()
+        self._time_fn = time_fn
+        self._started_at = time_fn()
         self._ongoing: list[_Ongoing] = []
         self._happened: list[FaultResult] = []
         self._killed: dict[str, int | None] = {}  # task -> pid
@@ -133,7 +133,7 @@ class Injector:
 
     def begin(self) -> None:
         """Starts the time from which `after_secs` counts; call just before the tasks start."""
-        self._started_at = self._clock()
+        self._started_at = self._time_fn()
 
     def tick(self, tell: Callable[[TaskProcess, str], None]) -> None:
         """Injects and ends the faults that are due.
@@ -159,7 +159,7 @@ class Injector:
     def secs_to_next(self) -> float:
         """Seconds until the next call of `tick` that must not be late; infinite if there is none."""
         times = [at for ongoing in self._ongoing for at in (ongoing.next_at, ongoing.ends_at) if at is not None]
-        return max(0.0, min(times, default=float("inf")) - self._clock())
+        return max(0.0, min(times, default=float("inf")) - self._time_fn())
 
     def end(self) -> None:
         """Ends all ongoing faults, so that the tasks can end, and cancels the faults that have not happened."""
@@ -182,7 +182,7 @@ class Injector:
 
     def _is_due(self, fault: Fault) -> bool:
         if fault.after_secs is not None:
-            return self._clock() >= self._started_at + fault.after_secs
+            return self._time_fn() >= self._started_at + fault.after_secs
         return fault.step is not None and (self._board.reached_step or 0) >= fault.step
 
     def _do(self, fault: Fault, task: TaskProcess, tell: Callable[[TaskProcess, str], None]) -> None:
@@ -208,7 +208,7 @@ class Injector:
             self._last(fault, "continue" if fault.kind == "freeze" else "even", end)
 
     def _last(self, fault: Fault, end_event: str, end: Callable[[], None]) -> None:
-        now = self._clock()
+        now = self._time_fn()
         self._ongoing.append(
             _Ongoing(
                 fault=fault,
@@ -221,7 +221,7 @@ class Injector:
         )
 
     def _go_on(self, ongoing: _Ongoing, tell: Callable[[TaskProcess, str], None]) -> None:
-        now = self._clock()
+        now = self._time_fn()
         task = self._tasks[ongoing.fault.task]
         if ongoing.pid is not None and (ongoing.pid != task.pid or not task.is_running):
             self._ongoing.remove(ongoing)  # killed while it was frozen

@@ -40,7 +40,7 @@ def run(
     server: ForkServer | None = None,
     hosts: Hosts | None = None,
     spawn: Callable[..., StartedProcess] = subprocess.Popen,
-    clock: Callable[[], float] = time.monotonic,
+    time_fn: Callable[[], float] = time.monotonic,
     environ: Mapping[str, str] = os.environ,
     console: Console | None = None,
 ) -> int:
@@ -51,7 +51,7 @@ def run(
         server: Fork server of this process to use with `cluster.preload`; None starts one for this run.
         hosts: Where the tasks run; None = this machine itself.
         spawn: `subprocess.Popen` or a replacement; used for tasks that are not forked.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
         environ: Environment that the tasks get, with additions.
         console: Where to print; None = standard output.
 
@@ -69,7 +69,7 @@ def run(
     faults = cluster.planned_faults(has_links=hosts.has_links)
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
-    with SignalRecorder(clock) as signals, hosts as entered, contextlib.ExitStack() as resources:
+    with SignalRecorder(time_fn) as signals, hosts as entered, contextlib.ExitStack() as resources:
         logdir = resources.enter_context(_made_logdir(cluster.config))
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
@@ -82,7 +82,7 @@ def run(
             server=server,
             signals=signals,
             console=console,
-            clock=clock,
+            time_fn=time_fn,
         )
         outcome = local_run.supervise(local_run.create_tasks(spawn), faults)
         entered.write_report(logdir)
@@ -162,7 +162,7 @@ class _LocalRun:
         server: Fork server; None if no task is forked.
         signals: Record of the signals that this process has received.
         console: Where to print.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
     cluster: LocalClusterSpec
@@ -172,7 +172,7 @@ class _LocalRun:
     server: ForkServer | None
     signals: SignalRecorder
     console: Console
-    clock: Callable[[], float]
+    time_fn: Callable[[], float]
 
     def create_tasks(self, spawn: Callable[..., StartedProcess]) -> list[TaskProcess]:
         """Creates the tasks without starting them; `spawn` starts those that are not forked."""
@@ -183,7 +183,7 @@ class _LocalRun:
             environment=self.environment,
             server=self.server,
             spawn=spawn,
-            clock=self.clock,
+            time_fn=self.time_fn,
             is_alone=self.cluster.is_alone,
         )
         return factory.create_all(self.cluster.task_ids, self.hosts)
@@ -198,10 +198,12 @@ class _LocalRun:
         # Made before any task starts: a board ignores the lines that exist by then, which an earlier run has left.
         board = Board(tasks, logdir / "metrics", cluster.config.max_steps)
         log = EventLog(logdir / "metrics")
-        injector = Injector(faults, tasks=tasks, board=board, log=log, set_link=self.hosts.set_link, clock=self.clock)
+        injector = Injector(
+            faults, tasks=tasks, board=board, log=log, set_link=self.hosts.set_link, time_fn=self.time_fn
+        )
         num_kills = faults_lib.num_chaos_kills(faults)
         restarts = Restarts(num_kills if cluster.max_restarts is None else cluster.max_restarts)
-        with create_view(board, self.console, self.clock, plain=cluster.plain) as view:
+        with create_view(board, self.console, self.time_fn, plain=cluster.plain) as view:
             if self.server is not None:
                 self.server.wait_until_ready(lambda: self.signals.first is not None)
                 self._check_components(self.server)
@@ -213,7 +215,7 @@ class _LocalRun:
                 restarts=restarts,
                 injector=injector if faults else None,
                 log=log,
-                clock=self.clock,
+                time_fn=self.time_fn,
             ).run()
             view.finish(outcome, str(logdir))
         # Without faults and restarts the launcher has nothing to add to the chief's summary.

@@ -41,7 +41,7 @@ class TaskProcess:
         env: Whole environment of the child; None = the environment of this process. A change takes effect at the next
             start.
         spawn: `subprocess.Popen` or a replacement.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class TaskProcess:
         log_path: pathlib.Path,
         env: Mapping[str, str] | None = None,
         spawn: Callable[..., StartedProcess] = subprocess.Popen,
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self.job_name = job_name
         self.task_index = task_index
         self.log_path = log_path
         self.exit_code: int | None = None  # as subprocess reports it: negative = number of the signal
-        self.started_at: float | None = None  # time of the clock
+        self.started_at: float | None = None  # by `time_fn`
         self.ended_at: float | None = None
         self.is_asked_to_end = False
         self.num_starts = 0
         self.env = env
         self._command = list(command)
         self._spawn = spawn
-        self._clock = clock
+        self._time_fn = time_fn
         self._popen: StartedProcess | None = None
         self._log_start = 0
 
@@ -90,7 +90,7 @@ class TaskProcess:
         """Seconds from the start to the end or to now."""
         if self.started_at is None:
             return 0.0
-        return (self._clock() if self.ended_at is None else self.ended_at) - self.started_at
+        return (self._time_fn() if self.ended_at is None else self.ended_at) - self.started_at
 
     def start(self) -> None:
         """Starts the child, or restarts it after its end as a new process with the same command.
@@ -116,7 +116,7 @@ class TaskProcess:
                 )
         except OSError as error:
             raise RunError(f"{self.name}: cannot start {self._command[0]}, log in {self.log_path}: {error}") from error
-        self.started_at = self._clock()
+        self.started_at = self._time_fn()
         self.ended_at = self.exit_code = None
         self.num_starts += 1
 
@@ -131,7 +131,7 @@ class TaskProcess:
         # Until the dead child is collected, the kernel gives the group's number to no other process.
         _signal_group(child, signal.SIGKILL)
         self.exit_code = child.wait()
-        self.ended_at = self._clock()
+        self.ended_at = self._time_fn()
         return self.exit_code
 
     def announce_end(self) -> None:

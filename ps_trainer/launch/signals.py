@@ -17,11 +17,11 @@ class SignalRecorder:
     leave that process behind. Off the main thread Python allows no handlers, so none are installed there.
 
     Args:
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
+    def __init__(self, time_fn: Callable[[], float] = time.monotonic):
+        self._time_fn = time_fn
         self._received: list[tuple[float, int]] = []
         self._previous: dict[int, Any] = {}
 
@@ -45,8 +45,8 @@ class SignalRecorder:
         return self._received[0][1] if self._received else None
 
     def has_ctrl_c_after(self, time_secs: float) -> bool:
-        """Whether a SIGINT arrived after that time of the clock."""
+        """Whether a SIGINT arrived after that time, which `time_fn` gave."""
         return any(signum == signal.SIGINT and at > time_secs for at, signum in self._received)
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
-        self._received.append((self._clock(), signum))
+        self._received.append((self._time_fn(), signum))

@@ -95,7 +95,7 @@ class TaskSupervisor:
         restarts: Policy that decides which tasks are restarted; None = no task is.
         injector: Injector of the requested faults; None = no faults.
         log: Log that records the restarts; None = no record.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
         sleep: Function that waits for a number of seconds.
     """
 
@@ -109,7 +109,7 @@ class TaskSupervisor:
         restarts: Restarts | None = None,
         injector: Injector | None = None,
         log: EventLog | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self._tasks = [status.process for status in board.tasks]
@@ -120,7 +120,7 @@ class TaskSupervisor:
         self._restarts = restarts or Restarts()
         self._injector = injector
         self._log = log
-        self._clock = clock
+        self._time_fn = time_fn
         self._sleep = sleep
         self._restart_at: dict[TaskProcess, float] = {}
         self._failed: list[TaskProcess] = []  # the most likely culprit first
@@ -194,7 +194,7 @@ class TaskSupervisor:
             # Tasks that a signal killed come first: an exit with an error is often the effect of a lost task.
             found.sort(key=lambda task: ((task.exit_code or 0) > 0, _ORDER.index(task.job_name), task.task_index))
             self._failed += found
-            self._failed_at = self._clock() if self._failed_at is None else self._failed_at
+            self._failed_at = self._time_fn() if self._failed_at is None else self._failed_at
 
     def _will_restart(self, task: TaskProcess) -> bool:
         if task.job_name != "evaluator" and (self._is_trained() or not self._is_needed(task)):
@@ -205,7 +205,7 @@ class TaskSupervisor:
         delay_secs = self._restarts.delay_for(task, is_peer_failure=status.is_peer_failure)
         if delay_secs is None:
             return False
-        self._restart_at[task] = self._clock() + delay_secs
+        self._restart_at[task] = self._time_fn() + delay_secs
         words = self._restarts.words(task, delay_secs, is_peer_failure=status.is_peer_failure)
         self._observer.on_event(task, f"{status.reason}; {words}" if status.reason else words)
         if self._log is not None:
@@ -214,7 +214,7 @@ class TaskSupervisor:
         return True
 
     def _restart_what_is_due(self) -> None:
-        for task in [task for task, at in self._restart_at.items() if self._clock() >= at]:
+        for task in [task for task, at in self._restart_at.items() if self._time_fn() >= at]:
             del self._restart_at[task]
             self._start(task)
 
@@ -258,7 +258,7 @@ class TaskSupervisor:
             return None
         self._board.refresh()
         causes = [task for task in self._failed if not self._board.status_of(task).is_peer_failure]
-        is_settling = self._clock() < self._failed_at + self._deadlines.settle
+        is_settling = self._time_fn() < self._failed_at + self._deadlines.settle
         if not causes and is_settling and any(task.is_running for task in self._tasks):
             return None
         culprit = (causes or self._failed)[0]
@@ -269,7 +269,7 @@ class TaskSupervisor:
         if self._has_workers():
             self._workers_done_at = None
             return None
-        now = self._clock()
+        now = self._time_fn()
         if self._workers_done_at is None:
             self._workers_done_at = now
         for job_name, limit in (("ps", self._deadlines.ps_exit), ("evaluator", self._deadlines.evaluator_exit)):
@@ -281,7 +281,7 @@ class TaskSupervisor:
 
     def _end(self, tick: Callable[[], None]) -> None:
         # If the display fails during `_end`, `run` calls it again; the tasks then get no second period of grace.
-        end_at = self._end_at = self._clock() if self._end_at is None else self._end_at
+        end_at = self._end_at = self._time_fn() if self._end_at is None else self._end_at
         ps = [task for task in self._tasks if task.job_name == "ps"]
         try:
             if self._injector is not None:
@@ -295,20 +295,20 @@ class TaskSupervisor:
             for task in self._tasks:
                 task.kill()
             # A process that hangs inside the kernel (a dead network disk) outlives SIGKILL, so this wait is short.
-            self._collect(self._clock() + 1.0)
+            self._collect(self._time_fn() + 1.0)
         tick()
 
     def _ask(self, tasks: Sequence[TaskProcess], end_at: float, until: float, tick: Callable[[], None]) -> None:
         for task in tasks:
             task.terminate()
-        while _still_running(tasks) and self._clock() < until:
+        while _still_running(tasks) and self._time_fn() < until:
             if self._signals.has_ctrl_c_after(end_at + REPEATED_SIGNAL_SECS):
                 return
             tick()
             self._sleep(POLL_SECS)
 
     def _collect(self, until: float) -> None:
-        while _still_running(self._tasks) and self._clock() < until:
+        while _still_running(self._tasks) and self._time_fn() < until:
             self._sleep(POLL_SECS / 10)
 
 

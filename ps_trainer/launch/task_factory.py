@@ -29,7 +29,7 @@ class TaskFactory:
         environment: Environment of every task.
         server: Fork server that forks the tasks; None if each task is a fresh process.
         spawn: `subprocess.Popen` or a replacement; used for tasks that are not forked.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
         is_alone: Whether the only task trains alone, without server.
     """
 
@@ -39,7 +39,7 @@ class TaskFactory:
     environment: Mapping[str, str]
     server: ForkServer | None
     spawn: Callable[..., StartedProcess]
-    clock: Callable[[], float]
+    time_fn: Callable[[], float]
     is_alone: bool = False
 
     def create_all(self, task_ids: Sequence[tuple[str, int]], hosts: Hosts) -> list[TaskProcess]:
@@ -69,7 +69,7 @@ class TaskFactory:
             log_path=self.logdir / "logs" / f"{job_name}-{task_index}.log",
             env=self.environment,
             spawn=spawn,
-            clock=self.clock,
+            time_fn=self.time_fn,
         )
 
     def _forking(self, server: ForkServer, host: TaskHost | None) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ def run(
     environ: Mapping[str, str],
     folder: pathlib.Path,
     is_cancelled: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float] = time.monotonic,
+    time_fn: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
     """Checks the components in a child process if they can be wrong; returns the warnings about a model.
@@ -51,7 +51,7 @@ def run(
         environ: Environment of the child.
         folder: Existing folder for the child's output.
         is_cancelled: Whether to give up.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
         sleep: Function that waits for a number of seconds.
 
     Raises:
@@ -67,7 +67,7 @@ def run(
         log_path=folder / f"{COMMAND}.log",
         env={**environ, **NO_GPU},
         spawn=spawn,
-        clock=clock,
+        time_fn=time_fn,
     )
     try:
         child.start()
@@ -78,8 +78,8 @@ def run(
             sleep(_POLL_SECS)
     finally:
         child.kill()
-        until = clock() + _KILL_SECS
-        while child.poll() is None and clock() < until:
+        until = time_fn() + _KILL_SECS
+        while child.poll() is None and time_fn() < until:
             sleep(_POLL_SECS)
     lines = child.log_tail(_NUM_LINES)
     if child.exit_code == EXIT_USAGE:

@@ -41,14 +41,14 @@ class View(abc.ABC):
     Args:
         board: Status of the tasks.
         console: Console to print to.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
-    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, board: Board, console: Console, time_fn: Callable[[], float] = time.monotonic):
         self._board = board
         self._console = console
-        self._clock = clock
-        self._started_at = clock()
+        self._time_fn = time_fn
+        self._started_at = time_fn()
         self._refreshed_at = -float("inf")
         self._num_notes = 0
 
@@ -62,8 +62,8 @@ class View(abc.ABC):
 
     def update(self) -> None:
         """Shows new reports, at most every `REFRESH_SECS`; more frequent calls cost little."""
-        if self._clock() >= self._refreshed_at + REFRESH_SECS:
-            self._refreshed_at = self._clock()
+        if self._time_fn() >= self._refreshed_at + REFRESH_SECS:
+            self._refreshed_at = self._time_fn()
             self._board.refresh()
             self._show_notes()
             self._show()
@@ -130,7 +130,7 @@ class View(abc.ABC):
         self.close()
 
     def _elapsed_secs(self) -> float:
-        return self._clock() - self._started_at
+        return self._time_fn() - self._started_at
 
     def _print(self, text: str, style: str | None = None) -> None:
         # `Text`, because Rich reads brackets in a string as markup. `soft_wrap` keeps a long path in one line.
@@ -140,8 +140,8 @@ class View(abc.ABC):
 class PlainView(View):
     """Lines for a log file: each change of a task's state, each evaluation, and progress every `LINE_SECS`."""
 
-    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
-        super().__init__(board, console, clock)
+    def __init__(self, board: Board, console: Console, time_fn: Callable[[], float] = time.monotonic):
+        super().__init__(board, console, time_fn)
         self._states: dict[TaskStatus, str] = {}
         self._reports: dict[
             TaskStatus, tuple[float, int]
@@ -158,8 +158,8 @@ class PlainView(View):
         for task in self._board.tasks:
             has_ended = not task.process.is_running
             shown_at, num_shown = self._reports.get(task, (-LINE_SECS, 0))
-            if task.num_reports > num_shown and (has_ended or self._clock() >= shown_at + LINE_SECS):
-                self._reports[task] = (self._clock(), task.num_reports)
+            if task.num_reports > num_shown and (has_ended or self._time_fn() >= shown_at + LINE_SECS):
+                self._reports[task] = (self._time_fn(), task.num_reports)
                 self._line(task, self._progress(task))
             for evaluation in task.evaluations[self._num_evaluations.get(task, 0) :]:
                 self._line(task, _evaluation_text(evaluation))
@@ -190,8 +190,8 @@ class PlainView(View):
 class LiveView(View):
     """A table that is redrawn in place: a row per task, and below it the progress of the whole run."""
 
-    def __init__(self, board: Board, console: Console, clock: Callable[[], float] = time.monotonic):
-        super().__init__(board, console, clock)
+    def __init__(self, board: Board, console: Console, time_fn: Callable[[], float] = time.monotonic):
+        super().__init__(board, console, time_fn)
         # No refresh thread: only the supervising thread may read the state that is drawn.
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._is_closed = False
@@ -253,12 +253,12 @@ class LiveView(View):
         return _evaluation_text(self._board.last_evaluation) if self._board.last_evaluation else ""
 
 
-def create_view(board: Board, console: Console, clock: Callable[[], float] = time.monotonic, *, plain: bool) -> View:
+def create_view(board: Board, console: Console, time_fn: Callable[[], float] = time.monotonic, *, plain: bool) -> View:
     """A live table if the console is a terminal and `plain` is false, else plain lines."""
     # A dumb terminal cannot move its cursor, so a table would be printed again and again.
     if console.is_terminal and not console.is_dumb_terminal and not plain:
-        return LiveView(board, console, clock)
-    return PlainView(board, console, clock)
+        return LiveView(board, console, time_fn)
+    return PlainView(board, console, time_fn)
 
 
 def duration(secs: float) -> str:

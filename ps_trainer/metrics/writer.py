@@ -30,11 +30,11 @@ class MetricsWriter:
     Args:
         logdir: Folder of the run; None = write only to the log.
         task_name: Name of the task, for example "worker-0".
-        clock: Time in seconds since the epoch.
+        time_fn: Time in seconds since the epoch.
     """
 
-    def __init__(self, logdir: str | None, task_name: str, clock: Callable[[], float] = time.time):
-        self._clock = clock
+    def __init__(self, logdir: str | None, task_name: str, time_fn: Callable[[], float] = time.time):
+        self._time_fn = time_fn
         self._file = self._events = None
         if logdir is not None:
             folder = pathlib.Path(logdir) / "metrics"
@@ -88,7 +88,7 @@ class MetricsWriter:
 
     def _line(self, record: dict[str, Any]) -> None:
         if self._file is not None:
-            self._file.write({"wall_time": self._clock(), **record})
+            self._file.write({"wall_time": self._time_fn(), **record})
 
     def _scalars(self, step: int, values: dict[str, Any]) -> None:
         if self._events is None:

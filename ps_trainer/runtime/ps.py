@@ -64,7 +64,7 @@ class PsTask:
         config: Settings of the run, of which only the timeouts matter here.
         server: Server of this task.
         keep_serving: Whether to serve the next job when one is done, until a signal.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class PsTask:
         server: tf.train.Server,
         *,
         keep_serving: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self._cluster = cluster
         self._config = config
         self._keep_serving = keep_serving
-        self._clock = clock
+        self._time_fn = time_fn
         self._control = control.ControlGraph()
         own = session_config(cluster.device, peers=())
         # No peers: the creation of this session must not wait for tasks that are not started yet.
@@ -96,7 +96,7 @@ class PsTask:
             config,
             publish=lambda roster: self._write("roster", roster),
             free_shards=self._leases.give_back,
-            clock=clock,
+            time_fn=time_fn,
         )
         tasks = enumerate(cluster.worker_tasks)
         self._liveness = Liveness({i: cluster.jobs[job][index] for i, (job, index) in tasks}, self._lose)
@@ -153,7 +153,7 @@ class PsTask:
     def _serve_run(self, stop: StopRequest) -> None:
         """Reads mail until every worker has ended."""
         roster = self._roster
-        started, chief_ended_at = self._clock(), None
+        started, chief_ended_at = self._time_fn(), None
         while not self._is_over():
             self._leave_if_asked(stop)
             with contextlib.suppress(queue.Empty):
@@ -161,7 +161,7 @@ class PsTask:
             self._liveness.watch(set(roster.workers) - roster.final())
             for worker, reason in roster.find_silent():
                 self._lose(worker, reason)
-            now = self._clock()
+            now = self._time_fn()
             # A chief that has joined again has not ended any more, so the time is forgotten then.
             chief_ended_at = (chief_ended_at or now) if 0 in roster.final() else None
             roster.give_up_lost(chief_ended_at)
@@ -196,8 +196,8 @@ class PsTask:
             limit_secs: Longest wait.
         """
         self._write("notice", EndNotice(reason=f"{self._cluster.task_name} {how}"))
-        deadline = self._clock() + limit_secs
-        while self._clock() < deadline and self._roster.present():
+        deadline = self._time_fn() + limit_secs
+        while self._time_fn() < deadline and self._roster.present():
             with contextlib.suppress(queue.Empty):
                 self._note(self._mail.get(timeout=0.1))
         time.sleep(LINGER_SECS)

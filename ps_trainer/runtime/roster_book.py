@@ -37,7 +37,7 @@ class RosterBook:
         config: Settings of the run, of which only the timeouts matter here.
         publish: Function that writes the roster to the control plane.
         free_shards: Function that frees the shards of a worker which does not train any more.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
 
     Attributes:
         run_id: Name of the run; empty before a worker has joined one.
@@ -50,16 +50,16 @@ class RosterBook:
         *,
         publish: Callable[[Roster], None],
         free_shards: Callable[[int], None],
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self._config = config
         self._publish = publish
         self._free_shards = free_shards
-        self._clock = clock
+        self._time_fn = time_fn
         self._losses: dict[int, _Loss] = {}  # of the workers whose entry is LOST
         self._old_runs: set[str] = set()
         self._heard_at: dict[int, float] = {}
-        self._suspension = SuspensionDetector(clock())
+        self._suspension = SuspensionDetector(time_fn())
         self.run_id = ""
         self.workers: dict[int, WorkerEntry] = {}
 
@@ -95,7 +95,7 @@ class RosterBook:
 
     def note_message(self, worker: int) -> None:
         """Notes a sign of life of a worker."""
-        self._heard_at[worker] = self._clock()
+        self._heard_at[worker] = self._time_fn()
 
     def bring_back(self, worker: int) -> None:
         """Undoes a loss that was concluded from the worker's silence."""
@@ -118,14 +118,14 @@ class RosterBook:
         elif before is not None and before.status not in (*FINAL, Status.LOST):
             # A later loss hides neither how the worker ended nor the first reason of its loss.
             self._enter(worker, entry)
-            self._losses[worker] = _Loss(before, self._clock(), is_presumed)
+            self._losses[worker] = _Loss(before, self._time_fn(), is_presumed)
 
     def find_silent(self) -> Iterator[tuple[int, str]]:
         """Finds the workers whose heartbeat has stopped, and gives index and reason for each.
 
         A frozen worker is found only here, since its kernel still answers for its port.
         """
-        now = self._clock()
+        now = self._time_fn()
         if paused := self._suspension.secs_suspended(
             now
         ):  # while this task was frozen, their heartbeats queued up in the mail
@@ -149,7 +149,7 @@ class RosterBook:
             patience = _LATE_SECS if self.workers[0].status is Status.DONE else 0.0
             limit = min(limit, patience)
         for worker, loss in list(self._losses.items()):
-            if self._clock() - max(loss.since, chief_ended_at or 0.0) >= limit:
+            if self._time_fn() - max(loss.since, chief_ended_at or 0.0) >= limit:
                 entry = self.workers[worker]
                 reason = f"{entry.reason or 'it gave no reason'}; it did not come back within {limit:.0f} s"
                 self._enter(worker, dataclasses.replace(entry, status=Status.FAILED, reason=reason))

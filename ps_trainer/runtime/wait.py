@@ -16,17 +16,17 @@ class Wait:
 
     Args:
         limit_secs: Longest time to wait.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
-    def __init__(self, limit_secs: float, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
+    def __init__(self, limit_secs: float, time_fn: Callable[[], float] = time.monotonic):
+        self._time_fn = time_fn
         self._limit = limit_secs
-        self._start = self._logged = clock()
+        self._start = self._logged = time_fn()
 
     def secs(self) -> float:
         """Seconds since the wait began."""
-        return self._clock() - self._start
+        return self._time_fn() - self._start
 
     def is_over(self) -> bool:
         """Whether the wait has lasted longer than its limit."""
@@ -34,6 +34,6 @@ class Wait:
 
     def log(self, message: str) -> None:
         """Logs what the task waits for, unless it did so a moment ago."""
-        if self._clock() - self._logged > _LOG_SECS:
-            self._logged = self._clock()
+        if self._time_fn() - self._logged > _LOG_SECS:
+            self._logged = self._time_fn()
             logging.info("%s (%.0f of %.0f s)", message, self.secs(), self._limit)

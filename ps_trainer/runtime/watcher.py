@@ -102,7 +102,7 @@ class Watcher:
         stop: Request by which the watcher stops the job.
         reactions: Callbacks about the other workers.
         lost_after_secs: Time without an answer after which a ps task counts as lost.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
 
     Attributes:
         run_status: Status of the run; None before the first poll.
@@ -119,7 +119,7 @@ class Watcher:
         reactions: Reactions,
         *,
         lost_after_secs: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self._controls = controls
         self._run = run
@@ -127,7 +127,7 @@ class Watcher:
         self._stop = stop
         self._reactions = reactions
         self._lost_after_secs = lost_after_secs
-        self._clock = clock
+        self._time_fn = time_fn
         self._started: dict[int, int] = {}  # index -> number of its joining
         self._ended: dict[int, tuple[Status, int]] = {}
         self._closing = threading.Event()
@@ -149,9 +149,9 @@ class Watcher:
             self._thread.join(_CLOSE_SECS)
 
     def _watch(self) -> None:
-        pause = SuspensionDetector(self._clock())
+        pause = SuspensionDetector(self._time_fn())
         pollers = [_PsPoller(ps, self._closing, self._news) for ps in self._controls]
-        answered_at = dict.fromkeys(pollers, self._clock())
+        answered_at = dict.fromkeys(pollers, self._time_fn())
         while True:
             # Waits for news instead of a fixed time, so that a start does not wait for the next poll of this loop too.
             self._news.wait(_POLL_SECS)
@@ -159,7 +159,7 @@ class Watcher:
             if self._closing.is_set():
                 return
             self._guarded(self._reactions.on_poll)
-            now = self._clock()
+            now = self._time_fn()
             paused = pause.secs_suspended(now)
             for poller in pollers:
                 # This process asked nothing while it was suspended, so that time is not a silence of the ps task.

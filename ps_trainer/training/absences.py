@@ -49,7 +49,7 @@ class Absences:
             not, the job stops as soon as fewer workers than `min_workers` are left.
         stop: Stop request, made when the run cannot continue.
         report: Function that reports for which worker the run waits.
-        clock: Function that returns monotonic seconds.
+        time_fn: Function that returns monotonic seconds.
 
     Attributes:
         waited_at: Last time at which a worker that may return was absent. A step that began before may take long
@@ -67,7 +67,7 @@ class Absences:
         is_crash_safe: bool = True,
         stop: StopRequest,
         report: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self._config = config
         self._num_workers = num_workers
@@ -79,12 +79,12 @@ class Absences:
         self._may_be_replaced = config.recover_timeout_secs > 0 and not needs_all
         self._stop = stop
         self._report = report
-        self._clock = clock
-        self._pause = SuspensionDetector(clock())
+        self._time_fn = time_fn
+        self._pause = SuspensionDetector(time_fn())
         self._gone: set[int] = set()
         self._may_return: dict[int, float] = {}  # time at which each of them was lost, if it may return
         self._waited_for: dict[int, _Need] = {}  # those of them that the service still counts
-        self.waited_at = clock()
+        self.waited_at = time_fn()
 
     def started(self, index: int) -> None:
         """Notes that a worker is ready to train."""
@@ -106,7 +106,7 @@ class Absences:
         if status != Status.DONE:
             self._gone.add(index)
             if status == Status.LOST or (status == Status.INTERRUPTED and self._may_be_replaced):
-                self._may_return[index] = self._clock()
+                self._may_return[index] = self._time_fn()
         if status != Status.DONE and (self._needs_all or not (self._is_crash_safe or self._is_enough())):
             error = PeerLostError if index in self._may_return else PeerFailedError
             self._stop.request(error(self._need_of(index, status)))
@@ -131,7 +131,7 @@ class Absences:
         Raises:
             PeerFailedError: A worker that the rule needs has been absent for `recover_timeout_secs`.
         """
-        now = self._clock()
+        now = self._time_fn()
         paused = self._pause.secs_suspended(now)
         for index in list(self._may_return):
             # This process could not see a return while it was suspended, so that time does not count.

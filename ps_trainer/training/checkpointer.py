@@ -32,7 +32,7 @@ class Checkpointer:
         config: Settings of the run: folder, frequency and number of the checkpoints.
         session: Session with which a save reads the held state, while the session of the steps is in use.
         tally: Counts the saves.
-        clock: Monotonic time in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Checkpointer:
         config: TrainConfig,
         session: tf.Session,
         tally: SaveTally,
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         if train.held_state is None:
             raise ValueError("only the graph of the chief holds a state for a save")
@@ -52,12 +52,12 @@ class Checkpointer:
         self._config = config
         self._session = session
         self._tally = tally
-        self._clock = clock
+        self._time_fn = time_fn
         self._running: SaveThread | None = None
         self._running_step = 0
         self._has_noted_overlap = self._has_noted_disk = False
         self._saved_values: Values | None = None
-        self._saved_at = clock()
+        self._saved_at = time_fn()
         self._saved_step: int | None = None
         self._tried_step = 0
         self._failed_saves = 0
@@ -75,7 +75,7 @@ class Checkpointer:
         """
         if not self._begins(global_step):
             return False
-        began_at = self._clock()
+        began_at = self._time_fn()
         self.wait()
         self._publish(session)
         moment = self._held_state.hold(session)
@@ -86,7 +86,7 @@ class Checkpointer:
             lambda after_slice: self._read(moment, after_slice),
             self._check_and_write,
         )
-        self._tally.hold_up(self._clock() - began_at)
+        self._tally.hold_up(self._time_fn() - began_at)
         return True
 
     def is_due(self, global_step: int) -> bool:
@@ -140,7 +140,7 @@ class Checkpointer:
             NanLossError: A value is not finite.
         """
         self.wait()
-        began_at = self._clock()
+        began_at = self._time_fn()
         self._publish(session)
         values = self._state.snapshot(session)
         # In a thread, because a disk that does not answer must not keep the chief from ending.
@@ -148,14 +148,14 @@ class Checkpointer:
         self._wait_for(saving, int(values["global_step"]))
         if saving.error is not None:
             raise saving.error
-        self._note_saved(values, self._clock() - began_at)
+        self._note_saved(values, self._time_fn() - began_at)
         return values
 
     def _begins(self, global_step: int) -> bool:
         secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
         # Compares multiples of `steps`: other workers' updates make `global_step` skip the multiple itself.
         is_due_by_step = steps and global_step // steps > self._tried_step // steps
-        is_due_by_time = secs and self._running is None and self._clock() - self._saved_at >= secs
+        is_due_by_time = secs and self._running is None and self._time_fn() - self._saved_at >= secs
         if self._config.checkpoint_dir is None or not (is_due_by_step or is_due_by_time):
             return False
         if self._running is not None and not self._running.is_done and self._held_state.is_large:
@@ -238,7 +238,7 @@ class Checkpointer:
             self._tally.add(sum(value.nbytes for value in values.values()), secs)
             self._saved_step = self._tried_step = step
         # From the end of the save, so that steps are made in between even if a save takes longer than the interval.
-        self._saved_at = self._clock()
+        self._saved_at = self._time_fn()
 
     def _note_end(self, ended: SaveThread) -> None:
         self._running = None
@@ -254,7 +254,7 @@ class Checkpointer:
         self._tally.failed += 1
         self._failed_saves += 1
         # The next try comes after a whole interval, not after the next step.
-        self._saved_at = self._clock()
+        self._saved_at = self._time_fn()
         if self._failed_saves >= self._config.max_failed_saves:
             raise SaveError(
                 f"{self._failed_saves} consecutive saves have failed (--max_failed_saves): {error};"

@@ -25,14 +25,14 @@ class EvaluationLimits(NamedTuple):
         max_secs: Time in seconds; None = any. An evaluation that would take longer uses fewer examples.
         check: Function that raises if the evaluation must end; called after each batch.
         report: Function that is told the progress in words, every few seconds.
-        clock: Function that returns the time in seconds.
+        time_fn: Function that returns the time in seconds.
     """
 
     num_examples: int | None = None
     max_secs: float | None = None
     check: Callable[[], Any] = lambda: None
     report: Callable[[str], Any] = logging.info
-    clock: Callable[[], float] = time.monotonic
+    time_fn: Callable[[], float] = time.monotonic
 
 
 NO_LIMITS = EvaluationLimits()
@@ -65,7 +65,7 @@ class Pace:
     def __init__(self, limits: EvaluationLimits, total: int | None, *, may_begin_again: bool = True):
         self._limits, self._total = limits, total
         self._may_begin_again = may_begin_again
-        self._started = self._reported = limits.clock()
+        self._started = self._reported = limits.time_fn()
         self._first: tuple[float, int] | None = None
         self.is_cut = False
 
@@ -73,7 +73,7 @@ class Pace:
         """Returns the time that is left; None if it is not limited."""
         if self._limits.max_secs is None:
             return None
-        return self._limits.max_secs - (self._limits.clock() - self._started)
+        return self._limits.max_secs - (self._limits.time_fn() - self._started)
 
     def after_batch(self, num_done: int) -> None:
         """Notes a batch.
@@ -85,7 +85,7 @@ class Pace:
             TooSlow: The evaluation will not end in time.
         """
         self._limits.check()
-        now = self._limits.clock()
+        now = self._limits.time_fn()
         if now - self._reported >= _REPORT_SECS:
             self._reported = now
             self._limits.report(f"evaluating: {num_done} of {self._total or 'the'} test examples")

@@ -45,7 +45,7 @@ class WorkerProgress:
 
     Args:
         batch_size: Number of examples per step.
-        clock: Function that returns monotonic seconds.
+        time_fn: Function that returns monotonic seconds.
 
     Attributes:
         local_steps: Number of steps of this worker.
@@ -58,17 +58,17 @@ class WorkerProgress:
         chance: Loss of a guess, and when this worker's should be below it; None = unknown.
     """
 
-    def __init__(self, batch_size: int, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, batch_size: int, time_fn: Callable[[], float] = time.monotonic):
         self.examples_of: Callable[[int], int] = lambda steps: steps * batch_size
         self._examples_reported = 0
-        self._clock = clock
+        self._time_fn = time_fn
         self._staleness: Counter[int] = Counter()
         self._pushes = self._dropped = 0
         self._since_report: list[tuple[float, np.ndarray]] = []
         self._first_loss: float | None = None
         self._recent_losses: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._has_warned = False
-        self._reported_at = self._started_at = self.last_step_at = clock()
+        self._reported_at = self._started_at = self.last_step_at = time_fn()
         self._own_steps_ended_at: float | None = None
         self._traffic: StepTraffic | None = None
         self._read_delay: Callable[[], float] | None = None
@@ -106,7 +106,7 @@ class WorkerProgress:
 
     def wait_for_data(self) -> None:
         """Notes that this worker waits for data, so that the wait does not count as a stall."""
-        self.last_step_at = self._clock()
+        self.last_step_at = self._time_fn()
 
     @property
     def injected_delay(self) -> float:
@@ -119,7 +119,7 @@ class WorkerProgress:
 
     def begin(self) -> None:
         """Starts the counts now, so that earlier waits are neither part of the rates nor a stall."""
-        self._reported_at = self._started_at = self.last_step_at = self._clock()
+        self._reported_at = self._started_at = self.last_step_at = self._time_fn()
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         """Counts a step.
@@ -138,7 +138,7 @@ class WorkerProgress:
         # A phase that pushes nothing has no staleness (`updates.base.Phase`).
         self.sent_steps += np.size(staleness) > 0
         self.global_step = int(global_step)
-        self.last_step_at = self._clock()
+        self.last_step_at = self._time_fn()
         # Only collected here: the histogram is computed once per report, so that steps stay cheap.
         self._since_report.append((float(loss), staleness))
         self._delay_secs += self.injected_delay
@@ -157,11 +157,11 @@ class WorkerProgress:
         if self._own_steps_ended_at is None:
             self._own_steps_ended_at = self.last_step_at
         self.global_step = int(global_step)
-        self.last_step_at = self._clock()
+        self.last_step_at = self._time_fn()
 
     def secs_since_report(self) -> float:
         """Seconds since `report`, or since the start."""
-        return self._clock() - self._reported_at
+        return self._time_fn() - self._reported_at
 
     def report(self) -> StepReport | None:
         """Returns the figures since the last report; None if no step was made."""
@@ -172,7 +172,7 @@ class WorkerProgress:
         self._recent_losses.extend(losses)
         dropped_before = self._dropped
         recent = self._fold_staleness()
-        self._reported_at = self._clock()
+        self._reported_at = self._time_fn()
         examples = self.examples_of(self.local_steps)
         report = StepReport(
             local_step=self.local_steps,

@@ -135,15 +135,15 @@ class ShardReader:
 
     Args:
         plan: Shard plan of the run.
-        clock: Function that returns monotonic seconds.
+        time_fn: Function that returns monotonic seconds.
 
     Attributes:
         plan: The argument of this name.
     """
 
-    def __init__(self, plan: ShardPlan, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, plan: ShardPlan, time_fn: Callable[[], float] = time.monotonic):
         self.plan = plan
-        self._clock = clock
+        self._time_fn = time_fn
         self._is_closed = False
         self._closing = threading.Event()  # ends the present generator
         self._lock = threading.Lock()
@@ -161,7 +161,7 @@ class ShardReader:
     def connect(self, link: LeaseLink) -> None:
         """Connects the reader to ps task 0, before the first batch is read."""
         self._link = link
-        self._pause = SuspensionDetector(self._clock(), link.pause_secs)
+        self._pause = SuspensionDetector(self._time_fn(), link.pause_secs)
 
     def shards(self, rule: UpdateRule) -> Shards:
         """The entry of the run record from which ps task 0 hands out the shards."""
@@ -182,7 +182,7 @@ class ShardReader:
         If so, the reader drops the batches that it has read and not trained on, and the caller must start the dataset
         again.
         """
-        paused = self._pause.secs_suspended(self._clock())
+        paused = self._pause.secs_suspended(self._time_fn())
         if paused and not self._is_outdated:
             answer = self._ask(LeaseKind.GENERATION, uuid.uuid4().hex, self._closing)
             self._is_outdated = answer is not None and answer.generation != self._generation

@@ -10,20 +10,20 @@ from ps_trainer.training.progress import WorkerProgress
 
 
 class StallWatch:
-    """Compares the time of a worker's last step with the clock.
+    """Compares the time of a worker's last step with the time.
 
     A blocked step never returns, so a thread that makes no steps has to call `check`.
 
     Args:
         task_name: Name of the worker, for messages.
         limit_secs: Longest time without a step.
-        clock: Monotonic time in seconds, as `WorkerProgress.last_step_at` has it.
+        time_fn: Monotonic time in seconds, as `WorkerProgress.last_step_at` has it.
     """
 
-    def __init__(self, task_name: str, limit_secs: float, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, task_name: str, limit_secs: float, time_fn: Callable[[], float] = time.monotonic):
         self._task_name = task_name
         self._limit_secs = limit_secs
-        self._clock = clock
+        self._time_fn = time_fn
         self._progress: WorkerProgress | None = None
 
     @property
@@ -49,7 +49,7 @@ class StallWatch:
         progress = self._progress
         if progress is None:
             return
-        idle = self._clock() - max(progress.last_step_at, waited_at)
+        idle = self._time_fn() - max(progress.last_step_at, waited_at)
         if idle > self._limit_secs:
             raise StalledError(
                 f"{self._task_name} has made no step for {idle:.0f} s, at global step {progress.global_step}: a worker"

@@ -91,7 +91,7 @@ class StepCalls:
         limits: How long a call lasts at most.
         may_continue: Function that gets the figures of a step, and returns whether another one may follow in the call.
         add: Function that counts a step after which the call goes on, and returns whether it really may.
-        clock: Function that returns monotonic seconds.
+        time_fn: Function that returns monotonic seconds.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class StepCalls:
         *,
         may_continue: Callable[[StepFetches], bool],
         add: Callable[[StepFetches], bool],
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self._graph = graph
         self._limits = limits
         self._may_continue = may_continue
         self._add = add
-        self._clock = clock
+        self._time_fn = time_fn
         self._num_steps = 0
         self._ends_at = math.inf
         self._last: StepFetches | None = None
@@ -123,7 +123,7 @@ class StepCalls:
 
         def call() -> StepFetches | None:
             self._num_steps, self._last, self._error = 0, None, None
-            self._ends_at = self._clock() + self._limits.secs
+            self._ends_at = self._time_fn() + self._limits.secs
             run()
             if self._error is not None:
                 raise self._error
@@ -135,7 +135,7 @@ class StepCalls:
         """Called by the graph after each step; an error must not leave it, since TensorFlow would replace it."""
         try:
             self._num_steps += 1
-            is_over = self._num_steps >= self._limits.steps or self._clock() >= self._ends_at
+            is_over = self._num_steps >= self._limits.steps or self._time_fn() >= self._ends_at
             if is_over or not self._may_continue(step):
                 self._last = step
                 return False

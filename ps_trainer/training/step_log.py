@@ -9,7 +9,7 @@
     staleness_by_ps     staleness on each ps task, if there are several
     dropped             1 if the gradient was dropped, else 0
     t_start             time at which the step begins, with its parameters already pulled. All times are in monotonic
-                        seconds of one clock, which all processes of a machine share
+                        monotonic seconds, which all processes of a machine share
     t_computed          time at which the gradient is computed, `--straggler` delays included
     t_applied           time at which the update is applied, as far as this worker waits for that
     t_end               time at which the parameters of the next step are pulled, and the step ends
@@ -62,8 +62,8 @@ class LoggedProgress(WorkerProgress):
         batch_size: Number of examples per step.
         path: Path of the file, to which lines are appended.
         worker: Index of the worker.
-        clock: Function that returns monotonic seconds.
-        wall_clock: Function that returns seconds since the epoch.
+        time_fn: Function that returns monotonic seconds.
+        wall_time_fn: Function that returns seconds since the epoch.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class LoggedProgress(WorkerProgress):
         batch_size: int,
         path: pathlib.Path,
         worker: int,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        time_fn: Callable[[], float] = time.monotonic,
+        wall_time_fn: Callable[[], float] = time.time,
     ):
-        super().__init__(batch_size, clock)
+        super().__init__(batch_size, time_fn)
         self._path = path
         self._worker = worker
-        self._wall_clock = wall_clock
+        self._wall_time_fn = wall_time_fn
         self._file: LineFile | None = None
         self._began_at = self.last_step_at
         self._cpu = os.times()
@@ -85,16 +85,16 @@ class LoggedProgress(WorkerProgress):
     def begin_step(self) -> None:
         """Notes the time at which the step begins."""
         super().begin_step()
-        self._began_at = self._clock()
+        self._began_at = self._time_fn()
 
     def add(self, global_step: int, staleness: np.ndarray, loss: float, times: Sequence[float] = ()) -> None:
         """Counts a step and writes its line, even if the loss is NaN or infinite."""
-        ended_at = self._clock()
+        ended_at = self._time_fn()
         values = np.atleast_1d(staleness).tolist()
         is_dropped = any(value < 0 for value in values)
         cpu, self._cpu = self._cpu, os.times()
-        wall_time = self._wall_clock()
-        # TensorFlow's `timestamp` counts from the epoch; its distance to now places it on the monotonic clock.
+        wall_time = self._wall_time_fn()
+        # TensorFlow's `timestamp` counts from the epoch; its distance to now gives the monotonic time.
         computed, applied = (ended_at - (wall_time - time_) for time_ in times) if len(times) else (None, None)
         record = {
             "worker": self._worker,

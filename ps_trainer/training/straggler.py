@@ -49,7 +49,7 @@ class Straggler:
         device: Device of the worker, "/job:worker/task:0".
         container: Container of the run's resources on the worker.
         is_paced: Whether the delay counts from `begin_step` instead of the end of the computation.
-        clock: Function that returns monotonic seconds.
+        time_fn: Function that returns monotonic seconds.
 
     Attributes:
         last_delay: Delay of the last step in seconds, of a paced one with the computation; 0 before the first step, and
@@ -64,14 +64,14 @@ class Straggler:
         device: str,
         container: str,
         is_paced: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        time_fn: Callable[[], float] = time.monotonic,
     ):
         self.worker_index = worker_index
         self.last_delay = 0.0
         self._next_delay = next_delay
         self._is_paced = is_paced
-        self._clock = clock
-        self._began_at = clock()
+        self._time_fn = time_fn
+        self._began_at = time_fn()
         self._device = device
         self._container = container
         self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
@@ -83,7 +83,7 @@ class Straggler:
 
     def begin_step(self) -> None:
         """Notes that a step begins; its parameters are on the worker."""
-        self._began_at = self._clock()
+        self._began_at = self._time_fn()
 
     def hold_back(self, gradients: Sequence[Gradient]) -> list[Gradient]:
         """The same gradients on the same devices, available once all are computed and the delay is over."""
@@ -133,7 +133,7 @@ class Straggler:
         with self._changed:
             self._newest += 1
             sampled = self._next_delay()
-            gone = self._clock() - self._began_at if self._is_paced else 0.0
+            gone = self._time_fn() - self._began_at if self._is_paced else 0.0
             self._asked.put(_Question(self._newest, max(0.0, sampled - gone), sampled))
             self._changed.notify_all()
             return np.int64(self._newest)

@@ -236,15 +236,15 @@ class RingExchange(Exchange):
     Args:
         ring: Ring of this worker.
         is_chief: Whether this worker counts the turns on the ps tasks.
-        clock: Monotonic clock, in seconds.
+        time_fn: Monotonic time in seconds.
     """
 
-    def __init__(self, ring: Ring, *, is_chief: bool, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, ring: Ring, *, is_chief: bool, time_fn: Callable[[], float] = time.monotonic):
         self.given = ring.given
         self._ring = ring
         self._is_chief = is_chief
-        self._clock = clock
-        self._counted_at = clock()
+        self._time_fn = time_fn
+        self._counted_at = time_fn()
         self._has_stepped = False
 
     def prepare(self, session: tf.Session) -> None:
@@ -266,8 +266,8 @@ class RingExchange(Exchange):
 
     def _take_turn(self, session: tf.Session) -> int:
         global_step = self._ring.turn(session).global_step
-        if self._is_chief and self._clock() - self._counted_at > _COUNT_SECS:
-            self._counted_at = self._clock()
+        if self._is_chief and self._time_fn() - self._counted_at > _COUNT_SECS:
+            self._counted_at = self._time_fn()
             self._ring.count(session)
         return global_step
 

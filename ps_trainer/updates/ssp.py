@@ -24,16 +24,16 @@ class Ssp(UpdateRule):
         w_{t+1} = w_t − η_t · g_i(w_{t−τ})       worker i begins its step number c_i + 1 when
                                                  c_i − min_j c_j ≤ s, with j over the live workers
 
-    where c_j is the number of steps that worker j has pushed, its *clock*, and s = `staleness`.
+    where c_j is the number of steps that worker j has pushed, its *worker clock*, and s = `staleness`.
 
     Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server",
-    section 2: a worker at clock c sees all updates with clocks up to c − s − 1, its own always.
+    section 2: a worker at clock c sees all updates with worker clocks up to c − s − 1, its own always.
 
     Which gap is bounded: c_i − min_j c_j ≤ s whenever worker i reads parameters. While the worker waits between its
     push and that read, the gap may be s + 1.
 
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. when every ps task has
-    applied its part, add 1 to its own clock on ps 0; 5. wait until the slowest live worker's clock is at least its own
+    applied its part, add 1 to its worker clock on ps 0; 5. wait until the slowest live worker's is at least its own
     minus s. The wait comes between push and read, so the worker reads fresh parameters.
     ps: 1. apply the gradient when it arrives; 2. count it; ps 0: 3. with a step of the slowest worker, let the workers
     that wait for it go on. A worker that ends or is lost blocks no other worker. A worker that joins or rejoins starts
@@ -90,14 +90,14 @@ class Ssp(UpdateRule):
         )
 
 
-class _ClockState(NamedTuple):
+class _WorkerClockState(NamedTuple):
     """The state on ps 0, as int64 variables or as the values that were read.
 
     Attributes:
-        steps: [num_workers], clock of each worker.
+        steps: [num_workers], worker clock of each worker.
         gone: [num_workers], 1 for a worker that has left.
         joinings: [num_workers], number of each worker's last joining; 0 for a worker that never joined.
-        slowest: Smallest clock of a live worker; it never decreases.
+        slowest: Smallest worker clock of a live worker; it never decreases.
         released: 1 after the workers were released for good.
     """
 
@@ -126,12 +126,12 @@ class WorkerClocks:
         self._staleness = staleness
         self._gate = Gate(store, 0, context.num_workers, "ssp")
         n = context.num_workers
-        shapes = _ClockState(steps=[n], gone=[n], joinings=[n], slowest=[], released=[])
+        shapes = _WorkerClockState(steps=[n], gone=[n], joinings=[n], slowest=[], released=[])
         with tf.device(store.ps_device(0)):
-            self._variables = _ClockState(
+            self._variables = _WorkerClockState(
                 *(
                     create_variable(f"ssp/{field}", shape, "int64")
-                    for field, shape in zip(_ClockState._fields, shapes, strict=True)
+                    for field, shape in zip(_WorkerClockState._fields, shapes, strict=True)
                 )
             )
         self.state = list(self._variables)
@@ -233,13 +233,13 @@ class WorkerClocks:
 
         return exclusive(self._store, 0, visit).op
 
-    def _read(self) -> _ClockState:
-        return _ClockState(*(variable.read_value() for variable in self._variables))
+    def _read(self) -> _WorkerClockState:
+        return _WorkerClockState(*(variable.read_value() for variable in self._variables))
 
     def _one_hot(self, worker: int | tf.Tensor) -> tf.Tensor:
         return tf.one_hot(worker, self._context.num_workers, dtype=tf.int64)
 
-    def _settle(self, after: _ClockState) -> tf.Tensor:
+    def _settle(self, after: _WorkerClockState) -> tf.Tensor:
         """Writes the state, with the clock of the slowest live worker, and opens the gate; returns that clock."""
         none_live = tf.constant(2**62, tf.int64)  # more than any clock; the minimum if no worker is live
         slowest_live = tf.reduce_min(tf.where(after.gone > 0, tf.fill(after.gone.shape, none_live), after.steps))

@@ -1,4 +1,4 @@
-"""A tiny experiment, and a clock that the test moves."""
+"""A tiny experiment, and a time that the test moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ps_trainer.experiments.harness.tables import Column, Table
 NUM_THROWS = 400
 
 
-class Clock:
+class FakeTime:
     """Seconds that pass only when the test moves them."""
 
     def __init__(self):

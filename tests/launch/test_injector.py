@@ -1,4 +1,4 @@
-"""The faults of a drill, on tasks without processes and with a clock that the test moves."""
+"""The faults of a drill, on tasks without processes and with a time that the test moves."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Drill:
             faults_lib.parse_all(texts, CLUSTER),
             tasks=list(self.tasks.values()),
             board=Board(list(self.tasks.values()), folder, max_steps=None),
-            log=EventLog(folder, wall_clock=lambda: 1000.0 + self.now),
+            log=EventLog(folder, wall_time_fn=lambda: 1000.0 + self.now),
             set_link=lambda task, *, is_up: self.links.append((task, is_up)),
-            clock=lambda: self.now,
+            time_fn=lambda: self.now,
         )
         self.injector.begin()
         for task in self.tasks.values():

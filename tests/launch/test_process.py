@@ -141,7 +141,7 @@ def test_signals_after_the_end_reach_no_process(start, monkeypatch):
 
 def test_elapsed_time_stops_at_the_end(start):
     now = [100.0]
-    task = start("import time; print('up', flush=True); time.sleep(60)", clock=lambda: now[0])
+    task = start("import time; print('up', flush=True); time.sleep(60)", time_fn=lambda: now[0])
     now[0] = 107.0
     assert task.elapsed_secs == 107.0 - 100.0
     task.kill()

@@ -79,7 +79,7 @@ def test_first_signal_wins():
 
 def test_reports_a_later_ctrl_c_by_its_time():
     now = [10.0]
-    with SignalRecorder(clock=lambda: now[0]) as signals:
+    with SignalRecorder(time_fn=lambda: now[0]) as signals:
         os.kill(os.getpid(), signal.SIGINT)
         assert not signals.has_ctrl_c_after(10.0)
         now[0] = 11.0

@@ -33,7 +33,7 @@ class RunObserver:
         self.told.append(("interrupt", signum))
 
 
-class Clock:
+class FakeTime:
     """Time that passes only by sleeping."""
 
     def __init__(self):
@@ -48,18 +48,18 @@ class Clock:
 
 @pytest.fixture
 def supervise(tmp_path):
-    def run(*tasks, deadlines=None, observer=None, clock=None, max_restarts=0, injector=None):
-        clock = clock or Clock()
+    def run(*tasks, deadlines=None, observer=None, fake_time=None, max_restarts=0, injector=None):
+        fake_time = fake_time or FakeTime()
         supervisor = TaskSupervisor(
             board=Board(tasks, tmp_path, max_steps=None),
             observer=observer or RunObserver(),
-            signals=SignalRecorder(clock),
+            signals=SignalRecorder(fake_time),
             deadlines=deadlines or ShutdownDeadlines(),
             restarts=Restarts(max_restarts),
             injector=injector,
             log=EventLog(tmp_path),
-            clock=clock,
-            sleep=clock.sleep,
+            time_fn=fake_time,
+            sleep=fake_time.sleep,
         )
         for task in tasks:
             write_peer_failure(task, tmp_path)
@@ -118,13 +118,13 @@ def test_task_that_failed_because_of_another_is_not_the_culprit(supervise):
 
 
 def test_first_task_to_fail_is_blamed_when_no_cause_shows_up_in_time(supervise):
-    clock = Clock()
+    fake_time = FakeTime()
     deadlines = ShutdownDeadlines(settle=1.0)
     outcome = supervise(
-        ScriptedTask("ps-0"), peer_failure(ScriptedTask("worker-0", (1, 1))), deadlines=deadlines, clock=clock
+        ScriptedTask("ps-0"), peer_failure(ScriptedTask("worker-0", (1, 1))), deadlines=deadlines, fake_time=fake_time
     )
     assert outcome.culprit.name == "worker-0"
-    assert clock.now == pytest.approx(deadlines.settle, abs=2 * POLL_SECS)
+    assert fake_time.now == pytest.approx(deadlines.settle, abs=2 * POLL_SECS)
 
 
 @pytest.mark.parametrize("code, expected", [(1, 1), (2, 2), (3, 1), (143, 1), (-9, 1)])
@@ -141,48 +141,48 @@ def test_others_are_ended_after_the_failure_was_reported(supervise):
 
 
 def test_ps_that_does_not_end_after_the_workers_is_the_culprit(supervise):
-    clock = Clock()
+    fake_time = FakeTime()
     outcome = supervise(
-        ScriptedTask("ps-0", (2, 0)), ScriptedTask("ps-1"), ScriptedTask("worker-0", (1, 0)), clock=clock
+        ScriptedTask("ps-0", (2, 0)), ScriptedTask("ps-1"), ScriptedTask("worker-0", (1, 0)), fake_time=fake_time
     )
     assert (outcome.exit_code, outcome.culprit.name) == (1, "ps-1")
     assert outcome.problem == "still runs 30 s after the last worker ended"
-    assert clock.now == pytest.approx(30, abs=2 * POLL_SECS)
+    assert fake_time.now == pytest.approx(30, abs=2 * POLL_SECS)
     assert not outcome.culprit.is_running
 
 
 def test_evaluator_has_a_deadline_of_its_own(supervise):
     tasks = ScriptedTask("ps-0", (1, 0)), ScriptedTask("worker-0", (1, 0)), ScriptedTask("evaluator-0")
-    clock = Clock()
-    outcome = supervise(*tasks, deadlines=ShutdownDeadlines(evaluator_exit=50.0), clock=clock)
+    fake_time = FakeTime()
+    outcome = supervise(*tasks, deadlines=ShutdownDeadlines(evaluator_exit=50.0), fake_time=fake_time)
     assert (outcome.exit_code, outcome.culprit.name) == (1, "evaluator-0")
-    assert clock.now == pytest.approx(50.0, abs=2 * POLL_SECS)
+    assert fake_time.now == pytest.approx(50.0, abs=2 * POLL_SECS)
 
 
 def test_tasks_that_will_not_end_are_killed_within_ten_seconds(supervise):
-    clock = Clock()
+    fake_time = FakeTime()
     tasks = [ScriptedTask(name) for name in ("ps-0", "worker-0")]
     asked = []
     for task in tasks:
-        task.terminate = lambda task=task: asked.append((task.name, clock.now))
-        task.kill = lambda task=task: (asked.append((f"kill {task.name}", clock.now)), task.end(-signal.SIGKILL))
-    supervise(*tasks, ScriptedTask("worker-1", (1, 1)), clock=clock)
+        task.terminate = lambda task=task: asked.append((task.name, fake_time.now))
+        task.kill = lambda task=task: (asked.append((f"kill {task.name}", fake_time.now)), task.end(-signal.SIGKILL))
+    supervise(*tasks, ScriptedTask("worker-1", (1, 1)), fake_time=fake_time)
     deadlines = ShutdownDeadlines()
     assert [name for name, _ in asked] == ["worker-0", "ps-0", "kill ps-0", "kill worker-0"]
     times = [time for _, time in asked]
     assert times == pytest.approx([0, deadlines.workers_end, deadlines.all_end, deadlines.all_end], abs=2 * POLL_SECS)
-    assert clock.now < 10
+    assert fake_time.now < 10
 
 
 def test_dead_task_is_restarted_after_a_delay_and_a_message_says_so(supervise, tmp_path):
-    observer, clock = RunObserver(), Clock()
+    observer, fake_time = RunObserver(), FakeTime()
     worker = ScriptedTask("worker-1", (4, -signal.SIGKILL), (4, 1), (4, 0))
     outcome = supervise(
         ScriptedTask("ps-0", (80, 0)),
         ScriptedTask("worker-0", (80, 0)),
         worker,
         observer=observer,
-        clock=clock,
+        fake_time=fake_time,
         max_restarts=2,
     )
     assert (outcome.exit_code, outcome.culprit) == (0, None)
@@ -191,7 +191,7 @@ def test_dead_task_is_restarted_after_a_delay_and_a_message_says_so(supervise, t
         ("event", "worker-1", "restarted in 1 s (restart 1 of 2)"),
         ("event", "worker-1", "restarted in 2 s (restart 2 of 2)"),
     ]
-    assert clock.now >= 1 + 2
+    assert fake_time.now >= 1 + 2
     events = [json.loads(line) for line in (tmp_path / "launcher.jsonl").read_text().splitlines()]
     assert [(e["event"], e["task"], e["number"], e["delay_secs"], e["ended"]) for e in events] == [
         ("restart", "worker-1", 1, 1.0, "killed (SIGKILL)"),
@@ -261,11 +261,14 @@ def test_ps_that_ends_after_all_workers_have_failed_for_good_is_not_restarted(su
 
 
 def test_task_waiting_for_its_restart_is_not_started_when_the_run_is_interrupted(supervise):
-    observer, clock = RunObserver(), Clock()
+    observer, fake_time = RunObserver(), FakeTime()
     worker = ScriptedTask("worker-1", (1, 1), None)
     culprit = ScriptedTask("worker-0", (3, 2))
     assert (
-        supervise(ScriptedTask("ps-0"), culprit, worker, observer=observer, clock=clock, max_restarts=1).exit_code == 2
+        supervise(
+            ScriptedTask("ps-0"), culprit, worker, observer=observer, fake_time=fake_time, max_restarts=1
+        ).exit_code
+        == 2
     )
     assert worker.num_starts == 1
 

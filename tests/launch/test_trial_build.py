@@ -71,7 +71,7 @@ def test_options_and_any_class_of_the_users_own_are_checked(check, own):
 @pytest.mark.parametrize("how", ["limit", "cancelled"])
 def test_a_check_that_takes_too_long_is_killed(check, how):
     ticks = itertools.count(0, 20.0)
-    given = {"clock": lambda: float(next(ticks))} if how == "limit" else {"is_cancelled": lambda: True}
+    given = {"time_fn": lambda: float(next(ticks))} if how == "limit" else {"is_cancelled": lambda: True}
     assert check("import time; time.sleep(600)", **given) == []
     (child,) = check.started
     assert child.wait(20) != 0

@@ -13,7 +13,7 @@ from tests.launch.fakes import ScriptedTask
 
 
 class Scene:
-    """A board with a ps task and two workers, a clock that the test moves, and the printed text."""
+    """A board with a ps task and two workers, a time that the test moves, and the printed text."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -24,11 +24,11 @@ class Scene:
         for task in self.tasks:
             task.start()
 
-    def clock(self):
+    def fake_time(self):
         return self.now
 
     def create(self, kind, width=80, **kwargs):
-        return kind(self.board, Console(file=self.output, width=width, **kwargs), self.clock)
+        return kind(self.board, Console(file=self.output, width=width, **kwargs), self.fake_time)
 
     def write(self, name, **record):
         with (self.folder / f"{name}.jsonl").open("a") as file:

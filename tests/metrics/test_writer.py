@@ -30,7 +30,7 @@ def scalars(logdir, task="worker-0"):
 
 
 def write_all(logdir):
-    writer = MetricsWriter(logdir, "worker-0", clock=lambda: 12.5)
+    writer = MetricsWriter(logdir, "worker-0", time_fn=lambda: 12.5)
     writer.state("training")
     writer.train(10, REPORT)
     writer.eval(10, {"loss": 0.25, "accuracy": np.float64(0.75)})

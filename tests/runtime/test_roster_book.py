@@ -13,7 +13,7 @@ BEAT_SECS, RECOVER_SECS = 30.0, 120.0
 
 
 class Book:
-    """A roster of run "r", with a clock that the test moves."""
+    """A roster of run "r", with a time that the test moves."""
 
     def __init__(self):
         self.now = 0.0
@@ -24,7 +24,7 @@ class Book:
             config,
             publish=lambda roster: self.published.append(dict(roster.workers)),
             free_shards=self.freed.append,
-            clock=lambda: self.now,
+            time_fn=lambda: self.now,
         )
         self.roster.begin("r")
 
@@ -39,7 +39,7 @@ class Book:
         return silent
 
     def pass_time(self, secs):
-        """Moves the clock in steps that do not look like a suspension of the process."""
+        """Moves the time in steps that do not look like a suspension of the process."""
         for _ in range(int(secs)):
             self.now += 1.0
             assert not list(self.roster.find_silent())

@@ -6,7 +6,7 @@ from ps_trainer.runtime import wait as wait_lib
 from ps_trainer.runtime.wait import Wait
 
 
-class Clock:
+class FakeTime:
     now = 100.0
 
     def __call__(self):
@@ -14,19 +14,19 @@ class Clock:
 
 
 def test_a_wait_is_over_after_its_limit():
-    clock = Clock()
-    wait = Wait(60.0, clock)
-    clock.now += 60.0
+    fake_time = FakeTime()
+    wait = Wait(60.0, fake_time)
+    fake_time.now += 60.0
     assert (wait.secs(), wait.is_over()) == (60.0, False)
-    clock.now += 1.0
+    fake_time.now += 1.0
     assert wait.is_over()
 
 
 def test_a_wait_is_logged_every_ten_seconds_only(monkeypatch):
-    clock, lines = Clock(), []
+    fake_time, lines = FakeTime(), []
     monkeypatch.setattr(wait_lib.logging, "info", lambda text, *values: lines.append(text % values))
-    wait = Wait(60.0, clock)
+    wait = Wait(60.0, fake_time)
     for _ in range(25):
-        clock.now += 1.0
+        fake_time.now += 1.0
         wait.log("waiting for ps-0")
     assert lines == ["waiting for ps-0 (11 of 60 s)", "waiting for ps-0 (22 of 60 s)"]

@@ -23,7 +23,7 @@ def short_polls(monkeypatch):
 
 
 class Watched:
-    """A watcher over fake ps tasks, for worker 1 of run "r", with a clock that the test moves."""
+    """A watcher over fake ps tasks, for worker 1 of run "r", with a time that the test moves."""
 
     def __init__(self, *controls, on_poll=lambda: None, on_worker_end=None):
         self.controls = controls
@@ -46,7 +46,7 @@ class Watched:
                 on_worker_end=on_worker_end or (lambda index, status, joining: self.ended.append((index, status))),
                 on_poll=look,
             ),
-            lost_after_secs=30.0, clock=lambda: self.now,
+            lost_after_secs=30.0, time_fn=lambda: self.now,
         )  # fmt: skip
 
     def __enter__(self):
@@ -75,7 +75,7 @@ class Watched:
         self.wait_for(lambda: self.num_looks >= wanted)
 
     def pass_time(self, secs):
-        """Moves the clock in steps too short to count as a pause of this process."""
+        """Moves the time in steps too short to count as a pause of this process."""
         for _ in range(secs):
             self.now += 1.0
             self.look()

@@ -14,7 +14,7 @@ LOST, INTERRUPTED, FAILED, DONE = Status.LOST, Status.INTERRUPTED, Status.FAILED
 
 
 class Seen:
-    """Absences of three workers as the chief of `sync` sees them, with a clock that the test moves."""
+    """Absences of three workers as the chief of `sync` sees them, with a time that the test moves."""
 
     def __init__(
         self, min_workers=3, *, has_service=True, needs_all=False, is_crash_safe=True, recover_timeout_secs=60.0
@@ -26,7 +26,7 @@ class Seen:
         config = TrainConfig(update="sync", recover_timeout_secs=recover_timeout_secs)
         self._absences = Absences(
             config, 3, min_workers, self if has_service else None, needs_all=needs_all,
-            is_crash_safe=is_crash_safe, stop=self.stop, report=self.said.append, clock=lambda: self.now,
+            is_crash_safe=is_crash_safe, stop=self.stop, report=self.said.append, time_fn=lambda: self.now,
         )  # fmt: skip
 
     def __getattr__(self, name):
@@ -39,7 +39,7 @@ class Seen:
         self.told.append(("left", index, joining))
 
     def pass_time(self, secs):
-        """Moves the clock in steps too short to count as a pause of this process."""
+        """Moves the time in steps too short to count as a pause of this process."""
         for _ in range(secs):
             self.now += 1.0
             self.check()

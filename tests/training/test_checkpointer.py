@@ -20,7 +20,7 @@ from tests.testing.logs import log_lines
 from tests.testing.processes import START_SECS, wait_until
 
 
-class Clock:
+class FakeTime:
     """Seconds that pass only when the test moves them."""
 
     now = 0.0
@@ -39,7 +39,7 @@ class Run:
 
     def __init__(self, logdir, **fields):
         self.folder = logdir / "checkpoints"
-        self.clock = Clock()
+        self.fake_time = FakeTime()
         self.values = values_of(0)
         held_state = types.SimpleNamespace(
             num_bytes=0,
@@ -61,7 +61,7 @@ class Run:
         self.may_read.set()
         self.tally = SaveTally()
         self.held_state = held_state
-        self.checkpointer = checkpointer.Checkpointer(train, config, None, self.tally, self.clock)
+        self.checkpointer = checkpointer.Checkpointer(train, config, None, self.tally, self.fake_time)
 
     def _read(self, session, moment, after_slice):
         assert self.may_read.wait(60)
@@ -70,7 +70,7 @@ class Run:
 
     def begin(self, step, secs=0.0):
         """Makes a step that takes `secs`, and does not wait for the end of a save."""
-        self.clock.now += secs
+        self.fake_time.now += secs
         self.values = values_of(step)
         return self.checkpointer.begin_if_due(None, step)
 

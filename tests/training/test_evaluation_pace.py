@@ -27,8 +27,8 @@ class Mean:
         return ModelOutput(tf.reduce_mean(batch["number"]) + bias, batch["number"], {"number": batch["number"]})
 
 
-class Clock:
-    """Each look at the clock takes some time."""
+class FakeTime:
+    """Each read of the time takes some time."""
 
     def __init__(self, step_secs=0.1):
         self.secs, self._step_secs = 0.0, step_secs
@@ -58,16 +58,16 @@ def test_a_number_of_examples_is_spread_over_all(components, count):
 
 
 def test_without_a_limit_of_time_all_examples_count(components, caplog):
-    assert measured(components, clock=Clock()) == pytest.approx(NUMBERS.mean(), rel=1e-5)
-    assert measured(components, max_secs=100, clock=Clock()) == pytest.approx(NUMBERS.mean(), rel=1e-5)
+    assert measured(components, time_fn=FakeTime()) == pytest.approx(NUMBERS.mean(), rel=1e-5)
+    assert measured(components, max_secs=100, time_fn=FakeTime()) == pytest.approx(NUMBERS.mean(), rel=1e-5)
     assert "--eval_examples" not in caplog.text
 
 
 def test_an_evaluation_that_is_too_slow_uses_a_sample_of_all(components, caplog):
-    clock = Clock()
+    fake_time = FakeTime()
     # A batch takes 0.2 s at least, so all would take more than 8 s.
-    found = measured(components, max_secs=4.0, clock=clock)
-    assert clock.secs < 5.0
+    found = measured(components, max_secs=4.0, time_fn=fake_time)
+    assert fake_time.secs < 5.0
     assert found == pytest.approx(NUMBERS.mean(), rel=0.2)  # the first half alone has the mean 0.5 of that
     assert f"of {TOTAL} test examples; --eval_examples sets their number" in caplog.text
 
@@ -81,7 +81,7 @@ def test_progress_is_reported_and_an_evaluation_ends_when_it_is_asked_to(compone
             raise Interrupted(2)
 
     with pytest.raises(Interrupted):
-        measured(components, check=check, report=told.append, clock=Clock(1.0))
+        measured(components, check=check, report=told.append, time_fn=FakeTime(1.0))
     assert len(batches) == 39
     assert told and told[0].startswith("evaluating: ") and told[0].endswith(f"of {TOTAL} test examples")
 
@@ -93,5 +93,5 @@ def test_a_dataset_that_does_not_know_its_number_is_cut(components, caplog):
 
     streamed = components._replace(dataset=Stream())
     assert measured(streamed, num_examples=300) == pytest.approx(NUMBERS[:300].mean(), rel=1e-5)
-    assert measured(streamed, max_secs=2.0, clock=Clock()) < 0.7 * NUMBERS.mean()
+    assert measured(streamed, max_secs=2.0, time_fn=FakeTime()) < 0.7 * NUMBERS.mean()
     assert "--eval_examples" in caplog.text

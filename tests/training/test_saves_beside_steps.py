@@ -33,10 +33,10 @@ def late_reads(monkeypatch):
     read, passed = held_state.HeldState.read, []
 
     def read_late(self, session, moment, after_slice):
-        clock = lambda: int(session.run(current))  # noqa: E731
+        step = lambda: int(session.run(current))  # noqa: E731
         current = session.graph.get_tensor_by_name(self._step_read.name)
-        wait_until(lambda: clock() >= min(moment.step + 2, STEPS))
-        passed.append(clock() - moment.step)
+        wait_until(lambda: step() >= min(moment.step + 2, STEPS))
+        passed.append(step() - moment.step)
         return read(self, session, moment, after_slice)
 
     monkeypatch.setattr(held_state.HeldState, "read", read_late)

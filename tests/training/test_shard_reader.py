@@ -156,7 +156,7 @@ class TestSilentWorker:
     @pytest.fixture
     def reader(self, ps_0):
         self.now, self.num_steps = 0.0, 0
-        reader = shard_reader.ShardReader(self.PLAN, clock=lambda: self.now)
+        reader = shard_reader.ShardReader(self.PLAN, time_fn=lambda: self.now)
         reader.connect(
             shard_reader.LeaseLink(
                 ps_0, run_id="r", worker_index=1, on_wait=lambda: None, num_steps=lambda: self.num_steps, pause_secs=3.0

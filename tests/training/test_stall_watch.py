@@ -20,7 +20,7 @@ def progress():
 
 
 def watch_at(now):
-    return StallWatch("worker-1", LIMIT_SECS, clock=lambda: now)
+    return StallWatch("worker-1", LIMIT_SECS, time_fn=lambda: now)
 
 
 def test_a_worker_that_makes_no_step_for_too_long_is_stalled(progress):

@@ -99,8 +99,8 @@ class FakeGraph:
             may_continue = self.note(StepFetches(self.made, [0], 0.5, (), (), ()))
 
 
-def calls(graph, limits, may_continue=lambda step: True, add=lambda step: True, clock=lambda: 0.0):
-    return StepCalls(graph, limits, may_continue=may_continue, add=add, clock=clock).callable(graph)
+def calls(graph, limits, may_continue=lambda step: True, add=lambda step: True, time_fn=lambda: 0.0):
+    return StepCalls(graph, limits, may_continue=may_continue, add=add, time_fn=time_fn).callable(graph)
 
 
 def test_a_call_counts_all_its_steps_but_the_last_and_returns_that():
@@ -113,7 +113,7 @@ def test_a_call_counts_all_its_steps_but_the_last_and_returns_that():
 def test_a_call_ends_at_its_time_or_when_the_loop_has_something_to_do():
     graph = FakeGraph()
     now = iter(range(100))
-    assert calls(graph, CallLimits(1000, 4.0), clock=lambda: next(now))().global_step == 4
+    assert calls(graph, CallLimits(1000, 4.0), time_fn=lambda: next(now))().global_step == 4
     assert calls(graph, CallLimits(1000), may_continue=lambda step: step.global_step < 9)().global_step == 9
     assert calls(graph, CallLimits(1000), add=lambda step: step.global_step < 12)() is None
     assert graph.made == 12

@@ -40,7 +40,7 @@ SOON_SECS = 30.0  # far less than a minute, and far more than any call needs tha
 
 
 class Delays:
-    """Replaces the clock: a delay is over when the test ends it. It takes the place of `Straggler._wait`."""
+    """Replaces the passing of time: a delay is over when the test ends it. It takes the place of `Straggler._wait`."""
 
     def __init__(self):
         self.begun = defaultdict(list)
@@ -161,7 +161,7 @@ def test_delays_are_counted_and_there_is_none_after_the_last_batch(one_worker, b
 def test_a_paced_delay_counts_from_the_start_of_the_step(is_paced, waits):
     now = [100.0]
     straggler = Straggler(
-        lambda: 0.4, worker_index=0, device="", container="", is_paced=is_paced, clock=lambda: now[0]
+        lambda: 0.4, worker_index=0, device="", container="", is_paced=is_paced, time_fn=lambda: now[0]
     )  # fmt: skip
     asked = []
     for computing_secs in (0.3, 0.5):

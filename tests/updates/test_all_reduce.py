@@ -205,7 +205,7 @@ class FakeRing:
 def test_the_chief_reports_progress_to_ps_0_a_few_times_a_second():
     now = [0.0]
     ring = FakeRing(*(Turn(step, 2) for step in range(1, 6)))
-    exchange = RingExchange(ring, is_chief=True, clock=lambda: now[0])
+    exchange = RingExchange(ring, is_chief=True, time_fn=lambda: now[0])
     counted = []
     for secs in (0.1, 0.15, 0.25, 0.3, 0.5):
         now[0] = secs
@@ -218,7 +218,7 @@ def test_the_chief_reports_progress_to_ps_0_a_few_times_a_second():
 def test_only_the_chief_reports_progress():
     now = [0.0]
     ring = FakeRing(Turn(1, 2))
-    exchange = RingExchange(ring, is_chief=False, clock=lambda: now[0])
+    exchange = RingExchange(ring, is_chief=False, time_fn=lambda: now[0])
     now[0] = 9.0
     exchange.after_phase(None)
     assert ring.calls == []

@@ -38,7 +38,7 @@ class BoundRun(Label):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClockSettings(Record):
-    """Settings of a run that counts clocks: under a bound, or in the model of clocks."""
+    """Settings of a run that counts worker clocks: under a bound, or in the model of clocks."""
 
     what: BoundRun
     shape: str  # of the step times
@@ -70,7 +70,7 @@ class BoundTrainingSettings(Record):
 class ClockFigures(Record):
     """Figures of a run under a bound. Leads cover the whole run; all other figures leave out the warm-up."""
 
-    rate: float  # clocks per mean step of a worker that is not slow
+    rate: float  # worker clocks per mean step, of a worker that is not slow
     wait_by_worker: Sequence[float]  # share of each worker's time that it waits, 0..1
     mean_staleness: float  # in updates
     lead_at_begin: int  # largest lead over the slowest worker in completed steps, at the begin of a step

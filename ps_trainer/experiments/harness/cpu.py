@@ -54,8 +54,8 @@ class CpuMeter:
     With `has_delays` a sample also reads a file of each thread, for the run delay.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, proc: pathlib.Path = _PROC, *, has_delays: bool = True):
-        self._clock = clock
+    def __init__(self, time_fn: Callable[[], float] = time.time, proc: pathlib.Path = _PROC, *, has_delays: bool = True):
+        self._time_fn = time_fn
         self._proc = proc
         self._has_delays = has_delays
         self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
@@ -79,7 +79,7 @@ class CpuMeter:
                 self._seen[pid] = secs
             if self._has_delays and pid != os.getpid():  # this process makes no step
                 self._add_delays(pid)
-        self._samples.append((self._clock(), self._tasks_secs, self._machine_secs(), self._delay_secs))
+        self._samples.append((self._time_fn(), self._tasks_secs, self._machine_secs(), self._delay_secs))
 
     def between(self, start: float, end: float, num_workers: int = 1) -> CpuUse | None:
         """The use in a window, interpolated between samples; None for a window without length or samples.

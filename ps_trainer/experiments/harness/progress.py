@@ -20,15 +20,15 @@ from ps_trainer.launch.view import duration
 class TimeLeft:
     """Estimates the time left from the actual and the expected durations of the finished runs."""
 
-    def __init__(self, expected_secs: float, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
+    def __init__(self, expected_secs: float, time_fn: Callable[[], float] = time.monotonic):
+        self._time_fn = time_fn
         self._left = expected_secs  # expected duration of the runs that have not ended
         self._done_expected = self._done_taken = 0.0
         self._current: tuple[float, float] | None = None  # expected duration, start time
 
     def begin(self, expected_secs: float) -> None:
         """Notes that a run begins."""
-        self._current = (expected_secs, self._clock())
+        self._current = (expected_secs, self._time_fn())
 
     def end(self) -> None:
         """Notes that the current run has ended, with success or not."""
@@ -37,7 +37,7 @@ class TimeLeft:
         expected, began_at = self._current
         self._left -= expected
         self._done_expected += expected
-        self._done_taken += self._clock() - began_at
+        self._done_taken += self._time_fn() - began_at
         self._current = None
 
     @property
@@ -46,19 +46,19 @@ class TimeLeft:
         pace = self._done_taken / self._done_expected if self._done_expected else 1.0
         gone = 0.0
         if self._current is not None:
-            gone = min(self._clock() - self._current[1], self._current[0] * pace)
+            gone = min(self._time_fn() - self._current[1], self._current[0] * pace)
         return max(0.0, self._left * pace - gone)
 
 
 class Progress(abc.ABC):
     """Shows what happens, on a console. Use it as a context manager."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, console: Console, time_fn: Callable[[], float] = time.monotonic):
         self._console = console
-        self._clock = clock
-        self._time_left = TimeLeft(0.0, clock)
+        self._time_fn = time_fn
+        self._time_left = TimeLeft(0.0, time_fn)
         self._num_runs = self._num_done = 0
-        self._began_at = clock()
+        self._began_at = time_fn()
 
     def __enter__(self) -> Progress:
         return self
@@ -71,12 +71,12 @@ class Progress(abc.ABC):
     def plan(self, runs: Sequence[Run[Any]]) -> None:
         """Announces the planned runs of all experiments; called once."""
         self._num_runs = len(runs)
-        self._time_left = TimeLeft(sum(run.expected_secs for run in runs), self._clock)
+        self._time_left = TimeLeft(sum(run.expected_secs for run in runs), self._time_fn)
         self._planned()
 
     def begin(self, experiment: str, run: Run[Any]) -> None:
         """Shows that a run begins."""
-        self._began_at = self._clock()
+        self._began_at = self._time_fn()
         self._time_left.begin(run.expected_secs)
         self._shown(f"{experiment} {run.key}")
 
@@ -84,7 +84,7 @@ class Progress(abc.ABC):
         """Shows that a run has ended; `remark` names anything unusual about it."""
         self._time_left.end()
         self._num_done += 1
-        self._ended(f"{experiment} {run.key}", self._clock() - self._began_at, remark)
+        self._ended(f"{experiment} {run.key}", self._time_fn() - self._began_at, remark)
 
     def note(self, text: str, style: str = "") -> None:
         """Prints a line, or several."""
@@ -125,8 +125,8 @@ class PlainProgress(Progress):
 class LiveProgress(Progress):
     """A bar that is drawn again in place, with the run that is under way and the time left."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
-        super().__init__(console, clock)
+    def __init__(self, console: Console, time_fn: Callable[[], float] = time.monotonic):
+        super().__init__(console, time_fn)
         columns = (BarColumn(20), TextColumn("{task.completed:.0f}/{task.total:.0f} runs"), _LeftColumn(self))
         self._bar = Bar(*columns, TextColumn("{task.description}"), console=console, refresh_per_second=2)
         self._task = self._bar.add_task("", total=0)

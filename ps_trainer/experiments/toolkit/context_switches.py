@@ -18,9 +18,9 @@ class SwitchWatch:
     """Reads the kernel's count repeatedly while it is entered."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.time, stat: pathlib.Path = _STAT, sample_secs: float = _SAMPLE_SECS
+        self, time_fn: Callable[[], float] = time.time, stat: pathlib.Path = _STAT, sample_secs: float = _SAMPLE_SECS
     ):
-        self._clock = clock
+        self._time_fn = time_fn
         self._stat = stat
         self._sample_secs = sample_secs
         self._samples: list[tuple[float, int]] = []
@@ -44,7 +44,7 @@ class SwitchWatch:
             lines = self._stat.read_text().splitlines()
         except OSError:
             return
-        self._samples += [(self._clock(), int(line.split()[1])) for line in lines if line.startswith("ctxt ")]
+        self._samples += [(self._time_fn(), int(line.split()[1])) for line in lines if line.startswith("ctxt ")]
 
     def between(self, start: float, end: float) -> float | None:
         """Switches in a window (seconds since the epoch); None where the system does not count them."""

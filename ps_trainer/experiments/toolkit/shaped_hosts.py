@@ -35,7 +35,7 @@ class MeteredHosts:
         shared: Task -> the task whose host it shares: {"ps-0": "worker-0"}. All other tasks have hosts of their own.
         hosts: Maker of the hosts; None = network namespaces.
         sample_secs: Time between two readings of the counters.
-        clock: Seconds since the epoch.
+        time_fn: Seconds since the epoch.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class MeteredHosts:
         shared: Mapping[str, str] | None = None,
         hosts: NetnsHosts | None = None,
         sample_secs: float = _SAMPLE_SECS,
-        clock: Callable[[], float] = time.time,
+        time_fn: Callable[[], float] = time.time,
     ):
         self._hosts = hosts or NetnsHosts(ps_rate=rate, worker_rate=rate)
         self._shared = dict(shared or {})
         self._sample_secs = sample_secs
-        self._clock = clock
+        self._time_fn = time_fn
         self._samples: list[tuple[float, Mapping[str, HostTraffic]]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="traffic", daemon=True)
@@ -118,4 +118,4 @@ class MeteredHosts:
                 traffic = self._hosts.traffic()
             except RunError:  # a command sometimes takes too long; the next reading includes the missed traffic
                 continue
-            self._samples.append((self._clock(), traffic))
+            self._samples.append((self._time_fn(), traffic))

@@ -154,7 +154,7 @@ def test_a_damaged_entry_is_computed_again_and_an_unusable_folder_does_no_harm(t
     assert Facts().find("text", [path], 1, lambda: 7) == 7
 
 
-class FakeClock:
+class FakeTimeModule:
     """Passes time only in `sleep`."""
 
     def __init__(self):
@@ -168,8 +168,8 @@ class FakeClock:
 
 
 def test_a_holder_that_is_frozen_is_waited_for_once(shared, monkeypatch):
-    clock = FakeClock()
-    monkeypatch.setattr(facts_cache, "time", clock)
+    fake_time = FakeTimeModule()
+    monkeypatch.setattr(facts_cache, "time", fake_time)
     monkeypatch.setattr(facts_cache, "_PATIENCE", facts_cache._Patience(70 * facts_cache._POLL_SECS))
     for number in range(2):
         facts_cache.once(number, lambda: 1, num_bytes=1)
@@ -179,7 +179,7 @@ def test_a_holder_that_is_frozen_is_waited_for_once(shared, monkeypatch):
         for path in shared.glob("*.lock"):
             fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX)
         assert [facts_cache.once(number, lambda: 5, num_bytes=1) for number in range(2)] == [5, 5]
-    assert clock.slept == pytest.approx(70 * facts_cache._POLL_SECS, rel=0.02)  # not twice that
+    assert fake_time.slept == pytest.approx(70 * facts_cache._POLL_SECS, rel=0.02)  # not twice that
 
 
 def test_a_process_forked_while_a_fact_is_computed_does_not_keep_the_lock(shared, monkeypatch):

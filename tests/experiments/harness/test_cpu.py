@@ -36,7 +36,7 @@ class FakeProc:
 def test_run_delay_of_all_threads_is_a_share_of_the_workers_steps(tmp_path):
     proc = FakeProc(tmp_path)
     now = iter([100.0, 110.0, 120.0])
-    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    meter = CpuMeter(time_fn=lambda: next(now), proc=tmp_path)
     proc.set_secs(task=0.0, machine=0.0)
 
     def sample(**delays):
@@ -56,7 +56,7 @@ def test_run_delay_of_all_threads_is_a_share_of_the_workers_steps(tmp_path):
 
 def test_without_scheduler_statistics_the_run_delay_is_unknown(tmp_path):
     proc = FakeProc(tmp_path)
-    meter = CpuMeter(clock=iter([100.0, 110.0]).__next__, proc=tmp_path)
+    meter = CpuMeter(time_fn=iter([100.0, 110.0]).__next__, proc=tmp_path)
     for _ in range(2):
         proc.set_secs(task=1.0, machine=1.0)
         meter.sample([42])
@@ -66,7 +66,7 @@ def test_without_scheduler_statistics_the_run_delay_is_unknown(tmp_path):
 def test_cpu_time_in_a_window_is_interpolated_and_split(tmp_path):
     proc = FakeProc(tmp_path)
     now = iter([100.0, 110.0])
-    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    meter = CpuMeter(time_fn=lambda: next(now), proc=tmp_path)
     proc.set_secs(task=4.0, machine=40.0)
     meter.sample([42])
     proc.set_secs(task=14.0, machine=60.0)
@@ -92,7 +92,7 @@ def test_reads_this_process_from_the_real_proc():
 def test_time_outside_of_the_samples_does_not_count(tmp_path):
     proc = FakeProc(tmp_path)
     now = iter([100.0, 110.0])
-    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    meter = CpuMeter(time_fn=lambda: next(now), proc=tmp_path)
     assert meter.between(0.0, 1.0) is None
     proc.set_secs(task=4.0, machine=40.0)
     meter.sample([42])
@@ -106,7 +106,7 @@ def test_time_outside_of_the_samples_does_not_count(tmp_path):
 def test_an_ended_process_keeps_its_used_time(tmp_path):
     proc = FakeProc(tmp_path)
     now = iter([0.0, 10.0, 20.0])
-    meter = CpuMeter(clock=lambda: next(now), proc=tmp_path)
+    meter = CpuMeter(time_fn=lambda: next(now), proc=tmp_path)
     for task, pids in ((4.0, [42]), (7.0, [42]), (9.0, [99])):
         proc.set_secs(task=task, machine=40.0)
         meter.sample(pids)

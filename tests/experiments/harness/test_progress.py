@@ -11,7 +11,7 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.progress import LiveProgress, PlainProgress, TimeLeft, create_progress
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Run
-from tests.experiments.fakes import Clock
+from tests.experiments.fakes import FakeTime
 
 
 def run(key, secs):
@@ -27,34 +27,34 @@ def text(shown):
 
 
 def test_before_the_first_run_the_time_left_is_the_expected_time():
-    assert TimeLeft(30.0, Clock()).secs == 30.0
+    assert TimeLeft(30.0, FakeTime()).secs == 30.0
 
 
 def test_the_time_left_follows_the_pace_of_earlier_runs():
-    clock = Clock()
-    left = TimeLeft(10.0 + 20.0 + 30.0, clock)
+    fake_time = FakeTime()
+    left = TimeLeft(10.0 + 20.0 + 30.0, fake_time)
     left.begin(10.0)
-    clock.now += 4.0
+    fake_time.now += 4.0
     assert left.secs == 60.0 - 4.0
-    clock.now += 16.0
+    fake_time.now += 16.0
     left.end()  # took 20 s where 10 s were expected
     assert left.secs == 2 * (20.0 + 30.0)
     left.begin(20.0)
-    clock.now += 15.0
+    fake_time.now += 15.0
     assert left.secs == 2 * (20.0 + 30.0) - 15.0
-    clock.now += 1000.0  # an overdue run is expected to end at once
+    fake_time.now += 1000.0  # an overdue run is expected to end at once
     assert left.secs == 2 * 30.0
 
 
 def test_plain_lines_report_finished_runs_and_the_time_left():
-    clock, out = Clock(), console()
-    with PlainProgress(out, clock) as progress:
+    fake_time, out = FakeTime(), console()
+    with PlainProgress(out, fake_time) as progress:
         progress.plan([run("a", 10.0), run("b", 20.0)])
         progress.begin("dice", run("a", 10.0))
-        clock.now += 5.0
+        fake_time.now += 5.0
         progress.end("dice", run("a", 10.0), "CPU-contended")
         progress.begin("dice", run("b", 20.0))
-        clock.now += 70.0
+        fake_time.now += 70.0
         progress.end("dice", run("b", 20.0))
     assert text(out).splitlines() == [
         "2 runs to do, about 30.0 s",
@@ -64,11 +64,11 @@ def test_plain_lines_report_finished_runs_and_the_time_left():
 
 
 def test_the_bar_shows_the_current_run_and_the_time_left():
-    clock, out = Clock(), console(is_terminal=True)
-    with LiveProgress(out, clock) as progress:
+    fake_time, out = FakeTime(), console(is_terminal=True)
+    with LiveProgress(out, fake_time) as progress:
         progress.plan([run("a", 10.0), run("b", 20.0)])
         progress.begin("dice", run("a", 10.0))
-        clock.now += 5.0
+        fake_time.now += 5.0
         progress.end("dice", run("a", 10.0))
         progress.begin("dice", run("b", 20.0))
     shown = text(out)

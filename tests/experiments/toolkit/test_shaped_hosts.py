@@ -56,8 +56,8 @@ class Namespaces:
 
 
 def metered(inner, shared=None):
-    """Reads as fast as possible; its clock advances by a second with each reading."""
-    return MeteredHosts(MB, shared, inner, sample_secs=0.001, clock=lambda: float(inner.num_readings))
+    """Reads as fast as possible; its time advances by a second with each reading."""
+    return MeteredHosts(MB, shared, inner, sample_secs=0.001, time_fn=lambda: float(inner.num_readings))
 
 
 def wait_for_readings(inner, count):
@@ -91,7 +91,7 @@ def test_rates_are_those_of_the_window():
     with metered(inner) as hosts:
         hosts.place(["worker-0", "worker-1"])
         wait_for_readings(inner, 9)
-    rates = hosts.between(2.5, 6.5)  # 3 MB and 1 MB in each second of its clock
+    rates = hosts.between(2.5, 6.5)  # 3 MB and 1 MB in each second of its time
     assert rates["worker-0"] == pytest.approx((3 * MB, 1 * MB))
     assert rates["worker-1"] == (0, 0)
 
