@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ps_trainer.api.callbacks import Step
-from ps_trainer.comparison import figures
+from ps_trainer.comparison import plots
 from ps_trainer.comparison.style import STYLE
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Result:
         Raises:
             UsageError: The package matplotlib is not installed.
         """
-        figures.check_available()
+        plots.check_available()
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -111,7 +111,7 @@ class Result:
             own = [step for step in self.history if step.worker == worker]
             values = np.array([step.loss for step in own])
             # Means of neighbours: noise of single steps would hide the course.
-            size = max(1, len(own) // figures.MAX_POINTS)
+            size = max(1, len(own) // plots.MAX_POINTS)
             ends = range(0, len(own), size)
             means = [values[first : first + size].mean() for first in ends]
             axes.plot([own[first].global_step for first in ends], means, label=f"worker {worker}")

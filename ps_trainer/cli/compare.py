@@ -1,4 +1,4 @@
-"""`ps_trainer compare` and `plot`: curves and figures of runs, as a page and PNG files."""
+"""`ps_trainer compare` and `plot`: plots and figures of runs, as a page and PNG files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMPARE_HELP = CommandHelp(
     usage=("ps_trainer compare RUN RUN … [--out_dir=DIR]",),
     text="""Compares runs: loss and test metrics by step, by examples and by time, throughput, staleness, dropped
 gradients, bytes, and the faults that disturbed them. Writes one HTML page and a PNG file of each
-figure.
+plot.
 """
     + _ABOUT_RUNS,
     examples=(
@@ -45,7 +45,7 @@ PLOT_HELP = CommandHelp(
     usage=("ps_trainer plot RUN [--out_dir=DIR]",),
     text="""Draws one run: loss and test metrics by step, by examples and by time, throughput, staleness, dropped
 gradients, bytes, and the faults that disturbed it. Writes one HTML page and a PNG file of each
-figure.
+plot.
 """
     + _ABOUT_RUNS,
     examples=(
@@ -79,9 +79,9 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
         raise UsageError(f"compare takes at least two runs, got {len(folders)}; to see one, use plot")
 
     # Imported here, because NumPy and matplotlib would delay every --help.
-    from ps_trainer.comparison import figures, page, recorded_run
+    from ps_trainer.comparison import page, plots, recorded_run
 
-    figures.check_available()
+    plots.check_available()
     default = pathlib.Path(folders[0]) / "plots" if command == "plot" else pathlib.Path("comparison")
     out_dir = pathlib.Path(out.out_dir) if out.out_dir else default
     runs = recorded_run.read_all([pathlib.Path(folder) for folder in folders])
@@ -97,7 +97,7 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
         print(f"{name:24}", *(f"{value:>{width}}" for value, width in zip(row, widths, strict=True)))
     for note in page.notes(runs):
         print(note)
-    print(f"{path} and a PNG file of each figure beside it")
+    print(f"{path} and a PNG file of each plot beside it")
     return EXIT_DONE
 
 

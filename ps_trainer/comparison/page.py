@@ -1,4 +1,4 @@
-"""Writes a comparison: one HTML page that needs no network and no script, and a PNG file of each figure."""
+"""Writes a comparison: one HTML page that needs no network and no script, and a PNG file of each plot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pathlib
 import re
 from collections.abc import Callable, Sequence
 
-from ps_trainer.comparison import figures
-from ps_trainer.comparison.figures import NamedFigure
+from ps_trainer.comparison import plots
+from ps_trainer.comparison.plots import NamedPlot
 from ps_trainer.comparison.recorded_run import RecordedRun
 
 PAGE_NAME = "index.html"
@@ -51,7 +51,7 @@ def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     sections = []
-    for drawn in figures.draw(runs):
+    for drawn in plots.draw(runs):
         drawn.save(out_dir / f"{drawn.name}.png", "png")
         sections.append(f"<h2>{html.escape(drawn.title)}</h2>\n{_svg(drawn)}")
     *others, last = (run.name for run in runs)
@@ -92,7 +92,7 @@ def notes(runs: Sequence[RecordedRun]) -> list[str]:
     for run in runs:
         partial = {
             "the staleness histogram": bool(run.summary.staleness) and run.has_partial_summary,
-            "the figure of used and dropped gradients": run.gradients_used is not None and run.has_partial_gradients,
+            "the plot of used and dropped gradients": run.gradients_used is not None and run.has_partial_gradients,
         }
         names = " and ".join(name for name, is_partial in partial.items() if is_partial)
         if names:
@@ -143,8 +143,8 @@ def _event_list(runs: Sequence[RecordedRun]) -> str:
     )
 
 
-def _svg(drawn: NamedFigure) -> str:
-    """A figure as an SVG element. Its ids get the figure's name, because ids are unique within a page."""
+def _svg(drawn: NamedPlot) -> str:
+    """A plot as an SVG element. Its ids get the plot's name, because ids are unique within a page."""
     buffer = io.BytesIO()
     drawn.save(buffer, "svg")
     svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue().decode(), flags=re.DOTALL)

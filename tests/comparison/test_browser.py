@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from ps_trainer.comparison import page, recorded_run
-from tests.comparison.test_page import FIGURES, write_run
+from tests.comparison.test_page import PLOTS, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -23,7 +23,7 @@ addEventListener("load", () => {
   const size = element => { const box = element.getBoundingClientRect(); return [box.width, box.height]; };
   const sizes = list => Object.fromEntries(list.map(element => [element.id, size(element)]));
   const found = {
-    figures: sizes([...document.querySelectorAll("svg[id]")]),
+    plots: sizes([...document.querySelectorAll("svg[id]")]),
     curves: sizes([...document.querySelectorAll("g[id]")].filter(g => /-run[0-9]+$/.test(g.id))),
     tables: document.querySelectorAll("table").length,
   };
@@ -79,11 +79,11 @@ def empty(sizes: dict[str, list[float]]) -> list[str]:
 def test_page_has_its_curves_and_no_error_in_the_console(browser, text, tmp_path):
     measured, messages = show(browser, text, tmp_path)
     assert messages == []
-    assert sorted(measured["figures"]) == sorted(FIGURES)
+    assert sorted(measured["plots"]) == sorted(PLOTS)
     panels = [f"{name}-{key}" for name in ("loss", "test-accuracy") for key in ("step", "examples", "secs")]
     expected = [f"{panel}-run{index}" for panel in [*panels, "throughput-secs"] for index in range(2)]
     assert sorted(measured["curves"]) == sorted(expected)
-    assert empty(measured["figures"]) == [] and empty(measured["curves"]) == []
+    assert empty(measured["plots"]) == [] and empty(measured["curves"]) == []
     assert min(size[0] for name, size in measured["curves"].items() if name.startswith("loss-")) > 100  # pixels
     assert measured["tables"] == 2
 
@@ -93,5 +93,5 @@ def test_the_check_notices_a_broken_page(browser, text, tmp_path):
     broken = broken.replace("</body>", "<script>undefined_function()</script></body>")
     measured, messages = show(browser, broken, tmp_path)
     assert empty(measured["curves"]) == ["loss-step-run0"]
-    assert empty(measured["figures"]) == ["bytes"]
+    assert empty(measured["plots"]) == ["bytes"]
     assert len(messages) == 1 and "undefined_function is not defined" in messages[0]

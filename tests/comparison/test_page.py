@@ -131,7 +131,7 @@ def test_gradients_that_the_ps_tasks_counted_over_all_joins_are_not_called_parti
     assert note.startswith("again: the staleness histogram counts only since the workers last joined (4 of 10 steps)")
 
 
-def test_a_last_start_that_trained_nothing_gives_no_empty_figures(tmp_path):
+def test_a_last_start_that_trained_nothing_gives_no_empty_plots(tmp_path):
     nothing = {"local_steps": 0, "examples": 0, "pushes": 0, "gradients_dropped": 0, "staleness": {}}
     runs = recorded_run.read_all([write_continued_run(tmp_path, nothing, examples_per_sec=0.0)])
     assert page.results(runs)["examples"] == ["100"]

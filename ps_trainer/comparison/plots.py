@@ -1,4 +1,4 @@
-"""Figures of one or several runs, drawn with matplotlib (extra `plots`)."""
+"""Plots of one or several runs, drawn with matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", ":")
 
 
-class NamedFigure(NamedTuple):
-    """A figure with the name of its file and a title."""
+class NamedPlot(NamedTuple):
+    """A plot with the name of its file and a title."""
 
     name: str
     title: str
     figure: Figure
 
     def save(self, file: pathlib.Path | BinaryIO, form: str) -> None:
-        """Writes the figure as "png" or "svg"."""
+        """Writes the plot as "png" or "svg"."""
         import matplotlib
 
         # Matplotlib reads settings such as `svg.fonttype` at this moment, not when it draws.
@@ -51,22 +51,20 @@ def check_available() -> None:
         raise UsageError("curves need matplotlib, which is not installed; run `pip install 'ps_trainer[plots]'`")
 
 
-def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedFigure]:
-    """Draws all figures for which the runs have data: loss, test metrics, throughput, staleness, gradients, bytes."""
+def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedPlot]:
+    """Draws all plots for which the runs have data: loss, test metrics, throughput, staleness, gradients, bytes."""
     yield _curves("loss", "Training loss", runs, [run.loss for run in runs], "loss")
     for name in dict.fromkeys(name for run in runs for name in run.metrics):
         yield _curves(f"test-{name}", f"Test {name}", runs, [run.metrics.get(name) for run in runs], name)
-    yield _figure("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
+    yield _plot("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
     if any(run.summary.staleness for run in runs):
-        yield _figure(
-            "staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs)
-        )
+        yield _plot("staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs))
     for name, title, parts in _BARS:
         rows = [[value(run) for value in parts.values()] for run in runs]
         if any(value is not None for row in rows for value in row):
             names = [_name(run, is_partial=name == "gradients" and run.has_partial_gradients) for run in runs]
             fill = functools.partial(_bars, names=names, labels=list(parts), rows=rows)
-            yield _figure(name, title, (7.0, 1.2 + 0.5 * len(runs)), fill)
+            yield _plot(name, title, (7.0, 1.2 + 0.5 * len(runs)), fill)
 
 
 _BARS: Sequence[tuple[str, str, dict[str, Callable[[RecordedRun], float | None]]]] = (
@@ -89,7 +87,7 @@ _BARS: Sequence[tuple[str, str, dict[str, Callable[[RecordedRun], float | None]]
 )
 
 
-def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Figure], None]) -> NamedFigure:
+def _plot(name: str, title: str, size: tuple[float, float], fill: Callable[[Figure], None]) -> NamedPlot:
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -98,12 +96,12 @@ def _figure(name: str, title: str, size: tuple[float, float], fill: Callable[[Fi
         figure = Figure(figsize=size)
         FigureCanvasAgg(figure)
         fill(figure)
-    return NamedFigure(name, title, figure)
+    return NamedPlot(name, title, figure)
 
 
 def _curves(
     name: str, title: str, runs: Sequence[RecordedRun], curves: Sequence[RunCurve | None], label: str
-) -> NamedFigure:
+) -> NamedPlot:
     """One panel for each of the `X_AXES`, with the same y axis."""
 
     def fill(figure: Figure) -> None:
@@ -117,7 +115,7 @@ def _curves(
         panels[0].set_ylabel(label)
         _legend(figure, panels[0])
 
-    return _figure(name, title, (11.0, 3.8), fill)
+    return _plot(name, title, (11.0, 3.8), fill)
 
 
 def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
@@ -208,7 +206,7 @@ def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Seq
 
 
 def _name(run: RecordedRun, *, is_partial: bool) -> str:
-    """The run's name; says so if the figure counts only a part of the steps."""
+    """The run's name; says so if the plot counts only a part of the steps."""
     return f"{run.name} (since the last join)" if is_partial else run.name
 
 

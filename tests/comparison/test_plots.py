@@ -1,10 +1,10 @@
-"""The axes of figures: whole numbers where only these occur, and a scale also for one point."""
+"""The axes of plots: whole numbers where only these occur, and a scale also for one point."""
 
 from __future__ import annotations
 
 import pytest
 
-from ps_trainer.comparison import figures, recorded_run
+from ps_trainer.comparison import plots, recorded_run
 from tests.comparison.run_folder import report, write
 
 
@@ -15,7 +15,7 @@ def read(folder, *, staleness=None, steps=(100, 200, 300)):
 
 
 def axes_of(runs, name):
-    (drawn,) = [one for one in figures.draw(runs) if one.name == name]
+    (drawn,) = [one for one in plots.draw(runs) if one.name == name]
     drawn.figure.draw_without_rendering()
     return drawn.figure.axes
 
