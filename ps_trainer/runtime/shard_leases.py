@@ -127,7 +127,7 @@ class LeaseServer:
         self._answers: dict[int, dict[LeaseKind, LeaseAnswer]] = {}
         self._generations: Counter[int] = Counter()
         self._book: LeaseBook | None = None
-        self._counts: Counts | None = None
+        self._counts: LeaseCounts | None = None
 
     def answer(self, question: LeaseMessage) -> None:
         """Answers a worker's question; a question that is repeated gets the same answer.
@@ -175,7 +175,7 @@ class LeaseServer:
         if run is None or run.run_id != run_id or run.shards is None:
             return None
         plan = run.shards.plan
-        counts = Counts(self._target, self._config, run_id, plan)
+        counts = LeaseCounts(self._target, self._config, run_id, plan)
         try:
             epoch = counts.newest_epoch()
         except BaseException:
@@ -196,7 +196,7 @@ class _OtherCountsError(Exception):
     """The counts on this ps task belong to another plan than the run's."""
 
 
-class Counts:
+class LeaseCounts:
     """The counts of a run on this ps task, which the workers' graphs create.
 
     Args:

@@ -16,7 +16,7 @@ from ps_trainer.store.variables import create_variable
 TABLE, PACKED, SMALL = np.arange(35.0, dtype=np.float32).reshape(7, 5), np.arange(23.0), np.arange(3.0)
 
 
-class Run:
+class SmallRun:
     """A table, a variable that holds two of the model's, a small one, a clock and a count.
 
     Attributes:
@@ -64,7 +64,7 @@ class Run:
 def run(request, monkeypatch):
     monkeypatch.setattr(held_state, "_SMALL_BYTES", 0 if request.param else 2**20)
     monkeypatch.setattr(held_state, "_SLICE_BYTES", 32)
-    made = Run()
+    made = SmallRun()
     with made.session:
         yield made
 
@@ -113,6 +113,6 @@ def test_the_memory_is_free_after_the_reading_and_after_its_failure(run):
 
 def test_the_largest_variables_are_held_and_the_others_are_read_at_once(monkeypatch):
     monkeypatch.setattr(held_state, "_SMALL_BYTES", SMALL.nbytes + TABLE.nbytes)
-    run = Run()
+    run = SmallRun()
     assert run.held.num_bytes == PACKED.nbytes
     run.session.close()

@@ -39,7 +39,7 @@ class Store:
         return ""
 
 
-class Run:
+class LoggedTable:
     """A table that several workers update by random rows, each in a thread of its own.
 
     Args:
@@ -149,7 +149,7 @@ def make_run():
     with contextlib.ExitStack() as stack:
 
         def create(*args, **kwargs):
-            run = Run(*args, **kwargs)
+            run = LoggedTable(*args, **kwargs)
             stack.callback(run.close)
             return run
 

@@ -18,7 +18,7 @@ ROW_COUNT, ROW_SIZE = 20, 3
 NUM_COUNT_BYTES = 4  # of a vector's size, in a message of several vectors whose sizes the graph does not know
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """Rows of a table: values [n, ROW_SIZE] and indices [n]."""
 
     values: np.ndarray
@@ -84,7 +84,7 @@ class Lane:
         self._session = tf.Session(graph=graph)
         self._session.run(self._init_op)
 
-    def send(self, *gradients: np.ndarray | Rows, advance: bool = True) -> Arrived:
+    def send(self, *gradients: np.ndarray | TableRows, advance: bool = True) -> Arrived:
         """Makes one step; without `advance` it fetches only the arrived values, not the transforms' targets."""
         feed = {}
         for site, placeholder, gradient in zip(self._sites, self._inputs, gradients, strict=True):
@@ -122,11 +122,11 @@ def gradients(*shape: int, num_steps: int = 3, seed: int = 0) -> list[np.ndarray
     return [random.randn(*shape).astype(np.float32) for _ in range(num_steps)]
 
 
-def rows(num_rows: int, num_steps: int = 3, seed: int = 0) -> list[Rows]:
+def rows(num_rows: int, num_steps: int = 3, seed: int = 0) -> list[TableRows]:
     """Random rows of `TABLE`, no row twice in a step."""
     random = np.random.RandomState(seed)
     return [
-        Rows(random.randn(num_rows, ROW_SIZE).astype(np.float32), random.permutation(ROW_COUNT)[:num_rows])
+        TableRows(random.randn(num_rows, ROW_SIZE).astype(np.float32), random.permutation(ROW_COUNT)[:num_rows])
         for _ in range(num_steps)
     ]
 
@@ -136,7 +136,7 @@ def num_row_bytes(num_rows: int) -> int:
     return NUM_COUNT_BYTES + num_rows * (4 + 4 * ROW_SIZE)
 
 
-def table_of(rows: Rows) -> np.ndarray:
+def table_of(rows: TableRows) -> np.ndarray:
     """The whole table's gradient."""
     table = np.zeros([ROW_COUNT, ROW_SIZE], np.float32)
     np.add.at(table, rows.indices, rows.values)

@@ -9,7 +9,7 @@ from ps_trainer.gradients import parse
 from ps_trainer.gradients.base import Outgoing
 from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
-from tests.gradients.lane import TABLE, Lane, Rows, dense, table_of
+from tests.gradients.lane import TABLE, Lane, TableRows, dense, table_of
 from tests.testing import oracles_gradients as oracles
 
 STEPS = 3
@@ -19,7 +19,7 @@ def test_norm_covers_all_gradients_that_a_worker_sends():
     sites = dense(40, name="a"), dense(7, name="b"), TABLE
     firsts, seconds, rows = lane_lib.gradients(40), lane_lib.gradients(7, seed=1), lane_lib.rows(5)
     firsts[2] = firsts[2] * np.float32(0.01)  # the last step stays below the norm
-    seconds[2], rows[2] = seconds[2] * np.float32(0.01), Rows(rows[2].values * np.float32(0.01), rows[2].indices)
+    seconds[2], rows[2] = seconds[2] * np.float32(0.01), TableRows(rows[2].values * np.float32(0.01), rows[2].indices)
     with Lane("clip_norm:norm=1.5", *sites) as lane:
         for first, second, row in zip(firsts, seconds, rows, strict=True):
             arrived = lane.send(first, second, row)
@@ -30,7 +30,7 @@ def test_norm_covers_all_gradients_that_a_worker_sends():
 
 
 def test_norm_is_of_rows_summed_over_their_occurrences():
-    twice = Rows(np.float32([[3, 0, 0], [1, 1, 1], [-3, 4, 0]]), np.array([2, 6, 2]))
+    twice = TableRows(np.float32([[3, 0, 0], [1, 1, 1], [-3, 4, 0]]), np.array([2, 6, 2]))
     with Lane("clip_norm:norm=1", TABLE) as lane:
         (got,) = lane.send(twice).values
     length = np.sqrt(3 + 4**2)
@@ -44,7 +44,7 @@ def test_value_bounds_each_element():
     with Lane("clip_value:value=0.5", dense(50), TABLE) as lane:
         for scale in (1, -2, 0.1):
             factor = np.float32(scale)
-            arrived = lane.send(gradient * factor, Rows(row.values * factor, row.indices))
+            arrived = lane.send(gradient * factor, TableRows(row.values * factor, row.indices))
             np.testing.assert_array_equal(arrived.values[0], np.clip(gradient * factor, -0.5, 0.5))
             np.testing.assert_array_equal(arrived.values[1], np.clip(table_of(row) * factor, -0.5, 0.5))
 

@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer.gradients.base import Segment
 from tests.gradients import lane as lane_lib
-from tests.gradients.lane import ROW_SIZE, TABLE, Lane, Rows, dense, table_of, variables
+from tests.gradients.lane import ROW_SIZE, TABLE, Lane, TableRows, dense, table_of, variables
 from tests.testing import oracles_gradients as oracles
 
 SEGMENTS = variables((7, 9), (9,), (61,))  # sizes that are not multiples of 8
@@ -31,7 +31,7 @@ def check(transforms, dense_oracle, row_oracle, num_dense_bytes, num_value_bytes
             np.testing.assert_allclose(arrived.values[0], wanted, rtol=1e-6, atol=1e-6)
             flat = np.reshape(row.values, [-1])
             coded = np.reshape(row_oracle(step, flat, [slice(0, flat.size)]), [-1, ROW_SIZE])
-            np.testing.assert_allclose(arrived.values[1], table_of(Rows(coded, row.indices)), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(arrived.values[1], table_of(TableRows(coded, row.indices)), rtol=1e-6, atol=1e-6)
             assert arrived.payload_bytes == num_dense_bytes + HEADER + NUM_ROW_BYTES + num_value_bytes + COUNT
 
 

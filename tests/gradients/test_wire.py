@@ -18,7 +18,7 @@ from ps_trainer.gradients import parse
 from ps_trainer.gradients.base import Outgoing, Site
 from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
-from tests.gradients.lane import ROW_SIZE, TABLE, Rows, dense, table_of, variables
+from tests.gradients.lane import ROW_SIZE, TABLE, TableRows, dense, table_of, variables
 
 # Small enough that TensorFlow records each tensor's size in bytes, not in kB.
 KERNEL = dense(160, variables((12, 12), (16,)), name="kernel")
@@ -196,7 +196,7 @@ def test_bytes_fall_by_the_documented_factor_where_a_message_is_large(transforms
 
 
 def test_without_transforms_gradients_pass_unchanged():
-    repeated = Rows(np.ones([3, ROW_SIZE], np.float32), np.array([2, 2, 1]))
+    repeated = TableRows(np.ones([3, ROW_SIZE], np.float32), np.array([2, 2, 1]))
     (gradient,) = lane_lib.gradients(SIZE, num_steps=1)
     with lane_lib.Lane("", KERNEL, TABLE) as lane:
         arrived = lane.send(gradient, repeated)
@@ -209,7 +209,7 @@ def test_without_transforms_gradients_pass_unchanged():
 @pytest.mark.parametrize("transforms", [name for name in DENSE_BYTES if name])
 def test_a_batch_without_rows_and_a_gradient_in_float64_pass(transforms):
     double = Site("double", (SIZE,), tf.float64, 0, False, KERNEL.segments)
-    none = Rows(np.zeros([0, ROW_SIZE], np.float32), np.zeros([0], np.int64))
+    none = TableRows(np.zeros([0, ROW_SIZE], np.float32), np.zeros([0], np.int64))
     gradient = lane_lib.gradients(SIZE)[0].astype(np.float64)
     with lane_lib.Lane(transforms, double, TABLE) as lane:
         arrived = lane.send(gradient, none)

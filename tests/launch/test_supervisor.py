@@ -14,7 +14,7 @@ from ps_trainer.launch.supervisor import POLL_SECS, ShutdownDeadlines, TaskSuper
 from tests.launch.fakes import ScriptedTask
 
 
-class RunObserver:
+class RecordingObserver:
     """Records its calls."""
 
     def __init__(self):
@@ -52,7 +52,7 @@ def supervise(tmp_path):
         fake_time = fake_time or FakeTime()
         supervisor = TaskSupervisor(
             board=Board(tasks, tmp_path, max_steps=None),
-            observer=observer or RunObserver(),
+            observer=observer or RecordingObserver(),
             signals=SignalRecorder(fake_time),
             deadlines=deadlines or ShutdownDeadlines(),
             restarts=Restarts(max_restarts),
@@ -133,7 +133,7 @@ def test_exit_code_is_2_only_for_wrong_usage(supervise, code, expected):
 
 
 def test_others_are_ended_after_the_failure_was_reported(supervise):
-    observer = RunObserver()
+    observer = RecordingObserver()
     running = ScriptedTask("worker-0")
     running.terminate = lambda: (observer.told.append(("end", "worker-0")), ScriptedTask.terminate(running))
     supervise(ScriptedTask("ps-0"), running, ScriptedTask("worker-1", (1, 1)), observer=observer)
@@ -175,7 +175,7 @@ def test_tasks_that_will_not_end_are_killed_within_ten_seconds(supervise):
 
 
 def test_dead_task_is_restarted_after_a_delay_and_a_message_says_so(supervise, tmp_path):
-    observer, fake_time = RunObserver(), FakeTime()
+    observer, fake_time = RecordingObserver(), FakeTime()
     worker = ScriptedTask("worker-1", (4, -signal.SIGKILL), (4, 1), (4, 0))
     outcome = supervise(
         ScriptedTask("ps-0", (80, 0)),
@@ -222,7 +222,7 @@ def test_whole_job_can_be_restarted(supervise):
 def test_task_that_failed_because_of_another_keeps_its_restarts(supervise):
     tasks = [peer_failure(ScriptedTask(name, (4, 1), (30, 0))) for name in ("ps-0", "worker-0")]
     culprit = ScriptedTask("worker-1", (3, -signal.SIGKILL), (50, 0))
-    observer = RunObserver()
+    observer = RecordingObserver()
     assert supervise(*tasks, culprit, observer=observer, max_restarts=1).exit_code == 0
     assert [text for _, _, text in observer.told] == [
         "restarted in 1 s (restart 1 of 1)",
@@ -261,7 +261,7 @@ def test_ps_that_ends_after_all_workers_have_failed_for_good_is_not_restarted(su
 
 
 def test_task_waiting_for_its_restart_is_not_started_when_the_run_is_interrupted(supervise):
-    observer, fake_time = RunObserver(), FakeTime()
+    observer, fake_time = RecordingObserver(), FakeTime()
     worker = ScriptedTask("worker-1", (1, 1), None)
     culprit = ScriptedTask("worker-0", (3, 2))
     assert (
@@ -275,7 +275,7 @@ def test_task_waiting_for_its_restart_is_not_started_when_the_run_is_interrupted
 
 @pytest.mark.parametrize("broken", ["update", "on_failure"])
 def test_exception_in_the_display_leaves_nothing(supervise, broken):
-    observer = RunObserver()
+    observer = RecordingObserver()
 
     def fail(*args):
         raise BrokenPipeError

@@ -32,7 +32,7 @@ _TESTS_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _MIN_LIMIT_SECS, _LIMIT_FACTOR, _MAP_LIMIT_SECS = 30.0, 10.0, 600.0
 
 
-class Verdict(NamedTuple):
+class MutantOutcome(NamedTuple):
     """The result of a mutant.
 
     Attributes:
@@ -95,11 +95,11 @@ class Campaign:
         random_ = random.Random(seed)
         return [random_.choice(place) for place in random_.sample(self.places(), count)]
 
-    def run(self, mutants: Sequence[Mutant], say: Callable[[str], None] = print) -> list[tuple[Mutant, Verdict]]:
+    def run(self, mutants: Sequence[Mutant], say: Callable[[str], None] = print) -> list[tuple[Mutant, MutantOutcome]]:
         """Tries each mutant without a verdict; an error is not kept, so the next call tries that mutant again."""
         known = self.work / "verdicts.jsonl"
         verdicts = _read_lines(known)
-        tried = {Mutant(*mutant): Verdict(*verdict) for mutant, verdict in verdicts}
+        tried = {Mutant(*mutant): MutantOutcome(*verdict) for mutant, verdict in verdicts}
         for number, mutant in enumerate(mutants, 1):
             if mutant not in tried:
                 tried[mutant] = self.try_out(mutant)
@@ -113,7 +113,7 @@ class Campaign:
             )
         return [(mutant, tried[mutant]) for mutant in mutants]
 
-    def try_out(self, mutant: Mutant) -> Verdict:
+    def try_out(self, mutant: Mutant) -> MutantOutcome:
         """Runs the folder's tests with one mutant until one notices it; the likeliest tests come first."""
         tests = self.tests_of(mutant.path.split("/")[1])
         order, reached_by = _likeliest_first(mutant, tests)
@@ -121,7 +121,7 @@ class Campaign:
         with self._changed({mutant.path: mutant.apply}):
             began = time.monotonic()
             code, events = self._session(files=_files_of(order), order=order, limits=limits, stops=True)
-        return Verdict(*_end_of(code, events), reached_by, round(time.monotonic() - began, 1))
+        return MutantOutcome(*_end_of(code, events), reached_by, round(time.monotonic() - began, 1))
 
     def tests_of(self, folder: str) -> dict[str, dict[str, Any]]:
         """The tests of a folder that pass without a mutant: id -> {"secs", "hits"}, found by one run of all tests."""
@@ -172,11 +172,11 @@ class Campaign:
         return code, _read_lines(events_path)
 
 
-def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, Verdict]]) -> None:
+def write_table(path: pathlib.Path, results: Sequence[tuple[Mutant, MutantOutcome]]) -> None:
     """Writes a CSV file with one line per mutant."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["number", "place", "kind", "before", "after", *Verdict._fields])
+        writer.writerow(["number", "place", "kind", "before", "after", *MutantOutcome._fields])
         for number, (mutant, verdict) in enumerate(results, 1):
             before, after = (" ".join(text.split()) for text in (mutant.before, mutant.after))
             writer.writerow([number, f"{mutant.path}:{mutant.line}", mutant.kind, before, after, *verdict])

@@ -32,7 +32,7 @@ DEADLINE_SECS = 180.0
 """Against a hang only: a slow machine is not a failure."""
 
 
-class Recorder(WorkerProgress):
+class RecordedProgress(WorkerProgress):
     """A `Progress` that keeps the numbers of every step."""
 
     def __init__(self, batch_size: int):
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     code: int | None
     error: BaseException | None
     worker: WorkerTask
-    progress: Recorder
+    progress: RecordedProgress
 
     @property
     def losses(self) -> list[float]:
@@ -116,17 +116,17 @@ class InProcessCluster:
         """Starts worker `index` in a thread; `overrides` replace fields of its config, such as its components."""
         cluster = self.task("worker", index)
         components = overrides.get("components") or components_lib.load(config, cluster.num_workers)
-        made: list[Recorder] = []
+        made: list[RecordedProgress] = []
 
-        def create_progress(batch_size: int) -> Recorder:
-            made.append(Recorder(batch_size))
+        def create_progress(batch_size: int) -> RecordedProgress:
+            made.append(RecordedProgress(batch_size))
             return made[-1]
 
         server = self._servers.by_task[cluster.task_name]
         group = group_of(cluster, components.num_stages)
         if group.stage:
             worker = StageHost(cluster, config, group, server)
-            made.append(Recorder(config.batch_size))
+            made.append(RecordedProgress(config.batch_size))
         else:
             worker_class = Chief if cluster.is_chief else Worker
             worker = worker_class(cluster, config, components, server, create_progress=create_progress)

@@ -40,7 +40,7 @@ OPTIMIZERS = {"packed": "momentum", "per_variable": "sgd"}
 PS_THREADS = {"mail", "liveness"}  # threads of the live ps tasks, which may start them after a job has started
 
 
-class Place(NamedTuple):
+class ResourcePlace(NamedTuple):
     """The device of an op that holds a resource beyond one step."""
 
     name: str
@@ -54,10 +54,10 @@ class WorkerGraph(NamedTuple):
 
     run_id: str
     worker_device: str
-    places: list[Place]
+    places: list[ResourcePlace]
 
 
-class Result(NamedTuple):
+class EndedRun(NamedTuple):
     """A run that ended.
 
     Attributes:
@@ -97,9 +97,9 @@ class Runs:
 
     def __init__(self) -> None:
         self._clusters: dict[tuple[int, int], InProcessCluster] = {}
-        self._done: dict[tuple[tuple[int, int], TrainConfig], Result | BaseException] = {}
+        self._done: dict[tuple[tuple[int, int], TrainConfig], EndedRun | BaseException] = {}
 
-    def result(self, shape: tuple[int, int], config: TrainConfig) -> Result:
+    def result(self, shape: tuple[int, int], config: TrainConfig) -> EndedRun:
         """Returns the result of a job, running it on the first call; raises the exception of a worker that failed."""
         key = (shape, config)
         if key not in self._done:
@@ -112,7 +112,7 @@ class Runs:
             raise found
         return found
 
-    def run(self, shape: tuple[int, int], config: TrainConfig) -> Result:
+    def run(self, shape: tuple[int, int], config: TrainConfig) -> EndedRun:
         """Runs a job, even if it ran before."""
         if shape not in self._clusters:
             self._clusters[shape] = InProcessCluster(*shape)
@@ -133,7 +133,7 @@ class Runs:
             cluster.close()
             raise
         chief = outcomes[0].worker
-        return Result(
+        return EndedRun(
             codes=[outcome.code for outcome in outcomes],
             losses=[outcome.losses for outcome in outcomes],
             dropped=[sum(int(s[0]) < 0 for s in o.progress.staleness_values if len(s)) for o in outcomes],
@@ -242,10 +242,10 @@ def _noting_graphs(graphs: list[WorkerGraph]) -> Iterator[None]:
         graph_lib.build = build
 
 
-def _places(graph: tf.Graph) -> list[Place]:
+def _places(graph: tf.Graph) -> list[ResourcePlace]:
     """The places of all ops with a container: variables, queues, accumulators, staging areas and others."""
     return [
-        Place(op.name, op.type, op.device, op.get_attr("container").decode())
+        ResourcePlace(op.name, op.type, op.device, op.get_attr("container").decode())
         for op in graph.get_operations()
         if "container" in op.node_def.attr
     ]

@@ -24,7 +24,7 @@ MODELS = {
 }
 
 
-class Trajectory(NamedTuple):
+class GroupTrajectory(NamedTuple):
     """The behaviour of a rule under a script.
 
     Attributes:
@@ -53,7 +53,7 @@ def group_sgd(
     is_fresh_only: bool,
     waits: bool,
     apply: Callable[[Values, Values, int], Values] = lambda params, mean, _: oracles.sgd(params, mean, LEARNING_RATE),
-) -> Trajectory:
+) -> GroupTrajectory:
     """Updates by the averages of groups of gradients.
 
     Args:
@@ -72,7 +72,7 @@ def group_sgd(
     num_pushed = [0] * num_workers
     group: list[Values] = []
     waiting: list[tuple[int, float, int]] = []
-    out = Trajectory([], [], *([[] for _ in range(num_workers)] for _ in range(3)))
+    out = GroupTrajectory([], [], *([[] for _ in range(num_workers)] for _ in range(3)))
     for worker in script:
         pulled_at, seen = pulled[worker]
         loss, gradient = loss_and_gradient(seen, batch_of(worker, num_pushed[worker]))
@@ -144,7 +144,7 @@ class GroupScript:
         if not ended:
             wait_until(lambda: np.all(self._num_taken_in(worker) == before + 1))
 
-    def play(self, script: Sequence[int], trajectory: Trajectory) -> None:
+    def play(self, script: Sequence[int], trajectory: GroupTrajectory) -> None:
         """Plays a script and compares the parameters with the oracle's after each entry."""
         for worker, ended, values in zip(script, trajectory.ended, trajectory.values, strict=True):
             self.push(worker, ended)
@@ -187,7 +187,7 @@ def check_script(
     waits: bool,
     script_class: type[GroupScript] = GroupScript,
     **fields: Any,
-) -> Trajectory:
+) -> GroupTrajectory:
     """Plays a script on a cluster, compares its behaviour with `group_sgd`, and returns the oracle's trajectory.
 
     Args:

@@ -57,7 +57,7 @@ class MarksInTables:
         return ModelOutput(loss, tf.reshape(loss, [1]), {})
 
 
-class Counts(NamedTuple):
+class RuleCounts(NamedTuple):
     """The rule's counts on a ps task, by worker."""
 
     pushed: np.ndarray
@@ -196,9 +196,9 @@ class MarkedRun:
         """Keeps a process, whose session is closed with the run."""
         self._all.append(process)
 
-    def counts(self, ps: int) -> Counts:
+    def counts(self, ps: int) -> RuleCounts:
         """The rule's counts on that ps task."""
-        return Counts(*self._reading.run(self._counts[ps]))
+        return RuleCounts(*self._reading.run(self._counts[ps]))
 
     def clock(self, ps: int) -> int:
         """Number of updates on that ps task."""
@@ -247,7 +247,7 @@ class MarkedRun:
         with tf.Graph().as_default() as graph:
             self._counts = []
             for ps in range(self.cluster.num_ps):
-                names = [next(n for n in by_name if n.endswith(f"/{field}_{ps}")) for field in Counts._fields]
+                names = [next(n for n in by_name if n.endswith(f"/{field}_{ps}")) for field in RuleCounts._fields]
                 self._counts.append([_read_of(by_name[name]) for name in names])
             self._clocks = [_read_of(clock) for clock in train.store.clocks]
             self._values = [_read_of(piece.variable) for piece in train.store.pieces]

@@ -19,7 +19,7 @@ def combined(*terms: tuple[float, Values]) -> Values:
     return {name: sum(np.float32(factor) * value[name] for factor, value in terms) for name in terms[0][1]}
 
 
-class Worker:
+class WorkerReplica:
     """One worker's replica, and the results of its steps.
 
     Args:
@@ -53,7 +53,7 @@ class Worker:
         self.staleness.append([] if staleness is None else [staleness])
 
 
-def played(workers: Sequence[Worker], values: list[Values]) -> Played:
+def played(workers: Sequence[WorkerReplica], values: list[Values]) -> Played:
     """The recorded results, in the form of a played script."""
     return Played(
         values, [w.losses for w in workers], [w.staleness for w in workers], [w.global_steps for w in workers]
@@ -81,7 +81,7 @@ def downpour(
         num_workers: Number of workers in the cluster.
     """
     params, clock, values = script.initial_values(script.Linear()), 0, []
-    workers = [Worker(index, params, num_workers) for index in range(num_workers)]
+    workers = [WorkerReplica(index, params, num_workers) for index in range(num_workers)]
     accrued = [combined((0.0, params)) for _ in workers]
     apply = Optimizer(optimizer).apply
     for index in entries:
@@ -123,7 +123,7 @@ def easgd(
         num_workers: Number of workers in the cluster.
     """
     centre, clock, values = script.initial_values(script.Linear()), 0, []
-    workers = [Worker(index, centre, num_workers) for index in range(num_workers)]
+    workers = [WorkerReplica(index, centre, num_workers) for index in range(num_workers)]
     points = [centre] * num_workers
     velocities = [combined((0.0, centre))] * num_workers
     for index in entries:
@@ -153,7 +153,7 @@ def averaging(periods: Sequence[int], num_workers: int, learning_rate: float, op
         optimizer: Optimizer of the local steps, with slots for each worker.
     """
     centre, values = script.initial_values(script.Linear()), []
-    workers = [Worker(index, centre, num_workers) for index in range(num_workers)]
+    workers = [WorkerReplica(index, centre, num_workers) for index in range(num_workers)]
     optimizers = [Optimizer(optimizer) for _ in workers]
     for number, period in enumerate(periods):
         for worker, own in zip(workers, optimizers, strict=True):

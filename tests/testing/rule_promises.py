@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-Counts = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
+GlobalSteps = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
 """(steps of each worker, dropped gradients of each worker) -> least and greatest global_step at the end."""
 
 
@@ -32,7 +32,7 @@ class Promises:
         drops: Whether the rule may leave out a gradient that it received.
     """
 
-    counts: Counts
+    counts: GlobalSteps
     options: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
     plain: tuple[str, ...] | None = ()
@@ -52,7 +52,7 @@ def _each_used(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
     return sum(steps) - sum(dropped), sum(steps) - sum(dropped)
 
 
-def _rounds_of(period: int) -> Counts:
+def _rounds_of(period: int) -> GlobalSteps:
     """One update for every `period` steps of all workers that have that number left."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def _rounds_of(period: int) -> Counts:
     return count
 
 
-def _one_in(period: int) -> Counts:
+def _one_in(period: int) -> GlobalSteps:
     """One update per worker for every `period` of its steps; its remaining steps at the end make none."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def _one_in(period: int) -> Counts:
     return count
 
 
-def _first_of(period: int) -> Counts:
+def _first_of(period: int) -> GlobalSteps:
     """One update per worker with the first of every `period` of its steps."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:
@@ -81,7 +81,7 @@ def _first_of(period: int) -> Counts:
     return count
 
 
-def _groups_of(size: int) -> Counts:
+def _groups_of(size: int) -> GlobalSteps:
     """One update for every `size` gradients from any workers; an open group at the end makes none."""
 
     def count(steps: Sequence[int], dropped: Sequence[int]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from ps_trainer.training.absences import Absences
 LOST, INTERRUPTED, FAILED, DONE = Status.LOST, Status.INTERRUPTED, Status.FAILED, Status.DONE
 
 
-class Seen:
+class ObservedAbsences:
     """Absences of three workers as the chief of `sync` sees them, with a time that the test moves."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Seen:
 
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])
 def test_a_worker_that_updates_need_is_waited_for_in_place(status):
-    seen = Seen()
+    seen = ObservedAbsences()
     seen.ended(1, status, 11)
     seen.pass_time(59)
     assert not seen.stop.requested  # no worker leaves its session
@@ -60,7 +60,7 @@ def test_a_worker_that_updates_need_is_waited_for_in_place(status):
 
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])
 def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
-    seen = Seen()
+    seen = ObservedAbsences()
     seen.pass_time(5)
     seen.ended(1, status, 11)
     with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not come back within 60 s"):
@@ -70,17 +70,17 @@ def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
 
 @pytest.mark.parametrize("has_service", [True, False])
 def test_a_rule_that_a_death_leaves_in_disorder_stops_the_job_at_once(has_service):
-    seen = Seen(has_service=has_service, is_crash_safe=False)
+    seen = ObservedAbsences(has_service=has_service, is_crash_safe=False)
     seen.ended(1, LOST, 11)
     assert isinstance(seen.stop.reason, PeerLostError)
     assert "worker 1 lost, and update rule sync needs all" in str(seen.stop.reason)
-    again = Seen(has_service=has_service, is_crash_safe=False)
+    again = ObservedAbsences(has_service=has_service, is_crash_safe=False)
     again.returned(2)
     assert "worker 2 was restarted, and update rule sync needs all" in str(again.stop.reason)
 
 
 def test_a_rule_that_a_death_leaves_in_disorder_continues_without_backup_workers():
-    seen = Seen(min_workers=2, is_crash_safe=False)
+    seen = ObservedAbsences(min_workers=2, is_crash_safe=False)
     seen.ended(1, LOST, 11)
     seen.returned(2)
     assert not seen.stop.requested
@@ -90,15 +90,15 @@ def test_a_rule_that_a_death_leaves_in_disorder_continues_without_backup_workers
 
 
 def test_a_workers_end_and_return_need_no_stop_of_a_rule_without_such_disorder():
-    seen = Seen()
+    seen = ObservedAbsences()
     seen.returned(1)
-    unsafe = Seen(is_crash_safe=False)
+    unsafe = ObservedAbsences(is_crash_safe=False)
     unsafe.ended(1, DONE, 11)
     assert not seen.stop.requested and not unsafe.stop.requested
 
 
 def test_a_pause_of_this_process_is_not_counted():
-    seen = Seen()
+    seen = ObservedAbsences()
     seen.ended(1, LOST, 11)
     seen.now += 1000.0
     seen.pass_time(59)
@@ -107,14 +107,14 @@ def test_a_pause_of_this_process_is_not_counted():
 
 @pytest.mark.parametrize(("status", "recover_timeout_secs"), [(FAILED, 60.0), (INTERRUPTED, 0.0)])
 def test_a_worker_that_cannot_come_back_ends_a_run_that_needs_it(status, recover_timeout_secs):
-    seen = Seen(recover_timeout_secs=recover_timeout_secs)
+    seen = ObservedAbsences(recover_timeout_secs=recover_timeout_secs)
     seen.ended(1, status, 11)
     with pytest.raises(PeerFailedError, match=f"worker 1 {status}, and update rule sync needs all"):
         seen.stop.check()
 
 
 def test_a_lost_worker_that_fails_in_the_end_ends_the_run():
-    seen = Seen()
+    seen = ObservedAbsences()
     seen.ended(1, LOST, 11)
     seen.ended(1, FAILED, 11)
     with pytest.raises(PeerFailedError, match="worker 1 failed"):
@@ -123,14 +123,14 @@ def test_a_lost_worker_that_fails_in_the_end_ends_the_run():
 
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED, FAILED])
 def test_updates_are_made_without_a_worker_while_enough_are_left(status):
-    seen = Seen(min_workers=2)
+    seen = ObservedAbsences(min_workers=2)
     seen.ended(2, status, 12)
     seen.pass_time(100)
     assert (seen.told, seen.stop.requested) == ([("left", 2, 12)], False)
 
 
 def test_with_two_of_three_needed_the_first_of_two_lost_workers_to_return_is_enough():
-    seen = Seen(min_workers=2)
+    seen = ObservedAbsences(min_workers=2)
     seen.ended(2, LOST, 12)
     seen.ended(1, LOST, 11)
     assert seen.told == [("left", 2, 12)]
@@ -142,7 +142,7 @@ def test_with_two_of_three_needed_the_first_of_two_lost_workers_to_return_is_eno
 
 
 def test_a_worker_that_is_done_is_not_waited_for_and_is_not_missed():
-    seen = Seen()
+    seen = ObservedAbsences()
     seen.ended(1, DONE, 11)
     seen.ended(2, DONE, 12)
     assert seen.told == [("left", 1, 11), ("left", 2, 12)]
@@ -151,7 +151,7 @@ def test_a_worker_that_is_done_is_not_waited_for_and_is_not_missed():
 
 @pytest.mark.parametrize(("status", "error"), [(LOST, PeerLostError), (INTERRUPTED, PeerFailedError)])
 def test_workers_that_are_joined_by_collectives_stop_at_once(status, error):
-    seen = Seen(has_service=False, needs_all=True)
+    seen = ObservedAbsences(has_service=False, needs_all=True)
     seen.ended(1, status, 11)
     with pytest.raises(error, match=f"worker 1 {status}, and update rule sync needs all"):
         seen.stop.check()
@@ -160,7 +160,7 @@ def test_workers_that_are_joined_by_collectives_stop_at_once(status, error):
 @pytest.mark.parametrize("has_service", [True, False])
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])
 def test_a_long_step_is_not_a_stall_while_a_worker_may_come_back(has_service, status):
-    seen = Seen(has_service=has_service, min_workers=2)
+    seen = ObservedAbsences(has_service=has_service, min_workers=2)
     seen.pass_time(5)
     assert seen.waited_at == 0.0
     seen.ended(1, status, 11)

@@ -29,7 +29,7 @@ class FakeTime:
         return self.now
 
 
-class Run:
+class ChiefRun:
     """A chief's run that has only the values of its state.
 
     Attributes:
@@ -95,21 +95,21 @@ class Run:
 
 
 def test_saves_when_the_seconds_are_up(tmp_path):
-    run = Run(tmp_path, save_checkpoint_secs=60.0)
+    run = ChiefRun(tmp_path, save_checkpoint_secs=60.0)
     for step in range(1, 9):
         run.step(step, secs=25.0)
     assert run.steps == [3, 6]  # after 75 and 150 s
 
 
 def test_saves_when_the_steps_are_up(tmp_path):
-    run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=3)
+    run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=3)
     for step in (1, 2, 4, 5, 7, 10):
         run.step(step)
     assert run.steps == [4, 7, 10]
 
 
 def test_steps_between_saves_count_from_0_so_that_all_tasks_save_at_the_same(tmp_path):
-    run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=3)
+    run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=3)
     for step in (4, 5, 6, 8, 9):
         run.step(step)
     assert run.steps == [4, 6, 9]
@@ -117,7 +117,7 @@ def test_steps_between_saves_count_from_0_so_that_all_tasks_save_at_the_same(tmp
 
 class TestBesideTheSteps:
     def test_steps_are_made_while_a_save_reads_and_another_save_is_not_begun(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=60.0)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=60.0)
         run.may_read.clear()
         assert run.begin(1, secs=60.0)
         values = run.values
@@ -135,7 +135,7 @@ class TestBesideTheSteps:
         assert run.steps == [1, 7]
 
     def test_a_save_that_is_due_during_a_large_one_begins_after_it_and_no_step_waits(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
         run.held_state.is_large = True
         run.may_read.clear()
         assert run.begin(2)
@@ -150,7 +150,7 @@ class TestBesideTheSteps:
         assert run.steps == [2, 8]
 
     def test_a_large_save_that_has_ended_does_not_put_off_the_next_one(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
         run.held_state.is_large = True
         assert run.begin(2)
         for thread in threading.enumerate():
@@ -165,7 +165,7 @@ class TestBesideTheSteps:
         monkeypatch.setattr(checkpointer, "_WRITE_SECS", 0.05)
         may_write = threading.Event()
         monkeypatch.setattr(checkpointer.writer, "write", lambda *_: may_write.wait(60))
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
         run.begin(1)
         with log_lines() as lines:
             wait_until(lambda: run.checkpointer.take_saved() or lines, START_SECS, "no warning")
@@ -183,7 +183,7 @@ class TestBesideTheSteps:
         may_write.set()
 
     def test_ps_tasks_that_do_not_answer_end_the_wait_with_an_error(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, heartbeat_timeout_secs=0.05)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, heartbeat_timeout_secs=0.05)
         run.may_read.clear()
         run.begin(1)
         with pytest.raises(SaveError, match="0 s for the save of step 1 to read the rest .* from the ps tasks"):
@@ -193,7 +193,7 @@ class TestBesideTheSteps:
         assert run.steps == [1]
 
     def test_a_small_save_that_is_due_by_its_step_waits_for_the_one_before(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=2)
         run.may_read.clear()
         assert run.begin(2)
         assert not run.begin(3)
@@ -203,7 +203,7 @@ class TestBesideTheSteps:
         assert run.steps == [2, 4]
 
     def test_an_abandoned_save_that_still_reads_writes_nothing(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
         run.step(1)
         run.may_read.clear()
         run.begin(2)
@@ -213,7 +213,7 @@ class TestBesideTheSteps:
         assert run.checkpointer.take_saved() is None
 
     def test_the_tally_has_time_size_and_memory(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1)
         run.step(1)
         run.checkpointer.save(None)  # the same step, which is saved already
         run.values = values_of(3)
@@ -226,7 +226,7 @@ class TestBesideTheSteps:
 
 class TestFailedSaves:
     def test_a_ps_task_that_does_not_answer_is_a_failed_save(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
 
         def fail(*_):
             raise tf.errors.DeadlineExceededError(None, None, "no answer")
@@ -240,7 +240,7 @@ class TestFailedSaves:
         assert run.tally.failed == 2
 
     def test_training_continues_with_a_warning_until_the_limit_and_then_ends(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=3)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=3)
         run.step(1)
         run.break_disk()
         with log_lines() as lines:
@@ -258,7 +258,7 @@ class TestFailedSaves:
         assert run.steps == [1]
 
     def test_a_save_that_succeeds_restarts_the_count(self, tmp_path):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=2)
         for step in (1, 3, 5):
             run.step(step)
             run.break_disk()
@@ -270,7 +270,7 @@ class TestFailedSaves:
         for fields, secs in (({"save_checkpoint_secs": 60.0}, 61.0), ({"save_checkpoint_steps": 10}, 0.0)):
             logdir = tmp_path / str(secs)
             logdir.mkdir()
-            run = Run(logdir, **fields)
+            run = ChiefRun(logdir, **fields)
             (logdir / "checkpoints").write_text("")
             with log_lines() as lines:
                 run.step(10, secs=secs)
@@ -279,7 +279,7 @@ class TestFailedSaves:
             assert len(lines) == 1
 
     def test_the_error_at_the_end_names_the_newest_checkpoint(self, tmp_path, monkeypatch):
-        run = Run(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=1)
+        run = ChiefRun(tmp_path, save_checkpoint_secs=0.0, save_checkpoint_steps=1, max_failed_saves=1)
         run.step(1)
 
         def full(*_):
@@ -290,13 +290,13 @@ class TestFailedSaves:
             run.step(2)
 
     def test_a_failed_last_save_is_not_a_success(self, tmp_path):
-        run = Run(tmp_path)
+        run = ChiefRun(tmp_path)
         (tmp_path / "checkpoints").write_text("")
         with pytest.raises(SaveError, match="could not be written"):
             run.checkpointer.save(None)
 
     def test_values_that_are_not_finite_end_the_run_at_once_and_are_not_saved(self, tmp_path):
-        run = Run(tmp_path)
+        run = ChiefRun(tmp_path)
         run.values = values_of(3) | {"dense/b": np.full([3], np.nan, np.float32)}
         with pytest.raises(NanLossError, match="dense/b contains NaN or infinity at step 3"):
             run.checkpointer.save(None)

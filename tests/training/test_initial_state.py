@@ -19,7 +19,7 @@ from tests.checkpoints.checkpoint_files import names, values_of, write
 FRESH, LOST = Prospect(), Prospect(was_there=True)
 
 
-class Run:
+class ChiefRun:
     """A chief's run that has only the values of its state.
 
     Attributes:
@@ -59,13 +59,13 @@ class Run:
 
 
 def test_a_run_begins_without_a_checkpoint_of_step_0(tmp_path):
-    run = Run(tmp_path)
+    run = ChiefRun(tmp_path)
     assert run.begin() == RunStart(step=0, how=INITIALISED)
     assert names(run.folder) == ["start.json"]
 
 
 def test_a_lost_state_is_made_again_from_the_seed_while_nothing_is_saved(tmp_path):
-    run = Run(tmp_path)
+    run = ChiefRun(tmp_path)
     run.begin()
     first = run.values
     # Not `INITIALISED`: the other workers have seen later steps, and would take the run for one that lost them.
@@ -76,12 +76,12 @@ def test_a_lost_state_is_made_again_from_the_seed_while_nothing_is_saved(tmp_pat
 
 
 def test_a_chief_that_was_lost_with_the_state_begins_again_too(tmp_path):
-    Run(tmp_path).begin()
-    assert Run(tmp_path).begin(FRESH).how == INITIALISED_AGAIN
+    ChiefRun(tmp_path).begin()
+    assert ChiefRun(tmp_path).begin(FRESH).how == INITIALISED_AGAIN
 
 
 def test_after_the_first_checkpoint_a_lost_state_comes_from_a_checkpoint_or_ends_the_run(tmp_path):
-    run = Run(tmp_path)
+    run = ChiefRun(tmp_path)
     run.begin()
     write(run.folder, 4)
     assert "start.json" not in names(run.folder)
@@ -94,14 +94,14 @@ def test_after_the_first_checkpoint_a_lost_state_comes_from_a_checkpoint_or_ends
 
 def test_a_lost_state_on_another_disk_ends_the_run(tmp_path):
     with pytest.raises(CheckpointError, match="is lost and there is no checkpoint"):
-        Run(tmp_path).begin(LOST)
+        ChiefRun(tmp_path).begin(LOST)
 
 
 def test_values_that_the_seed_does_not_give_again_are_saved_at_step_0(tmp_path, monkeypatch):
-    run = Run(tmp_path / "python", is_repeatable=False)
+    run = ChiefRun(tmp_path / "python", is_repeatable=False)
     run.begin()
     assert "model.ckpt-0.index" in names(run.folder)
     monkeypatch.setattr(initial_state.warm_start, "values", lambda *_: {})
-    run = Run(tmp_path / "warm", init_from="elsewhere")
+    run = ChiefRun(tmp_path / "warm", init_from="elsewhere")
     run.begin()
     assert "model.ckpt-0.index" in names(run.folder)

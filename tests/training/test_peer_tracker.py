@@ -18,7 +18,7 @@ HOSTS = tuple(f"localhost:{port}" for port in range(2000, 2003))
 CLUSTER = ClusterConfig(jobs={"ps": ("localhost:1999",), "worker": HOSTS}, job_name="worker", task_index=0)
 
 
-class Watcher:
+class FakeWatcher:
     """A watcher that holds the answers of the ps tasks and records its callbacks."""
 
     def __init__(self, controls, run, worker_index, stop, reactions, **__):
@@ -40,7 +40,7 @@ class Service:
         self.calls.append(("left", index, joining))
 
 
-class Writer:
+class FakeWriter:
     def __init__(self):
         self.states = []
 
@@ -51,7 +51,7 @@ class Writer:
 @pytest.fixture
 def create(monkeypatch):
     """Makes the peer tracker of worker 0 of three."""
-    monkeypatch.setattr(peers_lib, "Watcher", Watcher)
+    monkeypatch.setattr(peers_lib, "Watcher", FakeWatcher)
     monkeypatch.setattr(peers_lib, "_POLL_SECS", 0.0)
 
     def create(*, least=1, has_service=True, needs_all=False, **fields):
@@ -59,7 +59,7 @@ def create(monkeypatch):
         peers = PeerTracker(
             group_of(CLUSTER, 1), config, [], ready_run(),
             need=PeerNeed(least, Service() if has_service else None, needs_all),
-            stop=StopRequest(), writer=Writer(), on_poll=lambda waited_at: None,
+            stop=StopRequest(), writer=FakeWriter(), on_poll=lambda waited_at: None,
         )  # fmt: skip
         peers._watcher.roster = {index: entry(Status.TRAINING) for index in range(3)}
         return peers

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 NUM_WORKERS = 3
 
 
-class Run:
+class CountedRun:
     """The counts of all workers on one variable, in a run whose chief has begun to count.
 
     Attributes:
@@ -51,7 +51,7 @@ class Run:
 
 @pytest.fixture
 def run():
-    return Run()
+    return CountedRun()
 
 
 def test_a_push_returns_the_count_of_the_last_checkpoint(run):
@@ -71,7 +71,7 @@ def test_a_released_worker_has_not_pushed(run):
 def test_a_run_that_resumes_from_a_checkpoint_counts_from_there(run):
     run.push(0)
     values = run.save()
-    again = Run()
+    again = CountedRun()
     initializer = again.count.variable.initializer
     again.session.run(initializer, {initializer.inputs[1]: again.count.adapt(values)})
     assert again.save().tolist() == values.tolist()

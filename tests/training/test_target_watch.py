@@ -13,7 +13,7 @@ from ps_trainer.training.target_watch import TargetOutcome, TargetWatch
 from tests.testing.processes import END_SECS, wait_until
 
 
-class Writer:
+class FakeWriter:
     """A writer that records its calls."""
 
     def __init__(self):
@@ -47,7 +47,9 @@ def evaluations(monkeypatch):
 
 @pytest.fixture
 def watch():
-    watch = TargetWatch(TrainConfig(target_metric="accuracy>=0.5", logdir="unused"), components=None, writer=Writer())
+    watch = TargetWatch(
+        TrainConfig(target_metric="accuracy>=0.5", logdir="unused"), components=None, writer=FakeWriter()
+    )
     yield watch
     watch.close()
 

@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 LINEAGE = 17
 
 
-class Counts:
+class FakePushCounts:
     """Stands for the push counts and tells which push the run has reached."""
 
     is_in_lockstep = False
@@ -40,7 +40,7 @@ class Own:
     """A session with one variable of a worker, and its `WorkerStateSaver`."""
 
     def __init__(self, config, shape=(3,), name="residual", index=1, kept=(), knows_first=True):
-        self.counts = Counts()
+        self.counts = FakePushCounts()
         with tf.Graph().as_default(), tf.device("/job:localhost/replica:0/task:0/device:CPU:0"):
             self.variable = tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=True)
             self._value = tf.placeholder(tf.float32, shape)
@@ -345,7 +345,7 @@ def test_a_state_of_varying_length_is_loaded(config):
             variable = tf.Variable(
                 tf.zeros([0, 1], tf.int64), name="held", shape=[None, 1], trainable=False, use_resource=True
             )
-            own = OwnVariables([variable], Counts(5), AfterPushes([variable]))
+            own = OwnVariables([variable], FakePushCounts(5), AfterPushes([variable]))
             state, session = WorkerStateSaver(own, config, 1), tf.Session()
             session.run(variable.initializer)
             return state, session, variable, (variable.assign(value), value)

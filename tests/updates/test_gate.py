@@ -20,7 +20,7 @@ class OneMachine:
         return "/cpu:0"
 
 
-class Wait:
+class WaitThread:
     """A wait in a thread."""
 
     def __init__(self, call):
@@ -65,9 +65,9 @@ class Fixture:
         self.session.run(self.write_op, {self.written: version})
         self.session.run(self.open_op)
 
-    def wait(self, worker: int, target: int, **options) -> Wait:
+    def wait(self, worker: int, target: int, **options) -> WaitThread:
         options = tf.RunOptions(**options)
-        return Wait(lambda: self.session.run(self.wait_ops[worker], {self.target: target}, options=options))
+        return WaitThread(lambda: self.session.run(self.wait_ops[worker], {self.target: target}, options=options))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ps_trainer.updates.sync_replicas_service import SyncReplicasOps, SyncReplic
 OPS = SyncReplicasOps("sync", "required", "stand_in", "stand_in_step", "release", "global_step")
 
 
-class Session:
+class FakeSession:
     """Runs the ops of a service: an update blocks until it has enough gradients, of workers or stand-ins."""
 
     def __init__(self):
@@ -63,7 +63,7 @@ def create():
     made = []
 
     def create(replicas_to_aggregate, num_workers, max_steps=None):
-        session = Session()
+        session = FakeSession()
         service = SyncReplicasService(OPS, replicas_to_aggregate, num_workers, max_steps)
         service.start(session)
         wait_until(lambda: len(session.required) == 1)
@@ -132,7 +132,7 @@ def test_updates_end_at_max_steps_and_with_stop(create):
 
 
 def test_an_error_of_an_update_is_kept(create):
-    class Broken(Session):
+    class Broken(FakeSession):
         def run(self, op, feeds=None, options=None):
             raise tf.errors.UnavailableError(None, None, "gone")
 

@@ -54,7 +54,9 @@ class CpuMeter:
     With `has_delays` a sample also reads a file of each thread, for the run delay.
     """
 
-    def __init__(self, time_fn: Callable[[], float] = time.time, proc: pathlib.Path = _PROC, *, has_delays: bool = True):
+    def __init__(
+        self, time_fn: Callable[[], float] = time.time, proc: pathlib.Path = _PROC, *, has_delays: bool = True
+    ):
         self._time_fn = time_fn
         self._proc = proc
         self._has_delays = has_delays

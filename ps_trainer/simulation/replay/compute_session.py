@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.shard import Shard
-from ps_trainer.simulation.replay.gradients import Gradient, Rows, Values
+from ps_trainer.simulation.replay.gradients import Gradient, RowsGradient, Values
 from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
 from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup
 from ps_trainer.store.trace import placeholders, trace
@@ -108,7 +108,7 @@ class ComputeSession:
         self._load(state)
         feeds = [clock, clock if num_applied is None else num_applied, np.float32(rate_factor)]
         for name in self._updates.kinds:
-            feeds += gradient[name] if isinstance(gradient[name], Rows) else [gradient[name]]
+            feeds += gradient[name] if isinstance(gradient[name], RowsGradient) else [gradient[name]]
         state.params = self._loaded_params = dict(zip(self._names, self._apply(*feeds), strict=True))
 
     def learning_rate(self, clock: int) -> float:

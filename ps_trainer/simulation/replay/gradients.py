@@ -11,7 +11,7 @@ Values = dict[str, np.ndarray]
 """Values of the model variables, by name. Nothing changes an array in place, since versions share equal arrays."""
 
 
-class Rows(NamedTuple):
+class RowsGradient(NamedTuple):
     """Gradient of an embedding table.
 
     Attributes:
@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     indices: np.ndarray
 
 
-Gradient = Mapping[str, "np.ndarray | Rows"]
+Gradient = Mapping[str, "np.ndarray | RowsGradient"]
 """Gradients by variable, without the variables that the loss does not depend on."""
 
 
@@ -64,7 +64,7 @@ def dense(gradient: Gradient) -> Values:
     Raises:
         ValueError: The gradient has rows of a table.
     """
-    values = {name: value for name, value in gradient.items() if not isinstance(value, Rows)}
+    values = {name: value for name, value in gradient.items() if not isinstance(value, RowsGradient)}
     if len(values) < len(gradient):
         raise ValueError(
             f"{', '.join(sorted(gradient.keys() - values))}: rows of a table; this rule needs dense gradients"
@@ -72,9 +72,9 @@ def dense(gradient: Gradient) -> Values:
     return values
 
 
-def _sum(values: Sequence[np.ndarray | Rows]) -> np.ndarray | Rows:
-    if isinstance(values[0], Rows):
-        return Rows(*(np.concatenate(parts) for parts in zip(*values, strict=True)))
+def _sum(values: Sequence[np.ndarray | RowsGradient]) -> np.ndarray | RowsGradient:
+    if isinstance(values[0], RowsGradient):
+        return RowsGradient(*(np.concatenate(parts) for parts in zip(*values, strict=True)))
     # A new array, so that the sums in place below change no gradient that another step still needs.
     result = values[0] + values[1]
     for value in values[2:]:
@@ -82,7 +82,7 @@ def _sum(values: Sequence[np.ndarray | Rows]) -> np.ndarray | Rows:
     return result
 
 
-def _scaled(value: np.ndarray | Rows, factor: np.float32) -> np.ndarray | Rows:
-    if isinstance(value, Rows):
-        return Rows(value.values * factor.astype(value.values.dtype), value.indices)
+def _scaled(value: np.ndarray | RowsGradient, factor: np.float32) -> np.ndarray | RowsGradient:
+    if isinstance(value, RowsGradient):
+        return RowsGradient(value.values * factor.astype(value.values.dtype), value.indices)
     return value * factor.astype(value.dtype)

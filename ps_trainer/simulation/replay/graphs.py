@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.simulation.replay.gradients import Rows
+from ps_trainer.simulation.replay.gradients import RowsGradient
 from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup
 from ps_trainer.store.extents import VariableSpec
 from ps_trainer.store.trace import is_local
@@ -60,9 +60,9 @@ class GradientGraph:
         values = iter(outputs)
         loss = float(next(values))
         metrics = {name: float(next(values)) for name in self._metrics}
-        gradient: dict[str, np.ndarray | Rows] = {}
+        gradient: dict[str, np.ndarray | RowsGradient] = {}
         for name, is_rows in self.kinds.items():
-            gradient[name] = Rows(next(values), next(values)) if is_rows else next(values)
+            gradient[name] = RowsGradient(next(values), next(values)) if is_rows else next(values)
         return Computed(loss, metrics, gradient)
 
 

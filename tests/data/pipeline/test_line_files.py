@@ -16,7 +16,7 @@ from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
 
 
-class Numbers(LineSource):
+class NumberLines(LineSource):
     """A dataset with one whole number on each line."""
 
     def __init__(self, train, test=(), **fields):
@@ -47,7 +47,7 @@ def train_numbers(source, num_workers=1, num_epochs=1):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n\r\n"])
 def test_every_line_is_an_example_for_any_line_end(tmp_path, suffix, end):
-    source = Numbers([text_file(write(tmp_path / f"a{suffix}", range(5), end=end))], test_every=3)
+    source = NumberLines([text_file(write(tmp_path / f"a{suffix}", range(5), end=end))], test_every=3)
     assert (source.num_train_examples, source.num_test_examples) == (3, 2)
     assert sorted(train_numbers(source)[0]) == [1, 2, 4]
     np.testing.assert_array_equal(read_column(lambda: source.test(batch_size=2), "number"), [0, 3])
@@ -56,7 +56,7 @@ def test_every_line_is_an_example_for_any_line_end(tmp_path, suffix, end):
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
 def test_shards_cover_the_lines_of_all_files_once(tmp_path, num_workers):
     files = [text_file(write(tmp_path / "a", range(8))), text_file(write(tmp_path / "b.gz", range(8, 15)))]
-    source = Numbers(files, [text_file(write(tmp_path / "t", range(90, 93)))])
+    source = NumberLines(files, [text_file(write(tmp_path / "t", range(90, 93)))])
     shards = train_numbers(source, num_workers)
     assert sorted(sum(shards, [])) == list(range(15))
     assert [len(shard) for shard in shards] == [Shard(i, num_workers).num_examples(15) for i in range(num_workers)]
@@ -68,13 +68,13 @@ def test_header_lines_are_skipped_in_each_file(tmp_path):
         text_file(write(tmp_path / name, numbers, head="number\n"), num_header_lines=1)
         for name, numbers in (("a", [1, 2]), ("b", [3, 4]))
     ]
-    source = Numbers(files, test_every=2)
+    source = NumberLines(files, test_every=2)
     assert sorted(train_numbers(source)[0]) == [2, 4]
 
 
 def test_a_window_larger_than_the_shard_shuffles_all_of_it_and_a_smaller_one_does_not(tmp_path):
     files = [text_file(write(tmp_path / "a", range(100)))]
-    source = Numbers(files, [files[0]])
+    source = NumberLines(files, [files[0]])
     first, second = np.split(np.array(train_numbers(source, num_epochs=2)[0]), 2)
     assert sorted(first) == sorted(second) == list(range(100))
     assert list(first) != list(second)
@@ -89,7 +89,7 @@ def test_a_window_larger_than_the_shard_shuffles_all_of_it_and_a_smaller_one_doe
 def test_a_broken_line_is_named_with_file_and_number(tmp_path, is_test, first_line):
     good = text_file(write(tmp_path / "good", range(3), head="h\n"), num_header_lines=1)
     broken = text_file(write(tmp_path / "broken", [*range(first_line - 1), "x" * 200, "y"]))
-    source = Numbers([good] if is_test else [good, broken], [broken] if is_test else [good])
+    source = NumberLines([good] if is_test else [good, broken], [broken] if is_test else [good])
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         read_batches(
             (lambda: source.test(batch_size=9))
@@ -106,7 +106,7 @@ def test_a_broken_line_is_named_with_file_and_number(tmp_path, is_test, first_li
 
 def test_line_numbers_count_the_header(tmp_path):
     broken = text_file(write(tmp_path / "broken", [1, "", 2], head="h\n"), num_header_lines=1)
-    source = Numbers([broken], [broken])
+    source = NumberLines([broken], [broken])
     with pytest.raises(tf.errors.InvalidArgumentError, match="line 3: not a whole number: "):
         read_batches(lambda: source.test(batch_size=3))
 
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_single_line_cannot_be_both_trained_and_tested_on(tmp_path):
     with pytest.raises(DataError, match="a: its only line is a test example"):
-        Numbers([text_file(write(tmp_path / "a", [1]))])
+        NumberLines([text_file(write(tmp_path / "a", [1]))])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -141,7 +141,7 @@ def test_lines_are_counted_as_in_python(seed, monkeypatch):
 
 
 def test_another_file_is_read_whole_and_leaves_the_training_files_as_they_are(tmp_path):
-    source = Numbers([text_file(write(tmp_path / "a", range(6), "head\n"), num_header_lines=1)], test_every=3)
+    source = NumberLines([text_file(write(tmp_path / "a", range(6), "head\n"), num_header_lines=1)], test_every=3)
     other = write(tmp_path / "b.gz", range(10, 14), "head\n")
     assert list(read_column(lambda: source.read(other, 3), "number")) == [10, 11, 12, 13]
     assert sorted(train_numbers(source)[0]) == [1, 2, 4, 5]

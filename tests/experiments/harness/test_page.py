@@ -18,7 +18,7 @@ TABLE = Table(
 )
 
 
-class Parsed(html.parser.HTMLParser):
+class ParsedPage(html.parser.HTMLParser):
     """The texts of each tag, and the tags that are still open at the end."""
 
     def __init__(self, text):
@@ -53,7 +53,7 @@ def test_a_table_in_markdown():
 
 
 def test_a_table_in_html():
-    parsed = Parsed(page.to_html([TABLE]))
+    parsed = ParsedPage(page.to_html([TABLE]))
     assert parsed.open == []
     for text in (("code", "sync"), ("td", "1.24"), ("td", "a | b <c>"), ("th", "time (s)"), ("caption", "Times ")):
         assert text in parsed.texts
@@ -77,7 +77,7 @@ def files(tmp_path):
 
 
 def test_plots_are_inside_of_html_and_beside_markdown(files):
-    (image,) = Parsed(page.to_html([files])).images
+    (image,) = ParsedPage(page.to_html([files])).images
     assert image["src"].startswith("data:image/svg+xml;base64,")
     assert image["alt"] == 'A "line". Expected: it falls.'
     assert page.to_markdown([files]) == '![T](p.png)\n\n*T* (L0). A "line". Expected: it falls.\n'

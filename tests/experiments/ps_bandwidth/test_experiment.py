@@ -37,7 +37,7 @@ def phase(num_workers, bytes_by_ps, shared):
     return sent, received
 
 
-class Wire:
+class FakeTransfer:
     """Replaces `ShapedCluster.train`: a transfer takes the time of the host with most bytes.
 
     Args:
@@ -86,7 +86,7 @@ def executed(monkeypatch, folder, wire, quick=False):
 
 
 def test_a_correct_wire_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
-    experiment, results = executed(monkeypatch, tmp_path, Wire())
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer())
     findings = findings_of(experiment, results)
     assert set(findings) == {claim.key for claim in experiment.claims}
     assert refuted(findings) == {"extra_hosts"}  # a pull that waits for its push takes 2M/B
@@ -94,25 +94,25 @@ def test_a_correct_wire_refutes_only_the_claim_of_both_directions_at_once(monkey
 
 
 def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_path):
-    experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(), quick=True)
     findings = findings_of(experiment, results)
     assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], ClaimFinding.OK)
 
 
 def test_a_store_with_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
-    experiment, results = executed(monkeypatch, tmp_path, Wire(is_sharded=False))
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(is_sharded=False))
     assert {"bytes", "ps_round", "colocated", "equals_ring", "partitioned"} <= refuted(findings_of(experiment, results))
 
 
 def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
-    experiment, results = executed(monkeypatch, tmp_path, Wire(slowness=2.0))
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(slowness=2.0))
     findings = findings_of(experiment, results)
     assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned"} <= refuted(findings)
     assert findings["bytes"] is ClaimFinding.OK
 
 
 def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
-    experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(), quick=True)
     busy = Results(result._replace(cpu=CpuUse(0.9, 1.0, 1.0, 0.05)) for result in results)
     assert findings_of(experiment, busy) == {"bytes": ClaimFinding.OK}
     assert drawn(experiment.plots(busy)) == ["bytes"]
@@ -140,13 +140,13 @@ def test_ps_tasks_on_workers_hosts_take_the_time_of_their_links_traffic(n, p):
 
 
 def test_the_books_example_in_ratios(monkeypatch, tmp_path):
-    _, results = executed(monkeypatch, tmp_path, Wire())
+    _, results = executed(monkeypatch, tmp_path, FakeTransfer())
     ratios = [(published, measured) for _, published, measured in d2l_ratios(cases_of(results))]
     assert ratios == [(60 / 15, pytest.approx(2 * 3 / 1.5)), (80 / 15, pytest.approx(2 * 4 / 1.5)), (1, 1)]
 
 
 def test_a_run_is_identified_by_the_json_of_its_setting(monkeypatch, tmp_path):
-    experiment, results = executed(monkeypatch, tmp_path, Wire(), quick=True)
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
     names = ("arm", "n", "p", "num_bytes", "rate", "rounds")
     values = dict(zip(names, ("ps", 2, 1, 6_000_000, "100mbit", 5), strict=True))
