@@ -37,19 +37,21 @@ _RULES = {
     "async": _Parts("asynchronous:Async", "update_per_push:Async", "shared_parameters:Mean"),
     "downpour": _Parts("downpour:Downpour", "replicas:Downpour", "replicas:Downpour"),
     "hogwild": _Parts("hogwild:Hogwild", "update_per_push:Async", "shared_parameters:Mean"),
-    "sync": _Parts("synchronous:Sync", "groups:Sync", "shared_parameters:Mean", "wait_for_k:run"),
+    "sync": _Parts("synchronous:Sync", "gradient_groups:Sync", "shared_parameters:Mean", "wait_for_k:run"),
     "sync_replicas": _Parts(
-        "sync_replicas:SyncReplicas", "groups:SyncReplicas", "shared_parameters:Mean", "wait_for_k:run"
+        "sync_replicas:SyncReplicas", "gradient_groups:SyncReplicas", "shared_parameters:Mean", "wait_for_k:run"
     ),
     # TensorFlow's own SyncReplicasOptimizer, with its queue of tokens and as its users set it up: simulated only.
     "token_queue": _Parts(None, "tokens:TokenQueue", "shared_parameters:Mean", "tokens:run"),
     "stock_sync": _Parts(None, "tokens:StockSync", "shared_parameters:Mean", "tokens:run"),
-    "backup": _Parts("backup:Backup", "groups:Backup", "shared_parameters:Mean", "wait_for_k:run"),
-    "softsync": _Parts("softsync:SoftSync", "groups:SoftSync", "shared_parameters:Mean", "no_wait:run"),
-    "k_sync": _Parts("k_family:KSync", "groups:KSync", "shared_parameters:Mean", "wait_for_k:run"),
-    "k_async": _Parts("k_family:KAsync", "groups:KAsync", "shared_parameters:Mean", "wait_for_k:run"),
-    "k_batch_sync": _Parts("k_family:KBatchSync", "groups:KBatchSync", "shared_parameters:Mean"),
-    "k_batch_async": _Parts("k_family:KBatchAsync", "groups:KBatchAsync", "shared_parameters:Mean", "no_wait:run"),
+    "backup": _Parts("backup:Backup", "gradient_groups:Backup", "shared_parameters:Mean", "wait_for_k:run"),
+    "softsync": _Parts("softsync:SoftSync", "gradient_groups:SoftSync", "shared_parameters:Mean", "no_wait:run"),
+    "k_sync": _Parts("k_family:KSync", "gradient_groups:KSync", "shared_parameters:Mean", "wait_for_k:run"),
+    "k_async": _Parts("k_family:KAsync", "gradient_groups:KAsync", "shared_parameters:Mean", "wait_for_k:run"),
+    "k_batch_sync": _Parts("k_family:KBatchSync", "gradient_groups:KBatchSync", "shared_parameters:Mean"),
+    "k_batch_async": _Parts(
+        "k_family:KBatchAsync", "gradient_groups:KBatchAsync", "shared_parameters:Mean", "no_wait:run"
+    ),
     "ssp": _Parts("ssp:Ssp", "update_per_push:Ssp", "shared_parameters:Mean"),
     "drop_stale": _Parts("drop_stale:DropStale", "update_per_push:DropStale", "shared_parameters:Mean"),
     "staleness_aware": _Parts(

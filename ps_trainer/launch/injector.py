@@ -20,7 +20,7 @@ from ps_trainer.disturbances import due_faults
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.disturbances.due_faults import DueFaults, Raise
 from ps_trainer.disturbances.faults import Fault
-from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.status import Board
 

@@ -20,7 +20,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError, UsageError
 from ps_trainer.launch import summary, trial_build
-from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
 from ps_trainer.launch.injector import Injector

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ps_trainer import errors
-from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.process import TaskProcess
 from ps_trainer.launch.restarts import Restarts

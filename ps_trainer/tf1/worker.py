@@ -21,7 +21,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
 from ps_trainer.runtime import lost, preflight, run_setup

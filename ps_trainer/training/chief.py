@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import members_of_groups
+from ps_trainer.cluster.worker_groups import members_of_groups
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import (
     Interrupted,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import component_tables, options
-from ps_trainer.cluster.groups import Group, count_groups
+from ps_trainer.cluster.worker_groups import WorkerGroup, count_groups
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.data.pipeline.facts import Facts
@@ -70,7 +70,7 @@ class Components(NamedTuple):
         """The optimizer of every variable that `--optimizer_for` does not name."""
         return self.optimizers.all[0].optimizer
 
-    def create_store(self, group: Group, config: TrainConfig) -> ParameterStore:
+    def create_store(self, group: WorkerGroup, config: TrainConfig) -> ParameterStore:
         """Creates a store of the run's layout for the worker that trains for `group`."""
         return self.layout(
             self.layout_options,

@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints.held_state import HeldState
 from ps_trainer.checkpoints.stored_state import StoredState
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import Group, group_of
+from ps_trainer.cluster.worker_groups import WorkerGroup, group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.runtime.run_record import Shards
@@ -104,7 +104,7 @@ class _Assembly:
     """
 
     components: Components
-    group: Group
+    group: WorkerGroup
     trainer: ClusterConfig
     config: TrainConfig
     run_id: str

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from ps_trainer.cluster.groups import Group
+from ps_trainer.cluster.worker_groups import WorkerGroup
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import StalledError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
@@ -58,7 +58,7 @@ class PeerTracker:
 
     def __init__(
         self,
-        group: Group,
+        group: WorkerGroup,
         config: TrainConfig,
         controls: Sequence[PsControl],
         run: RunRecord,

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import Group
+from ps_trainer.cluster.worker_groups import WorkerGroup
 from ps_trainer.config import TrainConfig
 from ps_trainer.runtime.server import session_config
 from ps_trainer.training.components import Components
@@ -70,7 +70,9 @@ class ServerSessions(Sessions):
         target: Target of this task's server.
     """
 
-    def __init__(self, cluster: ClusterConfig, config: TrainConfig, components: Components, group: Group, target: str):
+    def __init__(
+        self, cluster: ClusterConfig, config: TrainConfig, components: Components, group: WorkerGroup, target: str
+    ):
         self._target = target
         self._own_config = session_config(cluster.device, peers=())
         self._cluster = cluster

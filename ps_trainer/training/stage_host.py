@@ -7,7 +7,7 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import Group
+from ps_trainer.cluster.worker_groups import WorkerGroup
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError
 from ps_trainer.runtime.run_record import RunStatus, Status
@@ -32,7 +32,7 @@ class StageHost(WorkerTask):
         server: Server of this task.
     """
 
-    def __init__(self, cluster: ClusterConfig, config: TrainConfig, group: Group, server: tf.train.Server):
+    def __init__(self, cluster: ClusterConfig, config: TrainConfig, group: WorkerGroup, server: tf.train.Server):
         super().__init__(cluster, config)
         self._group = group
         self._server = server  # kept, since TensorFlow ends a server without a reference to it

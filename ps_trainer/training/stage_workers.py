@@ -13,7 +13,7 @@ import time
 
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import Group
+from ps_trainer.cluster.worker_groups import WorkerGroup
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError, StartTimeoutError
 from ps_trainer.runtime import reachability
@@ -24,7 +24,7 @@ from ps_trainer.runtime.wait import POLL_SECS, Wait
 
 
 def wait_for_servers(
-    cluster: ClusterConfig, group: Group, config: TrainConfig, stop: StopRequest, *, limit_secs: float
+    cluster: ClusterConfig, group: WorkerGroup, config: TrainConfig, stop: StopRequest, *, limit_secs: float
 ) -> None:
     """Waits until the servers that compute stages for this worker answer it, and reach it in turn.
 
@@ -68,7 +68,7 @@ class StageWorkers:
         stop: Request by which the job is stopped.
     """
 
-    def __init__(self, group: Group, config: TrainConfig, stop: StopRequest):
+    def __init__(self, group: WorkerGroup, config: TrainConfig, stop: StopRequest):
         self._names = dict(zip(group.members[1:], group.names[1:], strict=True))  # by worker index
         self._own_name = group.names[0]
         self._config = config

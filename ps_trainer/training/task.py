@@ -9,7 +9,7 @@ from absl import logging
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, WARNING
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard

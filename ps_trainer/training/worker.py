@@ -24,7 +24,7 @@ from absl import logging
 
 from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.metrics.figures import WorkerFigures

@@ -11,7 +11,7 @@ from ps_trainer.cli import main
 from ps_trainer.comparison import page, recorded_run
 from tests.comparison.run_folder import START, report, write
 
-FIGURES = ["loss", "test-accuracy", "throughput", "staleness", "gradients", "bytes"]
+PLOTS = ["loss", "test-accuracy", "throughput", "staleness", "gradients", "bytes"]
 
 
 def write_run(folder, *, update="async", rate=2.0, num_dropped=0, name="run <b>"):
@@ -56,11 +56,11 @@ def test_page_holds_every_figure_and_loads_nothing(runs, tmp_path):
     path = page.write(runs, tmp_path / "out")
     text = path.read_text()
     parsed = Page(text)
-    assert [name for name in FIGURES if name not in parsed.ids] == []
+    assert [name for name in PLOTS if name not in parsed.ids] == []
     assert len(parsed.ids) == len(set(parsed.ids))
     assert parsed.loaded == ["data:,"] and parsed.scripts == 0
     assert "url(http" not in text and "@import" not in text
-    assert sorted(file.name for file in path.parent.glob("*.png")) == sorted(f"{name}.png" for name in FIGURES)
+    assert sorted(file.name for file in path.parent.glob("*.png")) == sorted(f"{name}.png" for name in PLOTS)
 
 
 def test_names_are_escaped(runs, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.disturbances import due_faults
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.disturbances.due_faults import DueFaults, Raise
-from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.injector import Injector
 from ps_trainer.launch.status import Board
 from tests.launch.fakes import ScriptedTask

@@ -8,7 +8,7 @@ import pytest
 
 from ps_trainer.disturbances.faults import Fault
 from ps_trainer.launch import summary
-from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.injector import FaultResult
 from ps_trainer.launch.supervisor import RunOutcome
 from tests.launch.fakes import ScriptedTask

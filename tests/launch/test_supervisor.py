@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from ps_trainer.errors import RunError
-from ps_trainer.launch.events import EventLog
+from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.restarts import Restarts
 from ps_trainer.launch.signals import SignalRecorder
 from ps_trainer.launch.status import Board

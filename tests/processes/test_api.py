@@ -16,7 +16,7 @@ from benchmarks import leftovers
 from tests.api import objects
 from tests.api.objects import FAST
 from tests.testing.processes import END_SECS, START_SECS, wait_until
-from tests.testing.scripts import ScriptTask
+from tests.testing.user_scripts import ScriptTask
 
 SETTINGS = {"update": "sync", "max_steps": 40, "seed": 7, "optimizer": "momentum", "learning_rate": 0.05}
 

@@ -7,7 +7,7 @@ import signal
 import tensorflow.compat.v1 as tf
 
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS
-from tests.testing.scripts import ScriptRun
+from tests.testing.user_scripts import ScriptRun
 
 NO_RECOVERY = {"PS_TRAINER_RECOVER_TIMEOUT_SECS": "0"}
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from tests.testing.processes import END_SECS, LOST_SECS, ROOT, START_SECS
-from tests.testing.scripts import ScriptRun
+from tests.testing.user_scripts import ScriptRun
 
 SCRIPTS = ROOT / "examples" / "tf1_scripts"
 TUTORIAL = SCRIPTS / "tutorial.py"

@@ -10,7 +10,7 @@ from ps_trainer.simulation import given_staleness
 from ps_trainer.simulation.replay.replay import Replay
 from tests.simulation.replay import on_cluster
 from tests.testing import oracles, script
-from tests.testing.groups import BATCH_SIZE
+from tests.testing.gradient_groups import BATCH_SIZE
 from tests.updates.scripted import Optimizer
 
 

@@ -6,16 +6,16 @@ Clusters in the test's own process:
     script              a scripted order of pushes on such a cluster: which worker's gradient arrives when
     conformance         the runs that the conformance suite of the update rules checks
     rule_promises       the promises of each update rule, for that suite
-    marks               runs of averaging rules whose parameters tell which gradients are in which update
+    marked_gradients    runs of averaging rules whose parameters tell which gradients are in which update
     marked_process      one worker's process in such a run; it may be killed in a step
-    groups              rules with groups of gradients: their NumPy form, and their steps in scripted order
+    gradient_groups     rules with groups of gradients: their NumPy form, and their steps in scripted order
     two_ps              gradient groups on two ps tasks; a worker may be killed between its visits to them
     replicas            a worker's graph of a rule with replicas, and the partitions of each phase
 
 Real processes:
 
     processes           the tasks of a cluster: a test starts, kills and freezes them (`Task.kill`)
-    scripts             a user's TF1 scripts, forked from a process that has imported TensorFlow
+    user_scripts        a user's TF1 scripts, forked from a process that has imported TensorFlow
 
 Oracles in NumPy, and what they are compared on:
 

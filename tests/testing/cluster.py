@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
 from ps_trainer.runtime import environment, tensorflow_import

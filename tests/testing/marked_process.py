@@ -13,7 +13,7 @@ from ps_trainer.training import graph as graph_lib
 from tests.testing.cluster import DEADLINE_SECS
 
 if TYPE_CHECKING:
-    from tests.testing.marks import MarkedRun
+    from tests.testing.marked_gradients import MarkedRun
 
 
 class Push(NamedTuple):

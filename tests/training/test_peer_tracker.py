@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StalledError, StartTimeoutError
 from ps_trainer.runtime.run_record import RunStatus, Status

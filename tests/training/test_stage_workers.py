@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import group_of
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StartTimeoutError
 from ps_trainer.runtime.run_record import RunStart, RunStatus, Status, StatusMessage

@@ -1,7 +1,7 @@
 """Each update of an averaging rule is the mean of exactly the gradients that the rule reports as used.
 
 That holds for any order of arrival, and when workers end early, are killed in a step, and come back.
-`tests/testing/marks.py` explains how a test knows which gradients are in an update.
+`tests/testing/marked_gradients.py` explains how a test knows which gradients are in an update.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.testing.cluster import InProcessCluster
-from tests.testing.marks import NUM_WORKERS, MarkedRun, Push, marked_run
+from tests.testing.marked_gradients import NUM_WORKERS, MarkedRun, Push, marked_run
 from tests.testing.repetitions import representatives
 
 RULES = {

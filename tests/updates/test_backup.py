@@ -10,7 +10,7 @@ from ps_trainer.updates.backup import Backup
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.options import BackupOptions
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
-from tests.testing.groups import check_script
+from tests.testing.gradient_groups import check_script
 from tests.testing.repetitions import repetitions
 from tests.testing.script import Turnstile
 

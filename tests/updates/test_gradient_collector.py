@@ -14,7 +14,7 @@ from ps_trainer.runtime.run_record import Status
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.base import RELEASED
 from tests.testing.cluster import config_of, wait_until
-from tests.testing.groups import GroupScript
+from tests.testing.gradient_groups import GroupScript
 from tests.testing.repetitions import repetitions, representatives
 from tests.testing.script import Turnstile
 

@@ -11,7 +11,7 @@ from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, k_at
 from ps_trainer.updates.options import KBatchOptions
 from tests.testing.cluster import config_of
-from tests.testing.groups import check_script
+from tests.testing.gradient_groups import check_script
 from tests.testing.repetitions import repetitions
 
 DEFINITIONS = {

@@ -10,7 +10,7 @@ from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.options import SoftSyncOptions
 from ps_trainer.updates.softsync import SoftSync
 from tests.testing.cluster import config_of
-from tests.testing.groups import check_script
+from tests.testing.gradient_groups import check_script
 
 NUM_WORKERS = 3
 

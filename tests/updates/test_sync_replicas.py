@@ -10,7 +10,7 @@ from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.options import SyncReplicasOptions
 from tests.testing import oracles
 from tests.testing.cluster import InProcessCluster, config_of
-from tests.testing.groups import BATCH_SIZE, LEARNING_RATE, MODELS, AccumulatorScript, check_script
+from tests.testing.gradient_groups import BATCH_SIZE, LEARNING_RATE, MODELS, AccumulatorScript, check_script
 from tests.testing.repetitions import repetitions
 from tests.testing.script import Linear, initial_values, worker_batch
 

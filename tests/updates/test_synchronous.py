@@ -12,7 +12,7 @@ from ps_trainer.updates.synchronous import Sync
 from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, config_of
-from tests.testing.groups import BATCH_SIZE, LEARNING_RATE, MODELS, GroupScript, check_script
+from tests.testing.gradient_groups import BATCH_SIZE, LEARNING_RATE, MODELS, GroupScript, check_script
 from tests.testing.repetitions import repetitions
 from tests.testing.script import Turnstile, initial_values, worker_batch
 

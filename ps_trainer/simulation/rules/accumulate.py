@@ -6,7 +6,7 @@ from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import PushOutcome, ScheduleRule, StepPlan
-from ps_trainer.simulation.rules.groups import Sync
+from ps_trainer.simulation.rules.gradient_groups import Sync
 from ps_trainer.simulation.rules.update_per_push import Async
 from ps_trainer.updates.options import AccumulateOptions
 

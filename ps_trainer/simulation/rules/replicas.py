@@ -10,7 +10,7 @@ from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import PushOutcome, StepPlan
-from ps_trainer.simulation.rules.groups import Grouped
+from ps_trainer.simulation.rules.gradient_groups import Grouped
 from ps_trainer.simulation.rules.update_per_push import Async
 from ps_trainer.updates.options import (
     AllReduceOptions,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.groups import Grouped
+from ps_trainer.simulation.rules.gradient_groups import Grouped
 from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 

@@ -15,7 +15,7 @@ from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.toolkit.step_times import Shape
-from ps_trainer.simulation.rules import groups, schedule_table, tokens
+from ps_trainer.simulation.rules import gradient_groups, schedule_table, tokens
 from ps_trainer.simulation.rules.base import PushOutcome
 from ps_trainer.simulation.schedule import DROPPED
 from tests.experiments.executed import drawn, findings_of, planned, refuted, results_of
@@ -37,7 +37,7 @@ class FewTokens(tokens.TokenQueue):
         self.num_workers = self.required
 
 
-class Sleeping(groups.Backup):
+class Sleeping(gradient_groups.Backup):
     """Broken `backup`: a late worker does nothing until the next update."""
 
     def __init__(self, options, cluster):

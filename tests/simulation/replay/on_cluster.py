@@ -14,7 +14,7 @@ from tests.simulation import runs
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, wait_until
 from tests.testing.components import RowOptions, Rows
-from tests.testing.groups import BATCH_SIZE, LEARNING_RATE, GroupScript
+from tests.testing.gradient_groups import BATCH_SIZE, LEARNING_RATE, GroupScript
 from tests.testing.oracles import Values
 from tests.testing.script import Turnstile
 

@@ -12,7 +12,7 @@ import pytest
 
 from ps_trainer.simulation.schedule import DROPPED, Schedule
 from tests.simulation.replay import on_cluster
-from tests.testing import groups, oracles_local, script
+from tests.testing import gradient_groups, oracles_local, script
 from tests.testing.oracles import Values
 from tests.updates import scripted
 from tests.updates.test_dc_asgd import delay_compensated
@@ -138,11 +138,11 @@ def test_rules_that_average_groups(
     schedule = schedule_of(update, options)
     numpy_optimizer = scripted.Optimizer(optimizer)
     model_class, loss_and_gradient = scripted.MODELS[model]
-    wanted = groups.group_sgd(
+    wanted = gradient_groups.group_sgd(
         loss_and_gradient,
         script.initial_values(model_class()),
         schedule.steps.worker.tolist(),
-        lambda worker, step: script.worker_batch(worker, NUM_WORKERS, groups.BATCH_SIZE, step),
+        lambda worker, step: script.worker_batch(worker, NUM_WORKERS, gradient_groups.BATCH_SIZE, step),
         num_workers=NUM_WORKERS,
         required=required,
         is_fresh_only=is_fresh_only,
@@ -151,7 +151,7 @@ def test_rules_that_average_groups(
     )
     assert (DROPPED in schedule.steps.update) == is_fresh_only
     assert is_fresh_only or max(schedule.steps.staleness) > 0
-    assert_replays(wanted.values, schedule, update, options, model, optimizer, batch_size=groups.BATCH_SIZE)
+    assert_replays(wanted.values, schedule, update, options, model, optimizer, batch_size=gradient_groups.BATCH_SIZE)
 
 
 @pytest.mark.parametrize(("n_push", "n_fetch", "optimizer"), [(2, 3, "adagrad"), (3, 2, "sgd"), (1, 1, "momentum")])

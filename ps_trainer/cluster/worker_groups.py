@@ -1,4 +1,4 @@
-"""`Group`: the workers that compute one model together, each worker one stage.
+"""`WorkerGroup`: the workers that compute one model together, each worker one stage.
 
 Of n workers and a model of s stages the first n / s train: each reads data, runs the steps, and computes stage 0.
 Worker k · n / s + i computes stage k for worker i. With one stage every worker trains.
@@ -13,7 +13,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.errors import OptionError
 
 
-class Group(NamedTuple):
+class WorkerGroup(NamedTuple):
     """The group of one worker task.
 
     Attributes:
@@ -46,7 +46,7 @@ class Group(NamedTuple):
         return self.cluster
 
 
-def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
+def group_of(cluster: ClusterConfig, num_stages: int) -> WorkerGroup:
     """The group of this task, which is a worker or the chief.
 
     Raises:
@@ -56,7 +56,7 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> Group:
     stage, first = divmod(cluster.worker_index, len(groups))
     members = groups[first]
     tasks = [cluster.worker_tasks[member] for member in members]
-    return Group(
+    return WorkerGroup(
         cluster=_first_workers(cluster, len(groups)) if stage == 0 else None,
         stage=stage,
         members=members,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.cluster.groups import count_groups, group_of, members_of_groups
+from ps_trainer.cluster.worker_groups import count_groups, group_of, members_of_groups
 from ps_trainer.errors import OptionError
 
 

@@ -89,7 +89,7 @@ class MarkedRun:
         self.cluster, self.name = cluster, name
         model = "MarksInTables" if with_tables else "Marks"
         self.config = config_of(
-            f"tests.testing.marks:{model}", "Rows", batch_size=1, max_steps=1000, learning_rate=1.0,
+            f"tests.testing.marked_gradients:{model}", "Rows", batch_size=1, max_steps=1000, learning_rate=1.0,
             schedule="exponential", schedule_option=("decay_steps=1", f"decay_rate={1 / _BASE}"), **fields,
         )  # fmt: skip
         self.components = components_lib.load(self.config, NUM_WORKERS)
