@@ -19,8 +19,8 @@ from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.chief import Chief
-from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.worker import Worker
+from ps_trainer.training.worker_progress import WorkerProgress
 
 FIRST_STEP, NUM_STEPS = 5, 10
 """Steps of each worker that are recorded. The first ones are left out, as TensorFlow prepares the graphs in them."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ps_trainer.errors import ArgumentTypeError
-from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.worker_progress import WorkerProgress
 
 
 class Step(NamedTuple):

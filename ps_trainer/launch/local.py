@@ -19,7 +19,7 @@ from rich.console import Console
 from ps_trainer.config import TrainConfig
 from ps_trainer.disturbances import faults as faults_lib
 from ps_trainer.errors import OptionError, UsageError
-from ps_trainer.launch import summary, trial_build
+from ps_trainer.launch import summary_file, trial_build
 from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts import Hosts, LocalHosts
@@ -193,7 +193,7 @@ class _LocalRun:
         cluster, logdir = self.cluster, self.logdir
         where = f" in {self.hosts.summary}" if self.hosts.summary else ""
         self.console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
-        # Wall time, because `summary.complete` compares it with the time of a file.
+        # Wall time, because `summary_file.complete` compares it with the time of a file.
         started_at = time.time()
         # Made before any task starts: a board ignores the lines that exist by then, which an earlier run has left.
         board = Board(tasks, logdir / "metrics", cluster.config.max_steps)
@@ -220,7 +220,9 @@ class _LocalRun:
             view.finish(outcome, str(logdir))
         # Without faults and restarts the launcher has nothing to add to the chief's summary.
         if faults or restarts.max_restarts:
-            summary.complete(logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report())
+            summary_file.complete(
+                logdir, outcome, started_at=started_at, restarts=restarts.counts, faults=injector.report()
+            )
         return outcome
 
     def _check_components(self, server: ForkServer) -> None:

@@ -42,7 +42,7 @@ from ps_trainer.tf1.placement import (  # noqa: E402
     replica_device_setter,
 )
 from ps_trainer.tf1.saving import CheckpointSaverHook  # noqa: E402
-from ps_trainer.tf1.settings import configure  # noqa: E402
+from ps_trainer.tf1.script_settings import configure  # noqa: E402
 from ps_trainer.tf1.supervisor import Supervisor  # noqa: E402
 from ps_trainer.tf1.sync_replicas import SyncReplicasOptimizer  # noqa: E402
 from ps_trainer.tf1.tasks import Server  # noqa: E402

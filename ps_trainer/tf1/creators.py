@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.tf1 import saving, tasks
-from ps_trainer.tf1.job import ScriptJob, check_is_chief
 from ps_trainer.tf1.run_state import SetUp
+from ps_trainer.tf1.script_job import ScriptJob, check_is_chief
 from ps_trainer.tf1.tasks import Server
 
 _MAX_WAIT_SECS = 30 * 60

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import LostError, PsLostError, PsTrainerError, StalledError
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.tf1 import settings
+from ps_trainer.tf1 import script_settings
 from ps_trainer.tf1.worker import ScriptWorker
 from ps_trainer.training.step_errors import explained
 
@@ -122,4 +122,4 @@ class StepGuard:
 
 def in_words(error: BaseException) -> BaseException:
     """The same error; one of ps_trainer's in the words of scripts."""
-    return settings.in_words_of_scripts(error) if isinstance(error, PsTrainerError) else error
+    return script_settings.in_words_of_scripts(error) if isinstance(error, PsTrainerError) else error

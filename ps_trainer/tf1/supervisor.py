@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.tf1 import exit_codes, saving, tasks
-from ps_trainer.tf1.job import ScriptJob, check_is_chief
 from ps_trainer.tf1.run_state import SetUp
+from ps_trainer.tf1.script_job import ScriptJob, check_is_chief
 
 
 class Supervisor(tf.train.Supervisor):

@@ -19,7 +19,7 @@ from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import prepare_server, start_errors
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.tf1 import settings, signals
+from ps_trainer.tf1 import script_settings, signals
 
 _SOURCE = "ClusterSpec"
 _LOCAL_MASTERS = ("", "local", None)
@@ -64,7 +64,7 @@ class Server(tf.train.Server):
             task_index = given.task_index if task_index is None else task_index
             protocol = protocol or given.protocol or None
             given = given.cluster
-        self.settings: TrainConfig = settings.current()
+        self.settings: TrainConfig = script_settings.current()
         self.is_done = False
         self.cluster: ClusterConfig = _cluster(tf.train.ClusterSpec(given), job_name, task_index)
         if any(task.cluster.own_address == self.cluster.own_address for task in _tasks.values()):
@@ -72,7 +72,7 @@ class Server(tf.train.Server):
                 f"{self.cluster.task_name}: this process has a server on {self.cluster.own_address} already, and"
                 " TensorFlow cannot stop it; give each job other ports, or restart the notebook's kernel"
             )
-        server_config = prepare_server(self.cluster, self.settings, settings.words_of_scripts)
+        server_config = prepare_server(self.cluster, self.settings, script_settings.words_of_scripts)
         if config is not None:
             server_config.MergeFrom(config)
         with start_errors(self.cluster):
@@ -205,7 +205,7 @@ def _serve(ps: PsTask) -> int:
     except Interrupted as error:
         raise signals.interruption(error.exit_code - 128) from None
     except PsTrainerError as error:
-        settings.in_words_of_scripts(error)
+        script_settings.in_words_of_scripts(error)
         raise
 
 

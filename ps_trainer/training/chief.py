@@ -43,12 +43,12 @@ from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
 from ps_trainer.training.initial_state import Prospect
 from ps_trainer.training.peer_tracker import PeerTracker
-from ps_trainer.training.progress import StepObserver, WorkerProgress
 from ps_trainer.training.run_summary import RunFailure, RunSummary
 from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker import ActiveRun, Worker
+from ps_trainer.training.worker_progress import StepObserver, WorkerProgress
 from ps_trainer.training.worker_state_saver import WorkerStateSaver
 from ps_trainer.updates.chief_service import GradientCounts
 

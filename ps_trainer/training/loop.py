@@ -35,11 +35,11 @@ from absl import logging
 
 from ps_trainer.errors import PsLostError
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_calls import StepCalls
 from ps_trainer.training.step_errors import translated_errors
 from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.training.train_graph import TrainGraph
+from ps_trainer.training.worker_progress import WorkerProgress
 from ps_trainer.updates.base import RELEASED, Exchange, StartCondition
 
 _POLL_SECS = 0.1

@@ -31,8 +31,8 @@ from ps_trainer.training import alone_sessions
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.chief import Chief, check_as_chief
 from ps_trainer.training.components import Components
-from ps_trainer.training.progress import StepObserver
 from ps_trainer.training.run_summary import RunSummary
+from ps_trainer.training.worker_progress import StepObserver
 
 
 class OneProcessResult(NamedTuple):

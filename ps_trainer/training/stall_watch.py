@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from ps_trainer.errors import StalledError
-from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.worker_progress import WorkerProgress
 
 
 class StallWatch:

@@ -39,7 +39,7 @@ import numpy as np
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.metrics.lines import LineFile
-from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.worker_progress import WorkerProgress
 
 
 def progress_for(cluster: ClusterConfig, config: TrainConfig) -> Callable[[int], WorkerProgress]:

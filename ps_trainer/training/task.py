@@ -22,9 +22,9 @@ from ps_trainer.training import components, model_defaults, one_process
 from ps_trainer.training.chief import Chief, check_as_chief
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluator import EvaluatorTask
-from ps_trainer.training.progress import StepObserver
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.worker import Worker
+from ps_trainer.training.worker_progress import StepObserver
 
 
 def run(cluster: ClusterConfig, config: TrainConfig, *, given: Collection[str] = (), keep_serving: bool = False) -> int:

@@ -23,9 +23,9 @@ from ps_trainer.runtime.ps import PsTask  # noqa: E402
 from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
 from ps_trainer.training.chief import Chief  # noqa: E402
-from ps_trainer.training.progress import WorkerProgress  # noqa: E402
 from ps_trainer.training.stage_host import StageHost  # noqa: E402
 from ps_trainer.training.worker import Worker  # noqa: E402
+from ps_trainer.training.worker_progress import WorkerProgress  # noqa: E402
 from ps_trainer.training.worker_task import WorkerTask  # noqa: E402
 
 DEADLINE_SECS = 180.0

@@ -16,7 +16,7 @@ from absl import logging
 from ps_trainer import tf1 as train
 from ps_trainer.api.servers import clear_control
 from ps_trainer.cluster.ports import pick_free_ports
-from ps_trainer.tf1 import exit_codes, settings, tasks
+from ps_trainer.tf1 import exit_codes, script_settings, tasks
 
 DEADLINE_SECS = 180.0
 """Against a hang only: a slow machine is not a failure."""
@@ -81,7 +81,7 @@ class _Servers:
             return cls(num_ps, num_workers)
         servers = unused.pop()
         for server in (*servers.ps, *servers.workers):
-            server.settings, server.is_done = settings.current(), False
+            server.settings, server.is_done = script_settings.current(), False
             tasks._tasks[server.target] = tasks._tasks.pop(server.target)  # a task's newest server counts
         return servers
 

@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.checkpoints import folder_listing, held_state, logged_rows
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.store import undo_log
-from ps_trainer.training.progress import WorkerProgress
+from ps_trainer.training.worker_progress import WorkerProgress
 from tests.testing import components as small
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 

@@ -12,8 +12,8 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError
-from ps_trainer.training.progress import WorkerProgress
 from ps_trainer.training.step_log import LoggedProgress, progress_for
+from ps_trainer.training.worker_progress import WorkerProgress
 
 BATCH_SIZE = 16
 CLUSTER = ClusterConfig(jobs={"ps": ("a:1",), "worker": ("a:2", "a:3")}, job_name="worker", task_index=1)

@@ -12,7 +12,7 @@ import pytest
 from ps_trainer.errors import NanLossError
 from ps_trainer.metrics.traffic import Traffic
 from ps_trainer.training.chance_level import ChanceLevel
-from ps_trainer.training.progress import WorkerProgress, mean_of
+from ps_trainer.training.worker_progress import WorkerProgress, mean_of
 
 BATCH_SIZE = 16
 

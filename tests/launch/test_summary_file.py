@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ps_trainer.disturbances.faults import Fault
-from ps_trainer.launch import summary
+from ps_trainer.launch import summary_file
 from ps_trainer.launch.event_log import EventLog
 from ps_trainer.launch.injector import FaultResult
 from ps_trainer.launch.supervisor import RunOutcome
@@ -27,7 +27,7 @@ def complete(tmp_path):
             path.write_text(written)
             os.utime(path, (time.time() - age_secs,) * 2)
         outcome = outcome or RunOutcome(exit_code=0)
-        summary.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={"ps-0": 1}, faults=[RESULT])
+        summary_file.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={"ps-0": 1}, faults=[RESULT])
         assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
         return json.loads(path.read_text())
 
@@ -55,7 +55,7 @@ def test_a_run_that_was_refused_leaves_the_summary_of_the_run_before(tmp_path):
     path.write_text('{"status": "done"}')
     os.utime(path, (time.time() - 3600,) * 2)
     outcome = RunOutcome(exit_code=2, culprit=ScriptedTask("worker-0"), problem="exit code 2")
-    summary.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={}, faults=[RESULT])
+    summary_file.complete(tmp_path, outcome, started_at=time.time() - 60, restarts={}, faults=[RESULT])
     assert path.read_text() == '{"status": "done"}'
 
 
@@ -66,6 +66,6 @@ def test_run_that_failed_after_the_chief_was_done_is_not_reported_as_done(comple
 
 def test_folder_that_cannot_be_written_does_not_end_the_launcher(tmp_path):
     (tmp_path / "file").touch()
-    summary.complete(tmp_path / "file", RunOutcome(exit_code=0), started_at=0.0, restarts={}, faults=[])
+    summary_file.complete(tmp_path / "file", RunOutcome(exit_code=0), started_at=0.0, restarts={}, faults=[])
     EventLog(tmp_path / "file" / "metrics").write("kill", "ps-0", 5)
     assert (tmp_path / "file").read_text() == ""

@@ -25,7 +25,7 @@ from ps_trainer.errors import (
 )
 from ps_trainer.runtime import supervise
 from ps_trainer.runtime.supervise import StopRequest
-from ps_trainer.tf1 import exit_codes, run_state, settings, signals, sync_replicas
+from ps_trainer.tf1 import exit_codes, run_state, script_settings, signals, sync_replicas
 from ps_trainer.tf1.run_state import SetUp
 from ps_trainer.tf1.step_guard import StepGuard, in_words
 from ps_trainer.tf1.tasks import Server
@@ -257,7 +257,7 @@ def _settings(optimizer: sync_replicas.SyncReplicasOptimizer | None, start_secs:
         changes["update_option"] = (f"replicas_to_aggregate={optimizer.ops.required}",)
     if start_secs is not None:
         changes["start_timeout_secs"] = start_secs
-    return settings.current(**changes)
+    return script_settings.current(**changes)
 
 
 def _session_config(task: Server, given: tf.ConfigProto | None) -> tf.ConfigProto:
