@@ -33,9 +33,9 @@ def install() -> None:
     _is_installed = True
     before = sys.excepthook
 
-    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def report(error_type: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not isinstance(error, PsTrainerError | Interrupted) or hasattr(sys, "ps1"):  # a console goes on
-            before(kind, error, trace)
+            before(error_type, error, trace)
             return
         _codes.insert(0, supervise.report(error))
         atexit._run_exitfuncs()

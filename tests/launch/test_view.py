@@ -27,8 +27,8 @@ class Scene:
     def fake_time(self):
         return self.now
 
-    def create(self, kind, width=80, **kwargs):
-        return kind(self.board, Console(file=self.output, width=width, **kwargs), self.fake_time)
+    def create(self, view_type, width=80, **kwargs):
+        return view_type(self.board, Console(file=self.output, width=width, **kwargs), self.fake_time)
 
     def write(self, name, **record):
         with (self.folder / f"{name}.jsonl").open("a") as file:

@@ -103,10 +103,10 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _check_type(arrow: Any, path: pathlib.Path, name: str, kind: Any) -> None:
+def _check_type(arrow: Any, path: pathlib.Path, name: str, arrow_type: Any) -> None:
     """Raises DataError for lists, structs and the like."""
-    if arrow.types.is_nested(kind):
-        shown = str(kind)
+    if arrow.types.is_nested(arrow_type):
+        shown = str(arrow_type)
         shown = shown if len(shown) <= _SHOWN_TYPE else f"{shown[:_SHOWN_TYPE]}…"
         raise DataError(
             f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; leave it out with"
@@ -119,25 +119,25 @@ def _values(arrow: Any, column: Any, *, is_text: bool) -> list[str] | np.ndarray
     types, cast = arrow.types, importlib.import_module("pyarrow.compute").cast
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    kind = column.type
+    arrow_type = column.type
     if not is_text:
-        if _is_time(types, kind):
+        if _is_time(types, arrow_type):
             return _floats(cast(cast(column, arrow.timestamp("us"), safe=False), arrow.int64())) / 1e6
-        if _is_number(types, kind):
+        if _is_number(types, arrow_type):
             return _floats(cast(column, arrow.float64(), safe=False))
-    texts = column if types.is_string(kind) else cast(column, arrow.string())
+    texts = column if types.is_string(arrow_type) else cast(column, arrow.string())
     # pandas turns whole numbers into floats where one is missing; their texts must not change by that.
-    end = ".0" if types.is_floating(kind) else ""
+    end = ".0" if types.is_floating(arrow_type) else ""
     return ["" if text is None else text.strip(SPACES).removesuffix(end) for text in texts.to_pylist()]
 
 
-def _is_time(types: Any, kind: Any) -> bool:
-    return bool(types.is_date(kind) or types.is_timestamp(kind))
+def _is_time(types: Any, arrow_type: Any) -> bool:
+    return bool(types.is_date(arrow_type) or types.is_timestamp(arrow_type))
 
 
-def _is_number(types: Any, kind: Any) -> bool:
-    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    return bool(is_number or _is_time(types, kind))
+def _is_number(types: Any, arrow_type: Any) -> bool:
+    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type)
+    return bool(is_number or _is_time(types, arrow_type))
 
 
 def _floats(column: Any) -> np.ndarray:

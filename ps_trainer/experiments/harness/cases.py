@@ -26,14 +26,14 @@ class Case:
 CaseT = TypeVar("CaseT", bound=Case)
 
 
-def cases_by(kind: type[CaseT], results: Results, *names: str) -> list[CaseT]:
+def cases_by(case_type: type[CaseT], results: Results, *names: str) -> list[CaseT]:
     """A case for each combination of these settings that occurs, in the order of the runs."""
-    return [kind(group) for group in results.by(*names).values()]
+    return [case_type(group) for group in results.by(*names).values()]
 
 
-def grouped(kind: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
+def grouped(case_type: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
     """A function for `Part.cases` that makes one case for each combination of these settings."""
-    return lambda results: cases_by(kind, results, *names)
+    return lambda results: cases_by(case_type, results, *names)
 
 
 class Accessor(property):

@@ -35,19 +35,19 @@ class Record:
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-def from_json(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
+def from_json(record_type: type[RecordT], values: Mapping[str, Any]) -> RecordT:
     """The record of JSON values, as `Record.as_json` makes them; values without a field are ignored.
 
     Raises:
         ValueError: A value without a default is missing.
     """
-    hints = typing.get_type_hints(kind)
-    fields = dataclasses.fields(kind)
+    hints = typing.get_type_hints(record_type)
+    fields = dataclasses.fields(record_type)
     required = (dataclasses.MISSING, dataclasses.MISSING)
     missing = [f.name for f in fields if f.name not in values and (f.default, f.default_factory) == required]
     if missing:
         raise ValueError(f"without {', '.join(missing)}")
-    return kind(**{f.name: _from_json(hints[f.name], values[f.name]) for f in fields if f.name in values})
+    return record_type(**{f.name: _from_json(hints[f.name], values[f.name]) for f in fields if f.name in values})
 
 
 def _as_json(value: Any) -> Any:
