@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Mapping
@@ -63,11 +64,17 @@ class PsState(NamedTuple):
 
 
 class ControlGraph:
-    """The control plane of one ps task as a graph.
+    """The control plane of any ps task as a graph.
 
     It names no device, so its ops run on the task whose session runs it. Thus a task that serves at a wrong address
     still introduces itself, and a worker can say which task it has found.
     """
+
+    @classmethod
+    @functools.cache
+    def shared(cls) -> ControlGraph:
+        """The graph for all sessions of this process: it is the same for all ps tasks, and is built once."""
+        return cls()
 
     def __init__(self) -> None:
         self.graph = tf.Graph()
@@ -87,6 +94,7 @@ class ControlGraph:
             mail = tf.FIFOQueue(-1, [tf.string], [()], shared_name="control/mail")
             self.send = mail.enqueue(self.value)
             self.receive = mail.dequeue()
+        self.graph.finalize()
 
 
 class PsControl(abc.ABC):
@@ -153,7 +161,7 @@ class PsClient(PsControl):
     ):
         super().__init__(address, ps, task_name=task_name)
         self._target = f"grpc://{address}"
-        self._graph = ControlGraph()
+        self._graph = ControlGraph.shared()
         # The filter matches no task. Without it, the session would wait until every task of the cluster is there.
         self._config = tf.ConfigProto(
             operation_timeout_in_ms=int(call_timeout_secs * 1000), device_filters=["/job:none"]

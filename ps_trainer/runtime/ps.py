@@ -80,7 +80,7 @@ class PsTask:
         self._config = config
         self._keep_serving = keep_serving
         self._time_fn = time_fn
-        self._control = control.ControlGraph()
+        self._control = control.ControlGraph.shared()
         own = session_config(cluster.device, peers=())
         # No peers: the creation of this session must not wait for tasks that are not started yet.
         self._session = tf.Session(server.target, graph=self._control.graph, config=own)

@@ -92,6 +92,13 @@ def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):
     assert got == ["joined", "training", "done"]
 
 
+def test_all_sessions_of_a_process_share_one_graph_that_nobody_changes():
+    graph = ControlGraph.shared()
+    assert ControlGraph.shared() is graph
+    with graph.graph.as_default(), pytest.raises(RuntimeError, match="finalized"):
+        tf.constant(0)
+
+
 def test_two_clients_read_the_same_state(server, client):
     graph = ControlGraph()
     with own_session(server, graph) as session:
