@@ -37,7 +37,7 @@ ROLES = {"ps": "ps-", "workers": "worker-", "launcher": "launcher"}
 
 # A younger process may not have made its first steps, so its memory says nothing about growth.
 YOUNG_SECS = 20.0
-# The first and the last part of the measured time are compared; each is this share of it.
+# The first and the last part of the time with samples of a role are compared; each is this share of it.
 SHARE = 0.25
 MAX_GROWTH = 0.05
 _LAUNCHER = "launcher"
@@ -236,22 +236,22 @@ def num_fds(pid: int) -> int:
 
 
 def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
-    """Returns the change of each role's memory and open files; empty without samples in both parts.
+    """Returns the change of memory and open files of each role that has samples.
 
     Args:
         samples: All samples.
         warmup_secs: Time at the start that does not count.
     """
     old = [sample for sample in samples if sample.secs >= warmup_secs and sample.age_secs >= YOUNG_SECS]
-    if not old:
-        return []
-    start, end = old[0].secs, old[-1].secs
-    part = SHARE * (end - start)
     found = []
     for role, prefix in ROLES.items():
         of_role = [sample for sample in old if sample.task.startswith(prefix)]
+        if not of_role:
+            continue
+        start, end = of_role[0].secs, of_role[-1].secs
+        part = SHARE * (end - start)
         parts = [s for s in of_role if s.secs <= start + part], [s for s in of_role if s.secs >= end - part]
-        for figure in ("rss_mib", "num_fds") if all(parts) else ():
+        for figure in ("rss_mib", "num_fds"):
             # A median, so that a few samples in the middle of a save or a restart do not count.
             first, last = (statistics.median(getattr(sample, figure) for sample in some) for some in parts)
             found.append(GrowthRow(role=role, figure=figure, first=first, last=last, share=last / first - 1.0))
@@ -260,9 +260,9 @@ def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
 
 def find_problems(grown: Sequence[GrowthRow]) -> list[str]:
     """Faults of the growth, in words."""
-    if not grown:
-        return ["no process was old enough to be sampled"]
-    return [
+    unseen = [role for role in ROLES if role not in {row.role for row in grown}]
+    problems = [f"{role}: no process was old enough to be sampled; give more --minutes" for role in unseen]
+    return problems + [
         f"{row.figure} of {row.role} {row.first:.1f} -> {row.last:.1f} ({100 * row.share:+.1f} %)"
         for row in grown
         if row.share > MAX_GROWTH

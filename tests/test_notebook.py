@@ -132,6 +132,8 @@ def test_cells_of_a_tf1_script_run_and_errors_do_not_end_the_kernel(tmp_path):
         line for line in done.stdout.splitlines() if line.startswith(("[", "error:", "all cells"))
     ]  # not TensorFlow
     first, lost_ps, second, refused, end = said
-    assert first == second and first.endswith("exit code of the ps: 0")
+    # The last step reads the weights before or after its update: 1 - 0.8**49 or 1 - 0.8**50.
+    done_line = re.compile(r"\[(0\.999982\d*|0\.999985\d*) \1\] exit code of the ps: 0")
+    assert done_line.fullmatch(first) and done_line.fullmatch(second)
     assert lost_ps.startswith("error: ps-0") and "make all steps in one session" in refused
     assert end == "all cells ran"

@@ -31,18 +31,19 @@ def test_counts_open_files_of_a_process():
 
 
 def samples(rss_of_ps, *, young=False):
-    """One look a second at a ps task and a worker; `values` has one entry per look."""
+    """One look a second at each role; `rss_of_ps` has one entry per look."""
     found = []
     for second, rss in enumerate(rss_of_ps):
         age = 1.0 if young else 100.0 + second
         found += [Sample(second, "ps-0", 7, age, rss, 10), Sample(second, "worker-1", 8, age, 50.0, 20)]
+        found.append(Sample(second, "launcher", 6, age, 30.0, 4))
     return found
 
 
 def test_compares_the_first_and_the_last_quarter_after_the_warm_up():
     values = [10.0] * 10 + [100.0] * 10 + [105.0] * 20 + [110.0] * 10  # 10 s of warm-up
     grown = {(one.role, one.figure): one for one in soak.growth(samples(values), warmup_secs=10)}
-    assert set(grown) == {(role, figure) for role in ("ps", "workers") for figure in ("rss_mib", "num_fds")}
+    assert set(grown) == {(role, figure) for role in soak.ROLES for figure in ("rss_mib", "num_fds")}
     assert grown["ps", "rss_mib"].share == pytest.approx(110 / 100 - 1)
     assert grown["workers", "rss_mib"].share == 0
     problems = soak.find_problems(list(grown.values()))
@@ -51,7 +52,12 @@ def test_compares_the_first_and_the_last_quarter_after_the_warm_up():
 
 def test_young_processes_do_not_count():
     assert soak.growth(samples([10.0] * 50, young=True), warmup_secs=0) == []
-    assert soak.find_problems([]) == ["no process was old enough to be sampled"]
+    problems = soak.find_problems([])
+    assert [problem.partition(": no process was old enough")[0] for problem in problems] == [
+        "ps",
+        "workers",
+        "launcher",
+    ]
 
 
 def test_constant_figures_are_not_a_problem():

@@ -39,7 +39,7 @@ def test_memory_and_open_files_stay_flat_while_tasks_are_killed(tmp_path, monkey
     out_dir = tmp_path / "out"
     flags = [
         f"--minutes={2.5 if IS_FULL else 1.25}",
-        f"--kill_every_secs={18 if IS_FULL else 9}",
+        f"--kill_every_secs={18 if IS_FULL else 12}",
         f"--warmup_secs={30 if IS_FULL else 20}",
         "--sample_secs=2",
         "--step_ms=60",
