@@ -7,9 +7,9 @@ import pathlib
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_folder import folder_of
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.images import decode_image
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
@@ -35,6 +35,7 @@ class ImageFolder(DataSource):
     Args:
         options: Size of the images and share of test examples.
         data_dir: Folder of the classes.
+        facts: Facts about the folder. With recorded classes it may be missing.
 
     Raises:
         DataError: The folder is missing, has fewer than two classes or a class without images, or test/ has a class
@@ -43,6 +44,8 @@ class ImageFolder(DataSource):
     Attributes:
         classes: Names of the folders; `classes[label]` is the class of an example.
     """
+
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -53,20 +56,21 @@ class ImageFolder(DataSource):
         channels: int = option(3, "values per pixel: 1 grey, 3 colour, 4 colour and transparency", choices=(1, 3, 4))
         test_every: int = option(10, "without a folder test/, every n-th image is a test example", least=2)
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         needs = "dataset image_folder needs --data_dir=<folder> with a folder of images for each class"
-        self._folder = folder_of(data_dir, needs).resolve()
+        self.facts = facts or Facts()
+        self._folder = self.facts.folder(data_dir, needs).resolve()
         self._options = options
-        if all((self._folder / split).is_dir() for split in SPLITS):
-            self.classes = _classes(self._folder / "train")
-            self._examples = {split: self._images(split) for split in SPLITS}
-        else:
-            self.classes = _classes(self._folder)
-            images = self._images(".")
-            self._examples = {
-                "test": images[:: options.test_every],
-                "train": [image for at, image in enumerate(images) if at % options.test_every],
-            }
+        splits = SPLITS if all((self._folder / split).is_dir() for split in SPLITS) else (".",)
+        # A label is a place in this list, so a model keeps the list that it was trained with.
+        self.classes = self.facts.listed("classes", None, lambda: _classes(self._folder / splits[0]))
+        self._examples: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
+        if self._folder.is_dir():
+            found = [self._images(split) for split in splits]
+            train, test = found if len(found) > 1 else _parted(found[0], options.test_every)
+            self._examples = {"train": train, "test": test}
+        counts = [len(self._examples[split]) for split in SPLITS]
+        self._counts = self.facts.listed("images", None, lambda: counts, is_there=self._folder.is_dir())
         num_bytes = sum(len(path.encode()) for images in self._examples.values() for path, _ in images)
         if num_bytes > MAX_NAME_BYTES:
             raise DataError(
@@ -81,12 +85,12 @@ class ImageFolder(DataSource):
     @property
     def num_train_examples(self) -> int:
         """Number of training examples, of all workers together."""
-        return len(self._examples["train"])
+        return int(self._counts[0])
 
     @property
     def num_test_examples(self) -> int:
         """Number of test examples."""
-        return len(self._examples["test"])
+        return int(self._counts[1])
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
         # Names of this shard only, and relative to the folder, because they become part of the graph.
@@ -130,6 +134,11 @@ class ImageFolder(DataSource):
         if not images:
             raise DataError(f"{self._folder / split} has no images; add some, or remove the folder")
         return images
+
+
+def _parted(images: list[tuple[str, int]], test_every: int) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Returns the training images and the test images."""
+    return [image for at, image in enumerate(images) if at % test_every], images[::test_every]
 
 
 def _classes(folder: pathlib.Path) -> list[str]:

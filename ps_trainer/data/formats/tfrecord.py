@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.record_file import record_file
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
-from ps_trainer.data.pipeline.data_folder import folder_of
 from ps_trainer.data.pipeline.decode_errors import fail, map_named, map_with_context
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.images import decode_image, scale_image
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
@@ -78,10 +78,13 @@ class TfRecord(FileSource):
     Args:
         options: Features and the names of the files.
         data_dir: Folder of the files.
+        facts: Facts about the files.
 
     Raises:
         DataError: The folder or a file is missing, or a file is truncated or not a TFRecord file.
     """
+
+    takes_facts = True
 
     max_shuffled = SHUFFLED_RECORDS
 
@@ -110,21 +113,25 @@ class TfRecord(FileSource):
                 if len(set(given)) < len(given):
                     raise OptionError(f"features={','.join(self.features)}: a {field} occurs twice; give it once")
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
         self._features = [parse_feature(text) for text in options.features]
         self.num_classes = options.num_classes
         patterns = [*options.train_files, *options.test_files]
-        folder = folder_of(data_dir, f"dataset tfrecord needs --data_dir=<folder> with {', '.join(patterns)}")
-        test = _matching(folder, options.test_files)
-        train = [path for path in _matching(folder, options.train_files) if path not in test]
-        if not train:
-            raise DataError(
-                f"{folder}: every file of train_files={','.join(options.train_files)} is a test file as well;"
-                " change train_files or test_files"
-            )
-        super().__init__(
-            [record_file(path) for path in train], [record_file(path) for path in test], test_every=options.test_every
-        )
+        folder = self.facts.folder(data_dir, f"dataset tfrecord needs --data_dir=<folder> with {', '.join(patterns)}")
+        names = self.facts.listed("files", patterns, lambda: _names(folder, options))
+        train, test = ([self._recorded(folder / name) for name in of_split] for of_split in names)
+        super().__init__(train, test, test_every=options.test_every)
+
+    def _recorded(self, path: pathlib.Path) -> CountedFile:
+        """Returns a file of the dataset, which one process of this machine goes through for all."""
+
+        def count() -> list[Any]:
+            file = record_file(path)
+            return [str(file.path), file.num_records, file.is_packed]
+
+        resolved, num_records, is_packed = self.facts.of_file(path, ["records"], count)
+        return CountedFile(pathlib.Path(resolved), num_records, is_packed=is_packed)
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
         return record_file(path)
@@ -236,6 +243,18 @@ def parse_feature(text: str) -> Feature:
             f" {key}:image[224x224x3]"
         )
     return Feature(match["name"] or key, key, kind, shape)
+
+
+def _names(folder: pathlib.Path, options: TfRecord.Options) -> list[list[str]]:
+    """Returns the names of the training files and of the test files, relative to the folder."""
+    test = _matching(folder, options.test_files)
+    train = [path for path in _matching(folder, options.train_files) if path not in test]
+    if not train:
+        raise DataError(
+            f"{folder}: every file of train_files={','.join(options.train_files)} is a test file as well;"
+            " change train_files or test_files"
+        )
+    return [[str(path.relative_to(folder)) for path in paths] for paths in (train, test)]
 
 
 def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:

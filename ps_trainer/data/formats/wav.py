@@ -18,6 +18,7 @@ import copy
 import dataclasses
 import itertools
 import pathlib
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -31,9 +32,9 @@ from ps_trainer.data.formats.transcript_list import (
     scan_sound,
 )
 from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
-from ps_trainer.data.pipeline.data_folder import folder_of
 from ps_trainer.data.pipeline.data_source import SOUND_SUFFIX
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.line_files import text_file
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError, OptionError
@@ -62,6 +63,7 @@ class Wav(FileSource):
     Args:
         options: Names of the lists, the alphabet, and the frames of the spectrograms.
         data_dir: Folder of the lists.
+        facts: Facts about the lists. With recorded ones the lists may be missing.
 
     Raises:
         DataError: The folder or a list is missing, a list is broken, a character is not in the alphabet, or a sound is
@@ -71,6 +73,7 @@ class Wav(FileSource):
     max_shuffled = SHUFFLED_SOUNDS
     record_name = "line"
     reads_sounds = True
+    takes_facts = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -96,11 +99,12 @@ class Wav(FileSource):
                     f"alphabet={self.alphabet!r} must have at least one character, each only once, and no comma or tab"
                 )
 
-    def __init__(self, options: Options, *, data_dir: str | None = None):
+    def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
+        self.facts = facts or Facts()
         names = [*options.train_files, *options.test_files]
         needs = f"dataset wav needs --data_dir=<folder> with {', '.join(names)}"
-        folder = folder_of(data_dir, needs)
-        missing = [name for name in names if not (folder / name).is_file()]
+        folder = self.facts.folder(data_dir, needs)
+        missing = [] if self.facts.is_recorded else [name for name in names if not (folder / name).is_file()]
         if missing:
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
         self._options = options
@@ -110,9 +114,23 @@ class Wav(FileSource):
         self.num_classes = len(options.alphabet)
         self.transcript_vocabulary = RecordedWords("char", tuple(options.alphabet))
         train, test = (
-            [self._counted(folder / name) for name in names] for names in (options.train_files, options.test_files)
+            [self._own_list(folder / name) for name in names] for names in (options.train_files, options.test_files)
         )
         super().__init__(train, test, test_every=options.test_every)
+
+    def _own_list(self, path: pathlib.Path) -> CountedFile:
+        """Returns a list of the dataset, which may be gone if its facts are recorded."""
+
+        def look() -> list[Any]:
+            file = self._counted(path)
+            return [str(file.path), file.num_records, *self._longest]
+
+        options = self._options
+        settings = [str(path), options.alphabet, options.window_secs, options.hop_secs]
+        found = self.facts.listed(f"list {path.name}", settings, look, is_there=path.is_file())
+        resolved, num_records, *longest = found
+        self._longest = Longest(*longest)
+        return CountedFile(pathlib.Path(resolved), num_records, 1)
 
     def _counted(self, path: pathlib.Path) -> CountedFile:
         """Checks a list and its sounds, and keeps the largest lengths."""

@@ -69,6 +69,22 @@ class Facts:
         self.entries[name] = entry
         return entry["value"]
 
+    def listed(self, name: str, settings: Any, compute: Callable[[], Any], *, is_there: bool = False) -> Any:
+        """Returns a fact that no other process computes for this one: the recorded one, or else a new one.
+
+        Args:
+            name: Name of the fact.
+            settings: All values on which `compute` depends, as JSON.
+            compute: Function that looks at the folder and returns JSON.
+            is_there: Whether the new one counts, because what it is about exists and may have changed.
+        """
+        entry = self._recorded.get(name)
+        settings = json.loads(json.dumps(settings))
+        if is_there or entry is None or entry["settings"] != settings:
+            entry = {"settings": settings, "files": {}, "value": json.loads(json.dumps(compute()))}
+        self.entries[name] = entry
+        return entry["value"]
+
     def of_file(self, path: pathlib.Path, settings: Any, compute: Callable[[], Any]) -> Any:
         """Returns what is known of one file, which counts only as long as the file does not change."""
         return self.find(_name_of(path), [path], settings, compute, follows_files=True)

@@ -6,17 +6,23 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import threading
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.formats import transcript_list
 from ps_trainer.data.formats.csv_table import Csv
+from ps_trainer.data.formats.image_folder import ImageFolder
 from ps_trainer.data.formats.libsvm import LibSvm
 from ps_trainer.data.formats.movielens import MovieLens
 from ps_trainer.data.formats.parallel_text import ParallelText
 from ps_trainer.data.formats.text import Text
 from ps_trainer.data.formats.text_windows import TextWindows
+from ps_trainer.data.formats.tfrecord import TfRecord
+from ps_trainer.data.formats.wav import Wav
 from ps_trainer.data.pipeline import dataset_record, facts_cache
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError
@@ -33,6 +39,19 @@ CASES = {
         "three one six\n",
     ),
 }  # fmt: skip
+
+
+def write_png(path, value):
+    with tf.Graph().as_default(), tf.Session() as session:
+        path.write_bytes(session.run(tf.io.encode_png(tf.fill([4, 4, 3], tf.constant(value, tf.uint8)))))
+
+
+def write_examples(path, values):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for value in values:
+            example = tf.train.Example()
+            example.features.feature["x"].int64_list.value.append(value)
+            writer.write(example.SerializeToString())
 
 
 def made(name, folder, facts=None):
@@ -60,6 +79,66 @@ def test_a_recorded_dataset_reads_a_new_file_after_its_own_are_gone(tmp_path, na
     assert again.num_train_examples == trained.num_train_examples
     with pytest.raises(DataError):
         made(name, folder)
+
+
+def write_images(folder):
+    for at, name in enumerate(("cat", "dog", "emu")):
+        (folder / name).mkdir()
+        for number in range(2):
+            write_png(folder / name / f"{number}.png", 80 * at + number)
+    write_png(folder.parent / "new.png", 200)
+    return ImageFolder, {"height": 4, "width": 4, "test_every": 2}
+
+
+def write_records(folder):
+    for number in range(2):
+        write_examples(folder / f"{number}.tfrecord", range(5 * number, 5 * number + 5))
+    write_examples(folder.parent / "new", [7, 8])
+    return TfRecord, {"features": ("x:int64",)}
+
+
+def write_sounds(folder):
+    sounds = [np.arange(400 + 100 * number, dtype=np.int16) for number in range(3)]
+    transcript_list.write(folder, "train", sounds, ["ab", "ba", "a"], 1000)
+    transcript_list.write(folder.parent, "other", sounds[:1], ["a"], 1000)
+    (folder.parent / "other" / "00000.wav").rename(folder.parent / "new.wav")
+    return Wav, {"alphabet": "ab", "test_every": 2}
+
+
+@pytest.mark.parametrize(
+    ("write", "new"),
+    [(write_images, "new.png"), (write_records, "new"), (write_sounds, "new.wav")],
+    ids=["images", "records", "sounds"],
+)
+def test_a_recorded_dataset_of_binary_files_reads_a_new_one_after_its_own_are_gone(tmp_path, write, new):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    cls, options = write(folder)
+    trained = cls(cls.Options(**options), data_dir=str(folder))
+    wanted = read_batches(lambda: trained.read(tmp_path / new, 8))
+    (tmp_path / dataset_record.FILE).write_text(dataset_record.as_text("it", trained))
+    shutil.rmtree(folder)
+    again = cls(cls.Options(**options), data_dir=str(folder), facts=Facts(dataset_record.read_facts(tmp_path, "it")))
+    assert str(read_batches(lambda: again.read(tmp_path / new, 8))) == str(wanted)
+    assert dataset_record.sizes_of(again) == dataset_record.sizes_of(trained)
+    for name in ("class_names", "num_train_examples", "num_test_examples"):
+        assert getattr(again, name, None) == getattr(trained, name, None)
+    with pytest.raises(DataError):
+        cls(cls.Options(**options), data_dir=str(folder))
+
+
+def test_a_model_keeps_the_classes_that_it_was_trained_with(tmp_path):
+    """A folder that is added later would move the numbers of the classes after it."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    cls, options = write_images(folder)
+    trained = cls(cls.Options(**options), data_dir=str(folder))
+    (tmp_path / dataset_record.FILE).write_text(dataset_record.as_text("it", trained))
+    (folder / "ant").mkdir()
+    write_png(folder / "ant" / "0.png", 3)
+    facts = Facts(dataset_record.read_facts(tmp_path, "it"))
+    with pytest.raises(DataError, match="has no class ant"):
+        cls(cls.Options(**options), data_dir=str(folder), facts=facts)
 
 
 def test_the_recorded_words_win_over_a_text_that_has_changed(tmp_path):
