@@ -2,7 +2,7 @@
 
 The options of a component are declared beside its TensorFlow code, which the launcher has not imported. So a child
 process makes the check: one that the fork server forks (`ps_trainer.launch.trial_build`), or without a fork server a
-fresh one. A launcher with TensorFlow in memory checks by itself.
+fresh one, unless the launcher has TensorFlow in memory.
 """
 
 from __future__ import annotations

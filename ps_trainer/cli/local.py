@@ -112,10 +112,9 @@ def _run(argv: Sequence[str]) -> int:
     # The first entry of the path belongs to this process alone: its script's folder, or the working folder.
     if (problem := shadowing.problem_of_children(os.getcwd(), sys.path[1:])) is not None:
         raise UsageError(problem)
+    if not cluster.is_forked:
+        check_model.check_without_fork_server(config, cluster.train_args, cluster.num_workers)
     # Imported here because it imports rich, which would delay --help.
     from ps_trainer.launch import local
-
-    if not cluster.is_forked or "tensorflow" in sys.modules:
-        check_model.check_without_fork_server(config, cluster.train_args, cluster.num_workers)
 
     return local.run(cluster, hosts=hosts)

@@ -81,7 +81,7 @@ WRONG_OPTIONS = {
 def test_a_wrong_option_of_a_component_is_rejected_before_anything_starts(tmp_path, capsys, args):
     import tensorflow  # noqa: F401, ICN001 - a launcher with TensorFlow in memory checks without a child process
 
-    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args.split()]) == 2
+    assert main.main(["ps_trainer", "local", "--nopreload", f"--logdir={tmp_path}/run", *args.split()]) == 2
     assert WRONG_OPTIONS[args] in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
