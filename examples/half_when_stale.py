@@ -12,7 +12,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import Counted, counted_exclusively, counted_phase
+from ps_trainer.updates.counted import PsStepOps, counted_exclusively, counted_phase
 
 
 class HalfWhenStale(UpdateRule):
@@ -44,7 +44,7 @@ class HalfWhenStale(UpdateRule):
             counts.append(self._apply(store, ps, part, context))
         return TrainStep([counted_phase(store, counts, context.push.targets)])
 
-    def _apply(self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> Counted:
+    def _apply(self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> PsStepOps:
         def apply(clock_read: tf.Tensor, *values: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
             staleness = store.clocks[ps].read_value() - clock_read
             factor = tf.where(staleness > self._bound, 0.5, 1.0)

@@ -65,7 +65,7 @@ class Site(NamedTuple):
         return tf.TensorShape(self.shape).num_elements()
 
 
-class Outgoing(NamedTuple):
+class SiteGradient(NamedTuple):
     """The gradient of one site: a tensor of its shape, or IndexedSlices of a table's rows."""
 
     site: Site

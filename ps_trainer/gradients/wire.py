@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients import message as message_lib
-from ps_trainer.gradients.base import Codec, Encoded, Outgoing, Scope, Segment, Site, Stage, Transform, encode_all
+from ps_trainer.gradients.base import Codec, Encoded, Scope, Segment, Site, SiteGradient, Stage, Transform, encode_all
 from ps_trainer.gradients.error_feedback import ErrorFeedback
 from ps_trainer.gradients.state import SiteState, TransformState
 
@@ -67,19 +67,19 @@ class Wire:
         """Ops that update the state; every sending step runs all of them."""
         return list(self._state.updates)
 
-    def send(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    def send(self, site_gradients: Sequence[SiteGradient]) -> list[SiteGradient]:
         """Builds the gradients as the ps tasks receive them, on the ps tasks; call it once per graph.
 
         Without transforms the function returns the gradients unchanged, and they travel to the ops that use them.
         """
         if self._transforms:
-            outgoing = [self._over(item) for item in self._reduced(outgoing)]
+            site_gradients = [self._over(item) for item in self._reduced(site_gradients)]
         else:
-            for item in outgoing:
+            for item in site_gradients:
                 self._count(*(tensor for tensor in _tensors(item.value) if not self._is_there(item.site, tensor)))
-        return list(outgoing)
+        return list(site_gradients)
 
-    def reduce(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    def reduce(self, site_gradients: Sequence[SiteGradient]) -> list[SiteGradient]:
         """Builds the gradients after `clip_*`, on the worker, for rules that apply them there and send none.
 
         Raises:
@@ -91,18 +91,18 @@ class Wire:
                 f"--gradient_transform {lossy[0]}: this update rule applies gradients on the worker and sends none,"
                 " so there is nothing to compress; leave it out, or choose a rule that sends gradients"
             )
-        return self._reduced(outgoing) if self._transforms else list(outgoing)
+        return self._reduced(site_gradients) if self._transforms else list(site_gradients)
 
-    def _reduced(self, outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    def _reduced(self, site_gradients: Sequence[SiteGradient]) -> list[SiteGradient]:
         """Sums repeated rows, then applies the transforms that change values."""
         with tf.device(self._worker_device):
-            outgoing = [item._replace(value=_rows_once(item.value)) for item in outgoing]
-            values = [_values(item.value) for item in outgoing]
+            site_gradients = [item._replace(value=_rows_once(item.value)) for item in site_gradients]
+            values = [_values(item.value) for item in site_gradients]
             for transform in self._transforms:
                 values = transform.reduce(values, self._num_workers)
-            return [_with_values(item, value) for item, value in zip(outgoing, values, strict=True)]
+            return [_with_values(item, value) for item, value in zip(site_gradients, values, strict=True)]
 
-    def _over(self, item: Outgoing) -> Outgoing:
+    def _over(self, item: SiteGradient) -> SiteGradient:
         if item.site.is_table:
             return item._replace(value=self._rows_over(item.site, item.value))
         if not self._codecs:
@@ -178,7 +178,7 @@ def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return value.values if isinstance(value, tf.IndexedSlices) else value
 
 
-def _with_values(item: Outgoing, values: tf.Tensor) -> Outgoing:
+def _with_values(item: SiteGradient, values: tf.Tensor) -> SiteGradient:
     if not isinstance(item.value, tf.IndexedSlices):
         return item._replace(value=values)
     return item._replace(value=tf.IndexedSlices(values, item.value.indices, item.value.dense_shape))

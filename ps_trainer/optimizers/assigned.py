@@ -32,7 +32,7 @@ class _Rate:
     learning_rate: float = options_lib.same_as(TrainConfig, "learning_rate", default=dataclasses.MISSING)
 
 
-class Assigned(NamedTuple):
+class VariableOptimizer(NamedTuple):
     """An optimizer and the variables that it updates.
 
     Attributes:
@@ -59,7 +59,7 @@ class Optimizers:
         all: The optimizer `own`, then the others.
     """
 
-    def __init__(self, own: Assigned, assigned: Sequence[Assigned] = ()):
+    def __init__(self, own: VariableOptimizer, assigned: Sequence[VariableOptimizer] = ()):
         self.all = (own, *assigned)
 
     def index_of(self, name: str) -> int:
@@ -86,7 +86,7 @@ class Optimizers:
                 )
 
 
-def load(texts: Sequence[str], learning_rate: float) -> list[Assigned]:
+def load(texts: Sequence[str], learning_rate: float) -> list[VariableOptimizer]:
     """Creates the optimizers of `--optimizer_for`.
 
     Args:
@@ -110,7 +110,7 @@ def _split(text: str) -> tuple[str, str, list[str]]:
     return pattern, name, option_strings
 
 
-def _parse(text: str, learning_rate: float) -> Assigned:
+def _parse(text: str, learning_rate: float) -> VariableOptimizer:
     pattern, name, option_strings = _split(text)
     rates = [string for string in option_strings if string.startswith(_RATE)]
     others = [string for string in option_strings if string not in rates]
@@ -119,4 +119,4 @@ def _parse(text: str, learning_rate: float) -> Assigned:
     cls = component_tables.OPTIMIZERS.load(name, f"{FLAG} {pattern}")
     options = options_lib.parse_if_any(getattr(cls, "Options", None), others, f"{FLAG} {text}", f"optimizer {name!r}")
     optimizer = cls() if options is None else cls(options)
-    return Assigned(optimizer, learning_rate, name, pattern)
+    return VariableOptimizer(optimizer, learning_rate, name, pattern)

@@ -30,7 +30,7 @@ from ps_trainer.tf1.run_state import SetUp
 from ps_trainer.tf1.step_guard import StepGuard, in_words
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.tf1.watched_session import Session
-from ps_trainer.tf1.worker import HandedOver, ScriptPart, ScriptWorker
+from ps_trainer.tf1.worker import ScriptHandle, ScriptPart, ScriptWorker
 
 _POLL_SECS = 0.1
 
@@ -92,7 +92,7 @@ class ScriptJob:
         recovers = recovers and self._settings.recover_timeout_secs > 0
         self._steps = StepGuard(self._worker, self.stop, self._settings, job_thread=self._thread, recovers=recovers)
         self._failure: BaseException | None = None  # of the job's thread
-        self._handed_over: HandedOver | None = None
+        self._script_handle: ScriptHandle | None = None
         self._is_waiting = False  # whether the script waits for the job
         self._is_leaving = False
         self._leaves_on_close = False
@@ -115,21 +115,21 @@ class ScriptJob:
             PsTrainerError: The job cannot begin, or cannot go on.
             Interrupted: A signal came.
         """
-        if self._handed_over is None:
+        if self._script_handle is None:
             self._start()
         else:
             self._worker.left.put(self._steps.take_loss())
         self._is_waiting = True
-        self._handed_over = self._await()
+        self._script_handle = self._await()
         self._is_waiting = False
-        self.has_ended = self._handed_over.peers is None
-        return self._handed_over.session
+        self.has_ended = self._script_handle.peers is None
+        return self._script_handle.session
 
     def wait_for_others(self, session: tf.Session) -> None:
         """Waits, on the chief, until every other worker has ended, so that the last checkpoint has all their steps."""
-        if not self.is_chief or self._handed_over is None or self._leaves_on_close:
+        if not self.is_chief or self._script_handle is None or self._leaves_on_close:
             return
-        _, peers, service = self._handed_over
+        _, peers, service = self._script_handle
         if peers is None:
             return
         if service is not None:
@@ -157,7 +157,7 @@ class ScriptJob:
         atexit.unregister(self._leave_at_exit)
         if self._thread.ident is not None:
             self._worker.give_up()
-            if self._handed_over is None:  # it still waits for other tasks
+            if self._script_handle is None:  # it still waits for other tasks
                 self.stop.request(error or RunError("the script has ended before its session began"))
             self._worker.left.put(error)
             self._is_waiting = True
@@ -174,7 +174,7 @@ class ScriptJob:
     def save_last(self, error: BaseException) -> None:
         """Saves a checkpoint on the chief after a failure that leaves the state sound."""
         is_sound = isinstance(error, Interrupted | PeerFailedError | StalledError)
-        if self.save is None or not is_sound or self._handed_over is None or self.has_ended:
+        if self.save is None or not is_sound or self._script_handle is None or self.has_ended:
             return
         try:
             # A session of its own: the script's may have been closed to end a step that blocked.
@@ -206,11 +206,11 @@ class ScriptJob:
         elif not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell goes on waiting
             exit_codes.end_process(code)
 
-    def _await(self) -> HandedOver:
+    def _await(self) -> ScriptHandle:
         while True:
             had_ended = self._ended.is_set()
             with contextlib.suppress(queue.Empty):
-                return self._worker.handed_over.get(timeout=_POLL_SECS)
+                return self._worker.script_handles.get(timeout=_POLL_SECS)
             if had_ended:
                 raise in_words(self._failure or PsLostError("the job has ended"))
 
@@ -223,7 +223,7 @@ class ScriptJob:
 
     def _in_python(self, signum: int) -> None:
         """Raises in the script's own code, so that a long computation between two steps ends at once, too."""
-        if not self._steps.is_in_step and not self._is_leaving and self._handed_over is not None:
+        if not self._steps.is_in_step and not self._is_leaving and self._script_handle is not None:
             raise signals.interruption(signum)
 
     def _session_closed(self) -> None:
@@ -236,10 +236,10 @@ class ScriptJob:
         try:
             if error is not None:
                 self.save_last(error)
-            elif self._handed_over is not None:
+            elif self._script_handle is not None:
                 self.check()
                 # Also so that the other workers of a synchronous job get their updates to the end.
-                self.wait_for_others(self._handed_over.session)
+                self.wait_for_others(self._script_handle.session)
             self.leave(error)
         except BaseException as failure:  # noqa: BLE001 - nobody is left who could catch it
             code = supervise.report(in_words(failure))

@@ -59,7 +59,7 @@ class ScriptPart(NamedTuple):
     check_steps: Callable[[float], None]
 
 
-class HandedOver(NamedTuple):
+class ScriptHandle(NamedTuple):
     """The parts of the job that the script uses.
 
     Attributes:
@@ -81,7 +81,7 @@ class ScriptWorker(WorkerTask):
         config: Settings of the job.
 
     Attributes:
-        handed_over: Queue of what the job gives to the script.
+        script_handles: Queue of what the job gives to the script.
         left: Queue of the script's answers: None when its steps are over, else the error that ended them.
     """
 
@@ -90,7 +90,7 @@ class ScriptWorker(WorkerTask):
         self._part = part
         self._containers = Containers(part.graph)
         self._start: RunStart | None = None
-        self.handed_over: queue.SimpleQueue[HandedOver] = queue.SimpleQueue()
+        self.script_handles: queue.SimpleQueue[ScriptHandle] = queue.SimpleQueue()
         self.left: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     @property
@@ -162,7 +162,7 @@ class ScriptWorker(WorkerTask):
             if not peers.wait_for_start(self._recovery.limit_secs):
                 logging.info("the run ended before this worker had made a step")
             logging.info("%s: training", self._cluster.task_name)
-            self.handed_over.put(HandedOver(session, peers, service))
+            self.script_handles.put(ScriptHandle(session, peers, service))
             error = self.left.get()
             if service is not None:
                 logging.info("sync_replicas: gradients used of each worker: %s", list(service.gradient_counts().used))
@@ -210,7 +210,7 @@ class ScriptWorker(WorkerTask):
         part = self._part
         self._containers.put_into(self._current_run.run_id)
         with contextlib.closing(tf.Session(part.task.target, graph=part.graph, config=part.session_config)) as session:
-            self.handed_over.put(HandedOver(session))
+            self.script_handles.put(ScriptHandle(session))
             self.left.get()
 
 

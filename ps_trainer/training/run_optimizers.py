@@ -6,7 +6,7 @@ from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
 from ps_trainer.gradients.base import Transform
 from ps_trainer.gradients.parse import check_optimizer
-from ps_trainer.optimizers.assigned import Assigned, Optimizers
+from ps_trainer.optimizers.assigned import Optimizers, VariableOptimizer
 from ps_trainer.optimizers.assigned import load as load_assigned
 from ps_trainer.registry import split_inline
 from ps_trainer.updates.base import RunPlan, UpdateRule
@@ -20,7 +20,7 @@ def create(config: TrainConfig) -> Optimizers:
     """
     own = component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
     assigned = load_assigned(config.optimizer_for, config.learning_rate)
-    return Optimizers(Assigned(own, config.learning_rate, config.optimizer), assigned)
+    return Optimizers(VariableOptimizer(own, config.learning_rate, config.optimizer), assigned)
 
 
 def check(

@@ -16,7 +16,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import Phase, RuleContext, TrainStep
-from ps_trainer.updates.gradient_collector import GradientCollector, Pushed
+from ps_trainer.updates.gradient_collector import GradientCollector, PushOps
 from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
@@ -24,7 +24,7 @@ from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
 _ROUND, _LOCAL = 0, 1
 
 
-class Averaged(NamedTuple):
+class AveragingSpec(NamedTuple):
     """Values that a rule averages, and how it updates the parameters by the average.
 
     Attributes:
@@ -43,18 +43,18 @@ class Averaged(NamedTuple):
 
 
 def build_step(
-    store: ParameterStore, context: RuleContext, averaged: Averaged, period_at: Callable[[int], int], name: str
+    store: ParameterStore, context: RuleContext, spec: AveragingSpec, period_at: Callable[[int], int], name: str
 ) -> TrainStep:
     """Builds the train step of a rule that averages replicas after a number of local steps.
 
     Args:
         store: The created store.
         context: The run.
-        averaged: Values that the rule averages.
+        spec: Values that the rule averages.
         period_at: Maps global_step to the number of local steps of the next round.
         name: Name of the rule; prefix of the names of its resources.
     """
-    rounds = _Rounds(store, context, averaged, name)
+    rounds = _Rounds(store, context, spec, name)
     since = rounds.since
 
     def choose(global_step: int) -> int:
@@ -85,14 +85,14 @@ class _Rounds:
         worker_state: Variables that are saved beside the checkpoints (`TrainStep.worker_state`).
     """
 
-    def __init__(self, store: ParameterStore, context: RuleContext, averaged: Averaged, name: str):
+    def __init__(self, store: ParameterStore, context: RuleContext, spec: AveragingSpec, name: str):
         self._store = store
         self._context = context
-        self._averaged = averaged
+        self._spec = spec
         self._replica = Replica(store)
         self.since = LocalSteps(store, f"{name}/since_round")
         self._applied = LocalSteps(store, f"{name}/num_applied")
-        pieces = [gradient.piece for gradient in averaged.gradients]
+        pieces = [gradient.piece for gradient in spec.gradients]
         # Fresh only: ps 0 then decides for all ps tasks, so every part of the average is over the same workers.
         policy = GroupPolicy(
             required=lambda clock: tf.constant(context.num_workers, tf.int64),
@@ -102,13 +102,13 @@ class _Rounds:
         )
         self.collector = GradientCollector(store, context, pieces, policy, name=name, update=self._update)
         self._local_op = context.applier.apply_to_replica(
-            averaged.gradients, self._replica.global_step, num_applied=self._applied.value
+            spec.gradients, self._replica.global_step, num_applied=self._applied.value
         )
         self._restart_ops = [self._fetch(None, []), self.since.reset_op()]
         self.worker_state = [
             *self._replica.variables,
             *self._replica.fetched,
-            *(base for _, base in averaged.bases),
+            *(base for _, base in spec.bases),
             *(slot for _, slot in context.applier.replica_slots),
             self.since.variable,
             self._applied.variable,
@@ -123,16 +123,16 @@ class _Rounds:
         """Builds a local step that ends with the average of all replicas in place of the replica."""
         # A round sends what the replica is after this step's gradient, so these reads come after the local step.
         with tf.device(self._store.worker_device), tf.control_dependencies([self._local_op]):
-            replicas = [Gradient(g.piece, g.piece.own_replica.read_value()) for g in self._averaged.gradients]
-        pushed = self.collector.push(self._averaged.send(replicas))
-        progress, staleness = self._results(pushed)
+            replicas = [Gradient(g.piece, g.piece.own_replica.read_value()) for g in self._spec.gradients]
+        push_ops = self.collector.push(self._spec.send(replicas))
+        progress, staleness = self._results(push_ops)
         targets = [
-            self._fetch(pushed.applied, [staleness.op, self._local_op]),
+            self._fetch(push_ops.applied, [staleness.op, self._local_op]),
             self.since.reset_op(),
             self._applied.advance_op(),
-            *self._averaged.targets(),
+            *self._spec.targets(),
         ]
-        return Phase(progress, staleness, targets, applied=None, pushed=pushed.global_step)
+        return Phase(progress, staleness, targets, applied=None, pushed=push_ops.global_step)
 
     def build_join(self) -> tf.Operation:
         """Builds the op that joins the open round: the replica gets the average, and the slots their first values."""
@@ -153,18 +153,16 @@ class _Rounds:
     def _fetch(self, after: Sequence[tf.Operation] | None, before_assign: Sequence[tf.Operation]) -> tf.Operation:
         fetch_op = self._replica.fetch(after, before_assign)
         with tf.device(self._store.worker_device), tf.control_dependencies([fetch_op]):
-            keeps = [
-                base.assign(piece.own_replica.read_value(), read_value=False) for piece, base in self._averaged.bases
-            ]
+            keeps = [base.assign(piece.own_replica.read_value(), read_value=False) for piece, base in self._spec.bases]
         return tf.group(fetch_op, *keeps)
 
-    def _results(self, pushed: Pushed) -> tuple[tf.Tensor, tf.Tensor]:
+    def _results(self, push_ops: PushOps) -> tuple[tf.Tensor, tf.Tensor]:
         """Builds global_step and staleness: 0 for a replica that the round has accepted, -1 for one that it has not."""
         taken = []
-        for ps, result in enumerate(pushed.results):
+        for ps, result in enumerate(push_ops.results):
             with tf.device(self._store.ps_device(ps)):
                 if ps == 0:  # both numbers in one message
-                    progress = tf.stack([pushed.global_step, result.is_accepted - 1])
+                    progress = tf.stack([push_ops.global_step, result.is_accepted - 1])
                 else:
                     taken.append(tf.reshape(result.is_accepted - 1, [1]))
         with tf.device(self._store.worker_device):
@@ -172,7 +170,7 @@ class _Rounds:
 
     def _update(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
         with tf.device(self._store.ps_device(ps)):
-            updates = [self._averaged.update(piece, value) for piece, value in averages]
+            updates = [self._spec.update(piece, value) for piece, value in averages]
             with tf.control_dependencies(updates):
                 # A plain add is enough: rounds close one at a time, in the section of the ps task.
                 return self._store.clocks[ps].assign_add(1, read_value=False)

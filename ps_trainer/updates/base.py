@@ -37,7 +37,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.optimizers.assigned import FLAG, Assigned
+from ps_trainer.optimizers.assigned import FLAG, VariableOptimizer
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece, Snapshot
@@ -64,7 +64,7 @@ class RunPlan(NamedTuple):
     num_workers: int
     optimizer: PsOptimizer | None = None
     optimizer_name: str = "sgd"
-    assigned: Sequence[Assigned] = ()
+    assigned: Sequence[VariableOptimizer] = ()
     transforms: Sequence[str] = ()
     is_lossy: bool = False
 

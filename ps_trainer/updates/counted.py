@@ -17,7 +17,7 @@ from ps_trainer.updates.base import Phase, RuleContext
 from ps_trainer.updates.exclusive import exclusive
 
 
-class Counted(NamedTuple):
+class PsStepOps(NamedTuple):
     """A step on one ps task.
 
     Attributes:
@@ -38,7 +38,7 @@ def counted_exclusively(
     part: Sequence[Gradient],
     apply: Callable[..., tf.Tensor],
     *arguments: tf.Tensor,
-) -> Counted:
+) -> PsStepOps:
     """Builds update, count and the read for the next step on ps task `ps`, in its one exclusive section.
 
     So the clock and the dense parameters that are read belong together, and the staleness of those is exact. The rows
@@ -50,7 +50,7 @@ def counted_exclusively(
         context: The run.
         ps: Index of the ps task.
         part: Gradients that arrive there.
-        apply: Builds `Counted.count` on the ps from the clock that the worker read, the gradients' values and
+        apply: Builds `PsStepOps.count` on the ps from the clock that the worker read, the gradients' values and
             `arguments`.
         *arguments: Other tensors that come from another task.
     """
@@ -68,10 +68,10 @@ def counted_exclusively(
 
     values = [gradient.value for gradient in part]
     count = exclusive(store, ps, body, store.clock_reads[ps], *values, *arguments, after=context.push.awaited(ps))
-    return Counted(count, pulled)
+    return PsStepOps(count, pulled)
 
 
-def counted_phase(store: ParameterStore, steps: Sequence[Counted], targets: Sequence[tf.Operation]) -> Phase:
+def counted_phase(store: ParameterStore, steps: Sequence[PsStepOps], targets: Sequence[tf.Operation]) -> Phase:
     """Builds the phase of a step that ends on each ps task when its count is known.
 
     One message comes back from each ps task.

@@ -11,7 +11,7 @@ from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import Counted, counted_exclusively, counted_phase
+from ps_trainer.updates.counted import PsStepOps, counted_exclusively, counted_phase
 from ps_trainer.updates.options import DcAsgdOptions
 
 _DECAY = 0.95
@@ -82,7 +82,7 @@ class DcAsgd(UpdateRule):
         part: Sequence[Gradient],
         backups: dict[str, tf.Variable],
         context: RuleContext,
-    ) -> Counted:
+    ) -> PsStepOps:
         mean_squares = self._create_mean_squares(store, ps, part, context)
 
         def apply(clock_read: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:

@@ -29,7 +29,7 @@ from ps_trainer.updates.group_state import VisitResult
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers
 
 
-class Pushed(NamedTuple):
+class PushOps(NamedTuple):
     """A worker's push, and its wait.
 
     Attributes:
@@ -85,7 +85,7 @@ class GradientCollector:
         ]
         self.state = [variable for group in self._groups for variable in group.state]
 
-    def push(self, gradients: Sequence[Gradient]) -> Pushed:
+    def push(self, gradients: Sequence[Gradient]) -> PushOps:
         """Builds the push of values that have arrived on the ps tasks, and the wait of the policy; call it once."""
         worker = self._context.worker_index
         first, *others = [[g.value for g in part] for part in grouped_by_ps(gradients, self._store.num_ps)]
@@ -99,7 +99,7 @@ class GradientCollector:
             notices = [result.notice for result in results] if self._policy.waits else []
             results.insert(0, self._groups[0].push(worker, first, notices))
         global_step, applied = self._go_on(results)
-        return Pushed(global_step, results, applied)
+        return PushOps(global_step, results, applied)
 
     def build_join(self) -> tf.Operation:
         """The op with which this worker joins the groups of all ps tasks, ps 0 first."""
@@ -185,13 +185,13 @@ def build_step(
         name: Name of the rule; prefix of the names of its resources.
     """
     collector = GradientCollector(store, context, [gradient.piece for gradient in gradients], policy, name=name)
-    pushed = collector.push(context.push.send(gradients))
-    stale, *others = collector.build_staleness(pushed.results)
+    push_ops = collector.push(context.push.send(gradients))
+    stale, *others = collector.build_staleness(push_ops.results)
     with tf.device(store.ps_device(0)):
-        progress = tf.stack([pushed.global_step, stale])  # both numbers in one message
+        progress = tf.stack([push_ops.global_step, stale])  # both numbers in one message
     with tf.device(store.worker_device):
         staleness = tf.concat([progress[1:], *(tf.reshape(other, [1]) for other in others)], axis=0)
-        phase = Phase(progress[0], staleness, context.push.targets, pushed.applied, pushed.global_step)
+        phase = Phase(progress[0], staleness, context.push.targets, push_ops.applied, push_ops.global_step)
     return TrainStep(
         [phase],
         join_op=collector.build_join(),

@@ -64,7 +64,7 @@ class LocalSgd(UpdateRule):
                 ]
             return context.push.send(differences)
 
-        averaged = averaging.Averaged(
+        spec = averaging.AveragingSpec(
             gradients=gradients,
             send=send,
             # A plain add: the workers' local steps have applied the optimizer already.
@@ -72,7 +72,7 @@ class LocalSgd(UpdateRule):
             targets=lambda: context.push.targets,
             bases=bases,
         )
-        return averaging.build_step(store, context, averaged, self._period_at, "local_sgd")
+        return averaging.build_step(store, context, spec, self._period_at, "local_sgd")
 
     def _period_at(self, global_step: int) -> int:
         return 1 if global_step < self._options.switch_step else self._options.period

@@ -68,10 +68,10 @@ class ModelAveraging(UpdateRule):
         def count_sent() -> list[tf.Operation]:
             return [context.push.sent_bytes.assign_add(averaging.num_bytes(pieces), read_value=False)]
 
-        averaged = averaging.Averaged(
+        spec = averaging.AveragingSpec(
             gradients=context.push.reduce(gradients),
             send=list,
             update=lambda piece, mean: piece.variable.assign(mean, read_value=False),
             targets=count_sent,
         )
-        return averaging.build_step(store, context, averaged, lambda _: self._options.period, "model_averaging")
+        return averaging.build_step(store, context, spec, lambda _: self._options.period, "model_averaging")

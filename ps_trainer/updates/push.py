@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.gradients.base import Outgoing, Segment, Site
+from ps_trainer.gradients.base import Segment, Site, SiteGradient
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.looked_up import LookedUp
@@ -92,9 +92,11 @@ class Push:
         """The transforms' variables on the worker."""
         return self._wire.state
 
-    def _pass(self, way: Callable[[list[Outgoing]], list[Outgoing]], gradients: Sequence[Gradient]) -> list[Gradient]:
-        outgoing = [Outgoing(self._site(gradient.piece), gradient.value) for gradient in gradients]
-        passed = way(outgoing)
+    def _pass(
+        self, way: Callable[[list[SiteGradient]], list[SiteGradient]], gradients: Sequence[Gradient]
+    ) -> list[Gradient]:
+        site_gradients = [SiteGradient(self._site(gradient.piece), gradient.value) for gradient in gradients]
+        passed = way(site_gradients)
         return [Gradient(g.piece, arrived.value) for g, arrived in zip(gradients, passed, strict=True)]
 
     def _site(self, piece: Piece) -> Site:

@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import Counted, counted_exclusively, counted_phase
+from ps_trainer.updates.counted import PsStepOps, counted_exclusively, counted_phase
 
 
 class StalenessAware(UpdateRule):
@@ -49,7 +49,7 @@ class StalenessAware(UpdateRule):
         return TrainStep([counted_phase(store, counts, context.push.targets)])
 
 
-def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> Counted:
+def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> PsStepOps:
     def apply(clock_read: tf.Tensor, *values: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
         staleness = store.clocks[ps].read_value() - clock_read
         factor = 1.0 / tf.cast(tf.maximum(staleness, 1), tf.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import parse
-from ps_trainer.gradients.base import Outgoing, Segment, Site
+from ps_trainer.gradients.base import Segment, Site, SiteGradient
 from ps_trainer.gradients.state import TransformState
 from ps_trainer.gradients.wire import Wire
 
@@ -70,8 +70,8 @@ class Lane:
                 seed=SEED,
             )
             self._inputs = [_placeholder(site) for site in sites]
-            outgoing = [Outgoing(site, value) for site, value in zip(sites, self._inputs, strict=True)]
-            arrived = [item.value for item in self.wire.send(outgoing)]
+            site_gradients = [SiteGradient(site, value) for site, value in zip(sites, self._inputs, strict=True)]
+            arrived = [item.value for item in self.wire.send(site_gradients)]
             dense_values = [tf.convert_to_tensor(value) for value in arrived]
             self._fetches = [dense_values, tf.convert_to_tensor(self.wire.payload_bytes), self.wire.targets]
             self._unadvanced = self._fetches[:2]

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import parse
-from ps_trainer.gradients.base import Outgoing
+from ps_trainer.gradients.base import SiteGradient
 from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
 from tests.gradients.lane import TABLE, Lane, TableRows, dense, table_of
@@ -70,7 +70,7 @@ def test_reduce_gives_on_the_worker_the_values_that_send_gives_on_the_ps():
             ps_device=lambda ps: "/job:ps/task:0",
             seed=0,
         )
-        (reduced,) = wire.reduce([Outgoing(dense(30), tf.constant(gradient))])
+        (reduced,) = wire.reduce([SiteGradient(dense(30), tf.constant(gradient))])
         assert "ps" not in reduced.value.device
         np.testing.assert_array_equal(session.run(reduced.value), sent)
         assert wire.payload_bytes == 0

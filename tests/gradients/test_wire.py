@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import component_tables
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.gradients import parse
-from ps_trainer.gradients.base import Outgoing, Site
+from ps_trainer.gradients.base import Site, SiteGradient
 from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
 from tests.gradients.lane import ROW_SIZE, TABLE, TableRows, dense, table_of, variables
@@ -89,7 +89,7 @@ def send(target, transforms, inputs):
             ps_device=lambda ps: f"/job:ps/task:{ps}",
             seed=lane_lib.SEED,
         )
-        arrived = wire.send([Outgoing(site, source(site, value)) for site, value in inputs])
+        arrived = wire.send([SiteGradient(site, source(site, value)) for site, value in inputs])
         used = []
         for item in arrived:
             with tf.device("/job:ps/task:0"):  # as an optimizer on the ps uses it

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ps_trainer.errors import OptionError, UnknownNameError
-from ps_trainer.optimizers.assigned import Assigned, Optimizers, load
+from ps_trainer.optimizers.assigned import Optimizers, VariableOptimizer, load
 from ps_trainer.optimizers.stock import Ftrl, Sgd
 
 
 def of(*texts):
-    return Optimizers(Assigned(Sgd(Sgd.Options()) if hasattr(Sgd, "Options") else Sgd(None), 0.1), load(texts, 0.1))
+    return Optimizers(
+        VariableOptimizer(Sgd(Sgd.Options()) if hasattr(Sgd, "Options") else Sgd(None), 0.1), load(texts, 0.1)
+    )
 
 
 def test_the_first_matching_pattern_counts_and_the_runs_optimizer_gets_the_rest():

@@ -263,7 +263,7 @@ def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[
 
     def held_push(
         collector: gradient_collector.GradientCollector, gradients: Sequence[Any]
-    ) -> gradient_collector.Pushed:
+    ) -> gradient_collector.PushOps:
         return push(collector, _held(gradients, collector._context.worker_index))
 
     assert MarkedRun.active is None

@@ -10,7 +10,7 @@ import numpy as np
 from ps_trainer.errors import OptionError
 from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
-from ps_trainer.simulation.replay.training_setup import Computed
+from ps_trainer.simulation.replay.training_setup import WorkerResult
 from ps_trainer.simulation.schedule import Schedule, StepColumns
 
 
@@ -74,7 +74,7 @@ class Arithmetic(abc.ABC):
         """Returns which steps compute with the ps tasks' dense parameters of their `version`, bool [steps]."""
         return np.ones(len(steps.worker), bool)
 
-    def step(self, entry: Entry) -> Computed:
+    def step(self, entry: Entry) -> WorkerResult:
         """Computes the next step of the schedule, and drops the version that no later step reads."""
         computed = self.take(entry)
         if entry.version in self._kept and self._last_reads[entry.version] <= self._index:
@@ -83,7 +83,7 @@ class Arithmetic(abc.ABC):
         return computed
 
     @abc.abstractmethod
-    def take(self, entry: Entry) -> Computed:
+    def take(self, entry: Entry) -> WorkerResult:
         """Computes the step's gradient and its effects; with `entry.is_last` it makes an update."""
 
     def pulled(self, entry: Entry) -> Values:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.simulation.replay.gradients import Gradient, RowsGradient, Values
 from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
-from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup
+from ps_trainer.simulation.replay.training_setup import TrainingSetup, WorkerResult
 from ps_trainer.store.trace import placeholders, trace
 
 
@@ -88,7 +88,7 @@ class ComputeSession:
         """Returns the model's initial values with initial slots."""
         return State(self._first_params, self._first_slots)
 
-    def compute(self, worker: int, params: Mapping[str, np.ndarray]) -> Computed:
+    def compute(self, worker: int, params: Mapping[str, np.ndarray]) -> WorkerResult:
         """Computes loss and gradient of a worker's next batch."""
         outputs = self._compute(self._handles[worker], *(params[name] for name in self._names))
         return self._gradients.result(outputs)

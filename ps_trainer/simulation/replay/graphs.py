@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.simulation.replay.gradients import RowsGradient
-from ps_trainer.simulation.replay.training_setup import Computed, TrainingSetup
+from ps_trainer.simulation.replay.training_setup import TrainingSetup, WorkerResult
 from ps_trainer.store.extents import VariableSpec
 from ps_trainer.store.trace import is_local
 from ps_trainer.store.variables import create_variable
@@ -55,7 +55,7 @@ class GradientGraph:
         # Fetched last, so that `result` may ignore their values.
         self.fetches += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
-    def result(self, outputs: list[Any]) -> Computed:
+    def result(self, outputs: list[Any]) -> WorkerResult:
         """Sorts the fetched values into loss, metrics and gradient."""
         values = iter(outputs)
         loss = float(next(values))
@@ -63,7 +63,7 @@ class GradientGraph:
         gradient: dict[str, np.ndarray | RowsGradient] = {}
         for name, is_rows in self.kinds.items():
             gradient[name] = RowsGradient(next(values), next(values)) if is_rows else next(values)
-        return Computed(loss, metrics, gradient)
+        return WorkerResult(loss, metrics, gradient)
 
 
 class UpdateGraph:

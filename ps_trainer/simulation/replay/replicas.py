@@ -10,7 +10,7 @@ from ps_trainer.simulation.replay import gradients as gradients_lib
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
 from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
-from ps_trainer.simulation.replay.training_setup import Computed
+from ps_trainer.simulation.replay.training_setup import WorkerResult
 from ps_trainer.simulation.schedule import Schedule, StepColumns
 
 
@@ -40,7 +40,7 @@ class Downpour(ReplicaRule):
     def reads(self, steps: StepColumns) -> np.ndarray:
         return steps.local_step % self.options.n_fetch == 0
 
-    def take(self, entry: Entry) -> Computed:
+    def take(self, entry: Entry) -> WorkerResult:
         worker = entry.worker
         if entry.local_step % self.options.n_fetch == 0:
             self.replicas[worker], self.known[worker] = self.pulled(entry), entry.version
@@ -76,7 +76,7 @@ class Easgd(ReplicaRule):
     def reads(self, steps: StepColumns) -> np.ndarray:
         return steps.update >= 0
 
-    def take(self, entry: Entry) -> Computed:
+    def take(self, entry: Entry) -> WorkerResult:
         # As on the cluster, the replica is y = x + δ v.
         worker, momentum = entry.worker, self._momentum
         velocity, ahead = self._velocities[worker], self.replicas[worker]
@@ -119,7 +119,7 @@ class ModelAveraging(ReplicaRule):
             begins[worker] = update >= 0
         return reads
 
-    def take(self, entry: Entry) -> Computed:
+    def take(self, entry: Entry) -> WorkerResult:
         worker = entry.worker
         state = self._states[worker]
         if self._begins_round[worker]:

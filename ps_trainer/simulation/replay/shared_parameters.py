@@ -10,7 +10,7 @@ from ps_trainer.simulation.replay import gradients as gradients_lib
 from ps_trainer.simulation.replay.base import Arithmetic, Entry
 from ps_trainer.simulation.replay.compute_session import ComputeSession
 from ps_trainer.simulation.replay.gradients import Gradient, Values
-from ps_trainer.simulation.replay.training_setup import Computed
+from ps_trainer.simulation.replay.training_setup import WorkerResult
 from ps_trainer.simulation.schedule import LOCAL, Schedule
 
 
@@ -24,7 +24,7 @@ class Mean(Arithmetic):
         super().__init__(session, schedule, options)
         self._group: list[Gradient] = []
 
-    def take(self, entry: Entry) -> Computed:
+    def take(self, entry: Entry) -> WorkerResult:
         pulled = self.point(entry)
         computed = self.session.compute(entry.worker, pulled)
         if entry.update == LOCAL:

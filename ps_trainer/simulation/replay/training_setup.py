@@ -1,4 +1,4 @@
-"""`TrainingSetup`: model, dataset and optimizer of a replay; `Computed`: result of a step's computation."""
+"""`TrainingSetup`: model, dataset and optimizer of a replay; `WorkerResult`: result of a step's computation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TrainingSetup:
     seed: int = 0
 
 
-class Computed(NamedTuple):
+class WorkerResult(NamedTuple):
     """Result of a worker's computation in one step.
 
     Attributes:

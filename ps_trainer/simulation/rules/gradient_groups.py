@@ -23,7 +23,7 @@ from ps_trainer.updates.options import (
 )
 
 
-class Grouped(ScheduleRule):
+class GroupedRule(ScheduleRule):
     """Rule that makes an update from a number of pushes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Grouped(ScheduleRule):
         return PushOutcome(update, go)
 
 
-class Sync(Grouped):
+class Sync(GroupedRule):
     """`sync`: the first R pushes of a version make an update; later ones are dropped, and their workers continue.
 
     No worker is ever lost, so `min_workers` has no effect.
@@ -70,7 +70,7 @@ class Sync(Grouped):
         return self.options.replicas_to_aggregate or self.num_workers
 
 
-class SyncReplicas(Grouped):
+class SyncReplicas(GroupedRule):
     """`sync_replicas`: as `sync`; the chief takes no time to make an update, so R gradients are in it."""
 
     is_fresh_only = True
@@ -81,7 +81,7 @@ class SyncReplicas(Grouped):
         return self.options.replicas_to_aggregate or self.num_workers
 
 
-class Backup(Grouped):
+class Backup(GroupedRule):
     """`backup`: as `sync`, with the first N = num_workers − backup_workers pushes of a version."""
 
     is_fresh_only = True
@@ -92,7 +92,7 @@ class Backup(Grouped):
         return self.num_workers - self.options.backup_workers
 
 
-class SoftSync(Grouped):
+class SoftSync(GroupedRule):
     """`softsync`: every ⌈num_workers / splits⌉ pushes make an update, however old they are; no worker waits."""
 
     is_fresh_only = False
@@ -103,7 +103,7 @@ class SoftSync(Grouped):
         return -(-self.num_workers // self.options.splits)
 
 
-class _KFamilySchedule(Grouped):
+class _KFamilySchedule(GroupedRule):
     Options = KBatchOptions
 
     def required(self, version: int) -> int:

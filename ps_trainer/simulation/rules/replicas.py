@@ -10,7 +10,7 @@ from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
 from ps_trainer.simulation.rules.base import PushOutcome, StepPlan
-from ps_trainer.simulation.rules.gradient_groups import Grouped
+from ps_trainer.simulation.rules.gradient_groups import GroupedRule
 from ps_trainer.simulation.rules.update_per_push import Async
 from ps_trainer.updates.options import (
     AllReduceOptions,
@@ -65,7 +65,7 @@ class Easgd(Async):
         return StepPlan(pulls=False, pushes=is_exchange, pulls_last=is_exchange)
 
 
-class Rounds(Grouped):
+class Rounds(GroupedRule):
     """Rule with rounds: local steps, then all workers wait for each other and pull the average.
 
     Attributes:

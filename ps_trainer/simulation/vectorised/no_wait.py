@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.gradient_groups import Grouped
+from ps_trainer.simulation.rules.gradient_groups import GroupedRule
 from ps_trainer.simulation.schedule import ScheduleBlock, StepColumns, before_of_worker
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 _ROUNDS = 16  # about the number of steps of the fastest worker in a block
 
 
-def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[ScheduleBlock]:
+def run(cluster: ClusterModel, rule: GroupedRule, num_updates: int) -> Iterator[ScheduleBlock]:
     """Yields the schedule, one block per interval of time.
 
     The times of the pushes do not depend on the rule, but the versions that workers read do: a worker's next step reads
@@ -37,7 +37,7 @@ def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[Sche
             return
 
 
-def _pushes(cluster: ClusterModel, rule: Grouped) -> Iterator[StepColumns]:
+def _pushes(cluster: ClusterModel, rule: GroupedRule) -> Iterator[StepColumns]:
     """Yields all steps, in the order in which they end, without version, update and staleness."""
     workers = Workers(cluster, rule)
     workers.begin(workers.all, 0.0, 0)

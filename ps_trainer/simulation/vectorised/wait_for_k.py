@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.gradient_groups import Grouped
+from ps_trainer.simulation.rules.gradient_groups import GroupedRule
 from ps_trainer.simulation.schedule import DROPPED, ScheduleBlock
 from ps_trainer.simulation.vectorised.workers import Workers, in_order
 
 
-def run(cluster: ClusterModel, rule: Grouped, num_updates: int) -> Iterator[ScheduleBlock]:
+def run(cluster: ClusterModel, rule: GroupedRule, num_updates: int) -> Iterator[ScheduleBlock]:
     """Yields the schedule, one block per update.
 
     While version v is current, the push of a worker that still computes on an older version is dropped. The worker
