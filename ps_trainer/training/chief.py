@@ -1,11 +1,13 @@
 """`Chief`: the worker that also sets up the run, saves its checkpoints and closes it.
 
-_enter_run     finds out whether the run goes on, writes its record; reports a failure
-_train       trains as every worker does; then evaluates, and closes the run
-_set_up    sets up the state on the ps tasks, and declares the run ready
-_run_steps as in every worker; saves after a step when it is time to
-_end_run   waits for the other workers, and saves the final checkpoint
-_rescue    saves a checkpoint, if a failure of the run leaves a sound state; releases waiting workers
+    _enter_run        finds out whether the run goes on, writes its record; reports a failure
+      _train          trains as every worker does; then evaluates, and closes the run
+        _set_up       sets up the state on the ps tasks, and declares the run ready
+        _run_steps    as in every worker; saves after a step when it is time to
+        _end_run      waits for the other workers, and saves the final checkpoint
+        _rescue       saves a checkpoint, if a failure of the run leaves a sound state; releases waiting workers
+
+`worker.Worker` calls these methods; its outline says what they do on every other worker.
 """
 
 from __future__ import annotations

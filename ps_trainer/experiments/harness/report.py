@@ -1,11 +1,13 @@
 """The report of one experiment, as files that need nothing else.
 
-<out_dir>/<experiment>/report.html     self-contained, plots inside
-<out_dir>/<experiment>/report.md       the same, with the plots beside it as PNG and SVG
-<out_dir>/<experiment>/results.csv     a line per run: settings, figures, CPU share
-<out_dir>/<experiment>/steps.jsonl     a line per step of the runs that kept them
-<out_dir>/<experiment>/provenance.json
-<out_dir>/<experiment>/conclusion.json input of the index page
+    <out_dir>/<experiment>/report.html     self-contained, plots inside
+    <out_dir>/<experiment>/report.md       the same, with the plots beside it as PNG and SVG
+    <out_dir>/<experiment>/results.csv     a line per run: settings, figures, CPU share
+    <out_dir>/<experiment>/steps.jsonl     a line per step of the runs that kept them
+    <out_dir>/<experiment>/provenance.json
+    <out_dir>/<experiment>/conclusion.json input of the index page
+
+`report.html` needs none of the other files.
 """
 
 from __future__ import annotations

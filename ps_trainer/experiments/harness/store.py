@@ -1,8 +1,10 @@
 """Files of finished runs, with which an interrupted experiment resumes.
 
-<out_dir>/<experiment>/runs/<key>/result.json   written last and atomically; marks the run as finished
-<out_dir>/<experiment>/runs/<key>/steps.jsonl   the step records, if any
-<out_dir>/<experiment>/runs/<key>/…             logs, and whatever else the run leaves
+    <out_dir>/<experiment>/runs/<key>/result.json   written last and atomically; marks the run as finished
+    <out_dir>/<experiment>/runs/<key>/steps.jsonl   the step records, if any
+    <out_dir>/<experiment>/runs/<key>/…             logs, and whatever else the run leaves
+
+`<key>` names the run within its experiment.
 """
 
 from __future__ import annotations
