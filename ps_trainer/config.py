@@ -42,16 +42,17 @@ class TrainConfig:
         shared="the workers train one set of variables",
     )
     model_option: tuple[str, ...] = repeatable(
-        "key=value for the model", shared="the workers train one set of variables"
+        "option of the model, as key=value", shared="the workers train one set of variables"
     )
     preset: str | None = option(
         None,
-        "settings of a publication for the model, such as paper; flags come first; `ps_trainer list MODEL` prints them",
+        "named settings from the model's publication, e.g. paper; flags override them; `ps_trainer list MODEL` prints"
+        " them",
         shared="the workers train one set of variables with one optimizer",
     )
     dataset: str = option("digits", "data to train and test on", shared="each worker has its part of one data set")
     dataset_option: tuple[str, ...] = repeatable(
-        "key=value for the dataset", shared="each worker has its part of one data set, read in one way"
+        "option of the dataset, as key=value", shared="each worker has its part of one data set, read in one way"
     )
     data_dir: str | None = option(
         None,
@@ -105,10 +106,10 @@ class TrainConfig:
 
     update: str = option("async", "update rule", shared="all workers must push, wait and average by the same rule")
     update_option: tuple[str, ...] = repeatable(
-        "key=value for the update rule", shared="all workers must push, wait and average by the same rule"
+        "option of the update rule, as key=value", shared="all workers must push, wait and average by the same rule"
     )
     gradient_transform: tuple[str, ...] = repeatable(
-        "name:key=value,… of a transform of gradients before they are sent; repeat the flag to chain several",
+        "transform of gradients before they are sent, as name:key=value,…; repeat the flag to chain several",
         shared="the ps tasks decode what the workers encode",
     )
     pull_dtype: str = option(
@@ -123,10 +124,10 @@ class TrainConfig:
         shared="the ps tasks apply all gradients with one optimizer",
     )
     optimizer_option: tuple[str, ...] = repeatable(
-        "key=value for the optimizer", shared="the ps tasks apply all gradients with one optimizer"
+        "option of the optimizer, as key=value", shared="the ps tasks apply all gradients with one optimizer"
     )
     optimizer_for: tuple[str, ...] = repeatable(
-        "pattern=name:key=value,… of another optimizer for variables whose names match; learning_rate is also a key",
+        "optimizer for the variables whose names match, as pattern=name:key=value,…; learning_rate is also a key",
         shared="the ps tasks apply all gradients with one optimizer",
     )
     learning_rate: float = option(
@@ -136,7 +137,7 @@ class TrainConfig:
         "constant", "learning-rate schedule over global_step", shared="the ps tasks apply all gradients at one rate"
     )
     schedule_option: tuple[str, ...] = repeatable(
-        "key=value for the schedule", shared="the ps tasks apply all gradients at one rate"
+        "option of the schedule, as key=value", shared="the ps tasks apply all gradients at one rate"
     )
     placement: str = option(
         "data_parallel",
@@ -149,7 +150,7 @@ class TrainConfig:
         "packed", "layout of the parameters on the ps tasks", shared="it decides which ps task holds each parameter"
     )
     layout_option: tuple[str, ...] = repeatable(
-        "key=value for the layout", shared="it decides which ps task holds each parameter"
+        "option of the layout, as key=value", shared="it decides which ps task holds each parameter"
     )
     seed: int = option(
         0,
@@ -206,12 +207,12 @@ class TrainConfig:
         False, "write one line per step of each worker to <logdir>/steps", own="it concerns this worker's own log"
     )
     straggler: tuple[str, ...] = repeatable(
-        "name:key=value,… of a delay between pull and push of each step; the last one that matches a worker counts;"
-        " paced=true counts it from the start of the step, so that it contains the computation",
+        "delay between pull and push of each step, as name:key=value,…; the last one that matches a worker counts;"
+        " paced=true counts the delay from the start of the step, so that it contains the computation",
         own="a delay changes no gradient, and machines differ in speed",
     )
     hook: tuple[str, ...] = repeatable(
-        "package.module:Class of a tf.train.SessionRunHook to add to every worker",
+        "tf.train.SessionRunHook to add to every worker, as package.module:Class",
         own="a hook may observe a single worker",
     )
 

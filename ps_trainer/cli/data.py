@@ -25,7 +25,7 @@ class GenerateDataFlags:
     """Flags of `generate`."""
 
     out: str | None = option(None, "folder to write into; it must be new or empty")
-    option: tuple[str, ...] = repeatable("key=value for the data set")
+    option: tuple[str, ...] = repeatable("option of the data set, as key=value")
 
 
 HELP = CommandHelp(

@@ -23,7 +23,7 @@ HELP_FULL = ("--helpfull", "-helpfull")
 
 _WIDTH = 100
 _COLUMN = 32
-_LIST = "`ps_trainer list` describes models, datasets, update rules and the like, with their options."
+_LIST = "`ps_trainer list` describes all components (models, datasets, update rules, …) and their options."
 _FLAG_FILE = ("flagfile=PATH", "read flags from a file, one a line")
 
 

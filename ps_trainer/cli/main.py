@@ -38,9 +38,7 @@ COMMANDS = {
     "export": _Command("ps_trainer.cli.export", "main_export", "write a checkpoint as a SavedModel"),
     "serve": _Command("ps_trainer.cli.serve", "main_serve", "serve predictions over HTTP (TensorFlow Serving's REST)"),
     "generate": _Command("ps_trainer.cli.generate", "main_generate", "continue a prompt with a language model"),
-    "embeddings": _Command(
-        "ps_trainer.cli.embeddings", "main_embeddings", "find near words; write word vectors for other programs"
-    ),
+    "embeddings": _Command("ps_trainer.cli.embeddings", "main_embeddings", "find similar words; export word vectors"),
     "checkpoint": _Command("ps_trainer.cli.checkpoint", "main_checkpoint", "show, verify and plan with checkpoints"),
     "compare": _Command(
         "ps_trainer.cli.compare", "main_compare", "draw several runs beside each other", "COMPARE_HELP"
@@ -54,7 +52,11 @@ COMMANDS = {
     "completion": _Command(
         "ps_trainer.cli.completion", "main_completion", "print a script that completes commands and flags in a shell"
     ),
-    "list": _Command("ps_trainer.cli.listing", "main_list", "describe models, datasets, update rules … and options"),
+    "list": _Command(
+        "ps_trainer.cli.listing",
+        "main_list",
+        "describe models, update rules and other components, with options",
+    ),
 }
 
 # Commands that only the launcher calls; help and completion do not show them.
@@ -65,7 +67,7 @@ _INTERNAL = {
 _EXAMPLES = (
     ("ps_trainer local", "train the default model with 1 ps task and 2 workers"),
     ("ps_trainer list updates", "the update rules, with a line about each"),
-    ("ps_trainer simulate --num_workers=200", "how 200 workers would do"),
+    ("ps_trainer simulate --num_workers=200", "estimate the speed of 200 workers"),
 )
 
 

@@ -35,9 +35,9 @@ COMMON_FLAGS = (
 OWN_TEXTS = {
     "logdir": "folder of the run, with its checkpoints and config.json",
     "model": "model of the checkpoint; default: from config.json",
-    "model_option": "key=value for the model; default: from config.json",
+    "model_option": "option of the model, as key=value; default: from config.json",
     "dataset": "data to read; default: from config.json",
-    "dataset_option": "key=value for the dataset; default: from config.json",
+    "dataset_option": "option of the dataset, as key=value; default: from config.json",
     "data_dir": "folder with the files of the dataset; default: from config.json",
 }
 

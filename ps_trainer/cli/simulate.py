@@ -40,10 +40,10 @@ class SimulateFlags:
     num_workers: int = option(8, "workers, including backup workers", least=1)
     num_ps: int = option(1, "ps tasks", least=1)
     compute: tuple[str, ...] = repeatable(
-        "name:key=value,… of the compute times; the last one that matches a worker counts", ("lognormal",)
+        "compute times of the workers, as name:key=value,…; the last one that matches a worker counts", ("lognormal",)
     )
     update: str | None = option(None, "update rule; none = async, or backup if --backup_workers is given")
-    update_option: tuple[str, ...] = repeatable("key=value for the update rule")
+    update_option: tuple[str, ...] = repeatable("option of the update rule, as key=value")
     backup_workers: int | None = option(
         None, "workers that an update does not wait for; needs --update=backup, sync or k_sync", least=0
     )

@@ -49,7 +49,7 @@ class LocalClusterSpec:
     num_evaluators: int = option(0, "1 = evaluate every checkpoint in a separate task", choices=(0, 1))
     faults: Sequence[str] = ()
     max_restarts: int | None = option(
-        None, "restarts of each task that dies; none = 0, or the number of kills of --fault=chaos", least=0
+        None, "number of restarts of each task; none = 0, or the number of kills of --fault=chaos", least=0
     )
     preload: bool = False
     plain: bool = False

@@ -54,8 +54,8 @@ def test_short_help_shows_examples_and_the_common_flags():
         "  --compute=TEXT                of what kind\n\n"
         "Update rule and optimizer:\n"
         "  --update_option=KEY=VALUE     of the rule\n\n"
-        "`ps_trainer list` describes models, datasets, update rules and the like, with\n"
-        "their options."
+        "`ps_trainer list` describes all components (models, datasets, update rules, …)\n"
+        "and their options."
     )
 
 
