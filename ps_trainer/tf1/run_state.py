@@ -101,8 +101,8 @@ def begin(session: tf.Session, set_up: SetUp, *, is_alive: bool, was_lost: bool)
     """Brings the state on the ps tasks to the point where training goes on.
 
     1. If the state is alive there, because only the chief was restarted, attaches to it.
-    2. Else restores the newest checkpoint that can be loaded.
-    3. Else initialises.
+    2. Otherwise restores the newest checkpoint that can be loaded.
+    3. Otherwise initialises.
 
     Args:
         session: Session of the chief.

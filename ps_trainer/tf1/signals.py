@@ -1,6 +1,6 @@
 """Acts on SIGINT and SIGTERM at once, although the main thread of a script is inside of TensorFlow.
 
-Python runs a signal handler only when the main thread is back in Python, and a step may block for ever. So the signal
+Python runs a signal handler only when the main thread is back in Python, and a step may block forever. So the signal
 also writes a byte into a socket, from which a thread reads it.
 
 Python gives signals to the main thread only, and only that can set a handler. For sessions of other threads the main

@@ -129,7 +129,7 @@ class Server(tf.train.Server):
         where the ps task would take itself for the chief, as its `task_index` is 0. In a notebook, and in other threads
         than the main one, `join` returns.
 
-        On a worker whose part in the job is done it returns at once; before that, it waits for ever, as TensorFlow's.
+        On a worker whose part in the job is done it returns at once; before that, it waits forever, as TensorFlow's.
 
         Raises:
             SystemExit: The job is over.

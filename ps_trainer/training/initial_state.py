@@ -33,9 +33,9 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
     """Brings the run's state on the ps tasks to the point where training continues.
 
     1. If the state is alive there, because only the chief was restarted, attaches to it.
-    2. Else restores the newest checkpoint that can be loaded.
-    3. Else sets the model's initial values, or those of `init_from`. It saves them if the seed alone would not give
-       them again.
+    2. Otherwise restores the newest checkpoint that can be loaded.
+    3. Otherwise sets the model's initial values, or those of `init_from`. It saves them if the seed alone would not
+       give them again.
 
     Raises:
         CheckpointError: The run cannot continue from the checkpoints, or state was lost and there is no checkpoint.

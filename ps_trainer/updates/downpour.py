@@ -118,7 +118,7 @@ class Downpour(UpdateRule):
     ) -> StartCondition | None:
         if context.is_chief or not self._options.warm_start_steps:
             return None
-        # A chief that ends at `max_steps` never reaches a later warm start, and the others would wait for ever.
+        # A chief that ends at `max_steps` never reaches a later warm start, and the others would wait forever.
         start_at = min(self._options.warm_start_steps, context.max_steps or self._options.warm_start_steps)
         with tf.device(store.ps_device(0)):
             # The chief may also run out of data before it has made the steps.

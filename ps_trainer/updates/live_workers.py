@@ -107,7 +107,7 @@ class LiveWorkers(ChiefService):
         self._call(self._ops.release).result()
 
     def stop(self) -> None:
-        # With the lock, so that no call follows the None below and waits for ever.
+        # With the lock, so that no call follows the None below and waits forever.
         with self._lock:
             was_open, self._is_open = self._is_open, False
         if not was_open:

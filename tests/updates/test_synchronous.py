@@ -82,7 +82,7 @@ def test_an_update_in_which_a_worker_is_lost_is_the_average_of_the_others(cluste
 def test_a_frozen_waiting_worker_takes_no_other_workers_turn(cluster):
     with Turnstile(cluster) as gate:
         run = GroupScript(cluster, gate, "dense", update="sync", update_option=("min_workers=2",), max_steps=30)
-        run.push(2, [])  # it waits for the update, and for the others it waits for ever from here on
+        run.push(2, [])  # it waits for the update, and for the others it waits forever from here on
         run.service().worker_left(2, 1)
         for step in range(1, 6):
             gate.release(0)
