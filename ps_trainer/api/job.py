@@ -68,7 +68,7 @@ class Job(abc.ABC):
             os.kill(os.getpid(), signal.SIGTERM)
             raise
         if not has_ended:
-            raise TimeoutError(f"the job has not ended within {timeout_secs:g} s; it goes on: call wait() or stop()")
+            raise TimeoutError(f"the job has not ended within {timeout_secs:g} s; it still runs: call wait() or stop()")
         return self._result()
 
     def close(self, timeout_secs: float) -> None:

@@ -126,7 +126,8 @@ def _check_methods(table: Registry, name: str, given: Any) -> None:
             f"model={getattr(given, '__name__', given)!r} is a function; give ps_trainer.from_model_fn(…) of it, or a"
             " class with a method build(self, batch, training)"
         )
-    raise ArgumentTypeError(f"{name}={given!r:.80} is no {table.kind}: it has no method `{missing[0]}`")
+    article = "an" if table.kind[0] in "aeiou" else "a"
+    raise ArgumentTypeError(f"{name}={given!r:.80} is not {article} {table.kind}: it has no method `{missing[0]}`")
 
 
 def _dataset(data: Any, test_data: Any, values: dict[str, Any]) -> tuple[str, Any]:

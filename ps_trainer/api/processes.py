@@ -152,7 +152,7 @@ class ProcessJob(Job):
 def _check_functions(plan: TrainingPlan) -> None:
     if plan.callbacks:
         raise ArgumentError(
-            "callbacks are called in this process, and with mode='processes' no step is made here; use"
+            "callbacks are called in this process, and with mode='processes' no step runs here; use"
             " mode='in_process', or hook=, which each worker's process creates"
         )
     for hook in plan.objects.hooks:

@@ -56,11 +56,11 @@ class Result:
         """Mean training loss of the last tenth of the steps, which is less noisy than the last one.
 
         Raises:
-            ValueError: No worker of this result has made a step.
+            ValueError: No worker of this result has completed a step.
         """
         losses = [step.loss for step in self.history]
         if not losses:
-            raise ValueError("no worker of this result has made a step, so there is no loss")
+            raise ValueError("no worker of this result has completed a step, so there is no loss")
         last = losses[-max(1, len(losses) // 10) :]
         return sum(last) / len(last)
 

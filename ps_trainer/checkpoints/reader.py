@@ -232,7 +232,7 @@ def _warn_of_lost(folder: folder_listing.Folder, step: int) -> None:
     for other in sorted(lost):
         how = "the state file names it" if other == named else "its data file exists"
         logging.warning(
-            "%s has no .index (%s): its save never ended, or files are missing; going on from model.ckpt-%d",
+            "%s has no .index (%s): its save never ended, or files are missing; continuing from model.ckpt-%d",
             folder_listing.prefix_of(folder.path, other),
             how,
             step,

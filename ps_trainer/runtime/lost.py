@@ -65,6 +65,8 @@ def lost_task(error: tf.errors.OpError, *, is_colocated: bool = False) -> LostEr
     said = " ".join(" ".join(lines).replace("=", " ").split())
     if stages and not targets:
         return PeerLostError(f"{'-'.join(stages[0])}, which computes a stage, was lost; TensorFlow says: {said}")
+    if len(set(tasks)) > 1:
+        return PsLostError(f"{names} were lost; look at their logs. TensorFlow says: {said}")
     return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
 
 

@@ -151,7 +151,7 @@ class RosterBook:
         for worker, loss in list(self._losses.items()):
             if self._time_fn() - max(loss.since, chief_ended_at or 0.0) >= limit:
                 entry = self.workers[worker]
-                reason = f"{entry.reason or 'it gave no reason'}; it did not come back within {limit:.0f} s"
+                reason = f"{entry.reason or 'it gave no reason'}; it did not rejoin within {limit:.0f} s"
                 self._enter(worker, dataclasses.replace(entry, status=Status.FAILED, reason=reason))
 
     def _enter(self, worker: int, entry: WorkerEntry) -> None:

@@ -241,7 +241,7 @@ def watch(ended: threading.Event, stop: StopRequest, give_up: Callable[[int], An
                 stop.call(kind)
         limit = EXIT_SECS + (stop.patience_secs if isinstance(reason, LostError) else 0.0)
         if waited > limit:
-            logging.error("the job did not stop within %.0f s; giving it up. Its threads:", limit)
+            logging.error("the job did not stop within %.0f s; abandoning it. Stacks of its threads:", limit)
             if sys.__stderr__ is not None:  # not `sys.stderr`, which has no file descriptor in a notebook
                 faulthandler.dump_traceback(sys.__stderr__)
             give_up(report(reason))

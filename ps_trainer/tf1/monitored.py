@@ -212,16 +212,16 @@ class MonitoredSession(tf.train.MonitoredSession):
         self._job.save = savers[0] if savers and self._job.is_chief else None
 
     def should_stop(self) -> bool:
-        """Whether to leave the loop: a hook asks to stop, or the run had ended before this worker came."""
+        """Whether to leave the loop: a hook asks to stop, or the run had ended before this worker joined."""
         return self._has_ended or super().should_stop()
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As in TensorFlow; raises OutOfRangeError when the run had ended before this worker came."""
+        """As in TensorFlow; raises OutOfRangeError when the run had ended before this worker joined."""
         self._check_has_begun()
         return super().run(fetches, feed_dict, options, run_metadata)
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """As in TensorFlow; raises OutOfRangeError when the run had ended before this worker came."""
+        """As in TensorFlow; raises OutOfRangeError when the run had ended before this worker joined."""
         self._check_has_begun()
         return super().run_step_fn(step_fn)
 
@@ -252,12 +252,12 @@ class MonitoredSession(tf.train.MonitoredSession):
 
     @property
     def _has_ended(self) -> bool:
-        """Whether the run had ended before this worker came."""
+        """Whether the run had ended before this worker joined."""
         return self._creator is not None and self._job.has_ended
 
     def _check_has_begun(self) -> None:
         if self._has_ended:
-            raise tf.errors.OutOfRangeError(None, None, "the run ended before this worker came")
+            raise tf.errors.OutOfRangeError(None, None, "the run ended before this worker joined")
 
     def _leave(self, exception_type: type[BaseException] | None, error: BaseException | None) -> None:
         if self._is_over:

@@ -49,7 +49,7 @@ class ScriptJob:
     Attributes:
         stop: Request that ends the steps.
         save: Function that saves a checkpoint with the given session; None if the script wants none.
-        has_ended: Whether the run had ended before this worker came, so that it has no steps to make.
+        has_ended: Whether the run had ended before this worker joined, so that it has no steps to make.
 
     Raises:
         OptionError: The graph cannot be trained so, or this task's part in a job is over.

@@ -118,7 +118,7 @@ class SyncService(ChiefService):
         """Adds to `arrived` the workers whose gradients are of this step; later ones were dropped."""
         for worker, stamp in np.asarray(rows).tolist():
             if worker == WAKE_UP:
-                logging.debug("sync_replicas: looks again for whom it waits")
+                logging.debug("sync_replicas: the chief checks again which workers it waits for")
                 continue
             self._pushed[worker] += 1
             if stamp == step:

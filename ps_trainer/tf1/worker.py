@@ -64,7 +64,7 @@ class ScriptHandle(NamedTuple):
 
     Attributes:
         session: Session, ready for steps.
-        peers: The other workers; None if the run has ended before this worker came.
+        peers: The other workers; None if the run has ended before this worker joined.
         service: Service of a `SyncReplicasOptimizer`, on the chief.
     """
 
@@ -99,7 +99,7 @@ class ScriptWorker(WorkerTask):
         return self._cluster.task_name
 
     def note_progress(self) -> None:
-        """Records that the script has made a step, so that the next loss is not the same one again."""
+        """Records that the script has completed a step, so that the next loss is not the same one again."""
         self._recovery.note_step(0)
 
     def give_up(self) -> None:

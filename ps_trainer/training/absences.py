@@ -140,14 +140,14 @@ class Absences:
                 del self._may_return[index]
                 if index in self._waited_for:
                     limit = f"{self._config.recover_timeout_secs:.0f} s (--recover_timeout_secs)"
-                    raise PeerFailedError(f"{self._waited_for[index].reason}; it did not come back within {limit}")
+                    raise PeerFailedError(f"{self._waited_for[index].reason}; it did not rejoin within {limit}")
         if self._may_return:
             self.waited_at = now
 
     def _wait_for(self, index: int, need: _Need) -> None:
         if index in self._may_return:
             self._waited_for[index] = need
-            self._report(f"{need.reason}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back")
+            self._report(f"{need.reason}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to rejoin")
         else:
             self._stop.request(PeerFailedError(need.reason))
 

@@ -112,7 +112,7 @@ class EvaluatorTask:
         if status in (Status.FAILED, Status.INTERRUPTED):
             raise PeerFailedError(f"the chief {status}")
         if status is None and not self._summary_path.exists():
-            raise PsLostError("ps 0 went away before the chief had ended")
+            raise PsLostError("ps 0 stopped answering before the chief ended")
         self._writer.state("done")
 
     def _evaluate_new(self, stop: StopRequest) -> bool:

@@ -160,14 +160,14 @@ class PeerTracker:
             names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in missing)
             num_ready = self._cluster.num_workers - len(missing)
             if waited > self._config.join_wait_secs and num_ready >= self._min_workers:
-                logging.warning("starting without %s, which did not come within %.0f s", names, waited)
+                logging.warning("starting without %s, which did not join within %.0f s", names, waited)
                 for index in missing:
                     if self._service is not None:
                         self._service.worker_left(index, self._joining_over(index))
                 break
             if waited > limit_secs:
                 raise StartTimeoutError(
-                    f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not come within"
+                    f"update rule {self._config.update} needs {self._min_workers} workers; {names} did not join within"
                     f" {waited:.0f} s. Start them, or look at their logs. To wait longer, raise"
                     " --start_timeout_secs, or --recover_timeout_secs after a loss"
                 )
@@ -199,7 +199,7 @@ class PeerTracker:
                 step, moved_at = now_step, time.monotonic()
             elif time.monotonic() - max(moved_at, self.waited_at) > self._config.stall_timeout_secs:
                 raise StalledError(
-                    f"worker {missing} made no step for {self._config.stall_timeout_secs:.0f} s and did not end;"
+                    f"worker {missing} completed no step for {self._config.stall_timeout_secs:.0f} s and did not end;"
                     " look at its log, or raise --stall_timeout_secs"
                 )
             self._stop.wait(_POLL_SECS)

@@ -45,7 +45,7 @@ class RecoveryPolicy:
         """Counts a loss; returns a message that says what the worker does now."""
         self.loss = loss
         self._fruitless_retries += 1
-        return f"{loss}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to come back"
+        return f"{loss}; waiting up to {self._config.recover_timeout_secs:.0f} s for it to rejoin"
 
     def note_step(self, global_step: int) -> None:
         """Counts a step."""

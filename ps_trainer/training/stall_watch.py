@@ -52,6 +52,7 @@ class StallWatch:
         idle = self._time_fn() - max(progress.last_step_at, waited_at)
         if idle > self._limit_secs:
             raise StalledError(
-                f"{self._task_name} has made no step for {idle:.0f} s, at global step {progress.global_step}: a worker"
-                " or ps task that it waits for is slow or stuck; look at their logs, or raise --stall_timeout_secs"
+                f"{self._task_name} has completed no step for {idle:.0f} s, at global step {progress.global_step}:"
+                " a worker or ps task that it waits for is slow or stuck; look at their logs, or raise"
+                " --stall_timeout_secs"
             )

@@ -137,7 +137,7 @@ class WorkerTask(abc.ABC):
         run = preflight.wait_for_run(self._controls, self._cluster, self._config, stop, limit_secs=limit)
         self._run = run
         if run.status is RunStatus.ENDED:
-            logging.info("the run ended before this worker came")
+            logging.info("the run ended before this worker joined")
             return False
         is_other = before is None or before.run_id != run.run_id
         if is_other and run.start is not None and run.start.how == INITIALISED:

@@ -182,7 +182,7 @@ def test_wrong_arguments_start_nothing(threads):
         ps_trainer.train("softmax", objects.arrays(), **FAST)
     with pytest.raises(TypeError, match="is a function; give ps_trainer.from_model_fn"):
         ps_trainer.train(objects.model_fn, "digits", **FAST)
-    with pytest.raises(TypeError, match="is no model: it has no method `build`"):
+    with pytest.raises(TypeError, match="is not a model: it has no method `build`"):
         ps_trainer.train(7, "digits", **FAST)
     assert (threads.new(), listening_ports()) == ([], before)
     with pytest.raises(ValueError, match=r"build\(batch\) cannot be called as build\(batch, training=True\)"):

@@ -93,7 +93,7 @@ def test_what_processes_cannot_get_is_refused_with_the_fix():
 
     with pytest.raises(TypeError, match="mode='processes' sends model and data to other processes"):
         ps_trainer.train(Local(), "digits", mode="processes", **FAST)
-    with pytest.raises(ValueError, match="with mode='processes' no step is made here"):
+    with pytest.raises(ValueError, match="with mode='processes' no step runs here"):
         ps_trainer.train("softmax", "digits", mode="processes", callbacks=print, **FAST)
     with pytest.raises(ValueError, match="give a class of a module, or use mode='in_process'"):
         ps_trainer.train("softmax", "digits", mode="processes", hook=lambda: None, **FAST)

@@ -150,7 +150,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_only_that_save(create_run, tmp_pat
 
     newest = hold_save(run, tmp_path)
     kill(ps)
-    worker.wait_for_log("ps-0 .*waiting up to 90 s for it to come back", LOST_SECS)
+    worker.wait_for_log("ps-0 .*waiting up to 90 s for it to rejoin", LOST_SECS)
     release_save(tmp_path)
     ps = run.start_ps()
     chief.wait_for_log(f"model.ckpt-{newest}, at step {newest}", LOST_SECS)

@@ -38,7 +38,7 @@ def test_a_killed_worker_is_restarted_and_the_run_returns_to_the_checkpoint(crea
     chief, worker = run.start_all()
     run.wait_for_step(60)
     worker.send(signal.SIGKILL)
-    chief.wait_for_log(r"worker-1 .*waiting up to 120 s for it to come back", LOST_SECS)
+    chief.wait_for_log(r"worker-1 .*waiting up to 120 s for it to rejoin", LOST_SECS)
     again = run.start_worker(1)
     assert [task.wait(START_SECS) for task in (chief, again)] == [0, 0]
     (recovered,) = run.metrics("worker-0", "event")

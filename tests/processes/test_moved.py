@@ -138,7 +138,7 @@ def test_a_ps_task_that_comes_back_under_another_address_is_found(tmp_path):
             run.wait_for_step(20)
             ps.send(signal.SIGKILL)
             assert ps.wait(END_SECS) == -signal.SIGKILL
-            chief.wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+            chief.wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
             run.move("ps-0", "ps-1")
             ps = run.start_ps(0)
             assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]

@@ -52,7 +52,7 @@ def test_a_restarted_stage_rejoins_and_no_step_is_lost(create_run):
     ps, trains, computes = run.start_all()
     run.wait_for_step(5, workers=[0])
     computes.send(signal.SIGKILL)
-    trains.wait_for_log("waiting up to 120 s for it to come back", LOST_SECS)
+    trains.wait_for_log("waiting up to 120 s for it to rejoin", LOST_SECS)
     again = run.start_worker(1)
     assert [task.wait(START_SECS) for task in (trains, again, ps)] == [0, 0, 0]
     (recovered,) = run.metrics("worker-0", "event")

@@ -136,7 +136,7 @@ def test_a_missing_worker_is_named_in_sync(tmp_path):
     with ScriptRun(tmp_path, TUTORIAL, "--sync_replicas", env=env) as run:
         ps, chief = run.start("ps"), run.start("worker", 0)
         assert chief.wait(START_SECS) == 1
-        assert "needs 2 workers; worker-1 did not come within" in chief.log
+        assert "needs 2 workers; worker-1 did not join within" in chief.log
         assert ps.wait(LOST_SECS) == 1
 
 

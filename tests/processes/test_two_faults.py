@@ -49,7 +49,7 @@ def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, opt
     run.wait_for_step(20)
     ps_1.send(signal.SIGKILL)
     workers[2].send(signal.SIGKILL)
-    workers[0].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+    workers[0].wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
     ps_1, workers[2] = run.start_ps(1), run.start_worker(2)
     assert_done(run, ps_0, ps_1, *workers)
 
@@ -92,7 +92,7 @@ class TestWhileTheChief:
         tasks[2].wait_for_log("waiting for worker (1, )?2")
         assert tasks[3].wait(END_SECS) == 0
         kill(tasks[killed])
-        tasks[2].wait_for_log("waiting up to 90 s for it to come back", LOST_SECS)
+        tasks[2].wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
         tasks[killed] = run.start_ps(killed)
         assert_done(run, *tasks)
         assert run.checkpoint_step() >= 30

@@ -37,7 +37,7 @@ def test_sync_names_the_worker_that_did_not_come(create_run):
     ps.wait_for_log("serving on")  # the start of the ps task must not use up the chief's short wait
     chief = run.start_worker(0, SHORT_WAIT)
     assert chief.wait(START_SECS) == FAILED
-    assert "update rule sync needs 2 workers; worker-1 did not come within" in chief.log
+    assert "update rule sync needs 2 workers; worker-1 did not join within" in chief.log
     end(ps)
 
 

@@ -47,6 +47,13 @@ class TestLostTask:
         lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
 
+    def test_are_all_ps_tasks_that_did_not_answer(self):
+        reports = [
+            f"From /job:worker/replica:0/task:0: from remote target /job:ps/replica:0/task:{ps}" for ps in (0, 3)
+        ]
+        lost = lost_task(tf.errors.UnavailableError(None, None, "\n".join(reports)))
+        assert str(lost).startswith("ps-0, ps-3 were lost; look at their logs.")
+
     def test_is_a_worker_with_its_share_of_the_parameters_where_workers_hold_them(self):
         message = f"From /job:worker/replica:0/task:0: Socket closed {self.TO_STAGE}"
         lost = lost_task(tf.errors.UnavailableError(None, None, message), is_colocated=True)

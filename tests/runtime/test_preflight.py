@@ -115,7 +115,7 @@ class TestWaitForRun:
     @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
     def test_a_run_that_failed_without_this_worker_is_not_a_success(self, statuses):
         ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed: the loss is NaN", **statuses)
-        with pytest.raises(PeerFailedError, match="the run ended before worker-1 came: worker 0 failed: the loss is"):
+        with pytest.raises(PeerFailedError, match="the run ended before worker-1 joined: worker 0 failed: the loss is"):
             self.wait(ps_0)
 
     def test_a_chiefs_failure_that_only_a_restarted_ps_knows_belongs_to_the_run_before(self):

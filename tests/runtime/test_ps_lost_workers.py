@@ -69,7 +69,7 @@ def test_a_lost_worker_has_failed_when_it_does_not_come_back_in_time(serve):
     joined(task)
     task.send(1, Status.LOST, reason="ps-1 was lost")
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "failed"})
-    assert "ps-1 was lost; it did not come back within" in state.roster.workers[1].reason
+    assert "ps-1 was lost; it did not rejoin within" in state.roster.workers[1].reason
 
 
 @pytest.mark.parametrize("status", [Status.DONE, Status.FAILED])

@@ -101,7 +101,7 @@ def test_a_lost_worker_fails_when_it_does_not_come_back_in_time(book):
     assert book.status(1) is Status.LOST
     book.now += 1.0
     book.roster.give_up_lost(chief_ended_at=None)
-    assert book.roster.workers[1] == entry("failed", reason="killed; it did not come back within 120 s")
+    assert book.roster.workers[1] == entry("failed", reason="killed; it did not rejoin within 120 s")
 
 
 @pytest.mark.parametrize(("status", "patience"), [("done", 5.0), ("failed", 0.0)])

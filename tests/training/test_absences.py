@@ -52,7 +52,7 @@ def test_a_worker_that_updates_need_is_waited_for_in_place(status):
     seen.pass_time(59)
     assert not seen.stop.requested  # no worker leaves its session
     assert seen.told == []  # the rule still counts the worker, so no update is made without it
-    assert seen.said == [f"worker 1 {status}, and update rule sync needs all; waiting up to 60 s for it to come back"]
+    assert seen.said == [f"worker 1 {status}, and update rule sync needs all; waiting up to 60 s for it to rejoin"]
     seen.started(1)
     seen.pass_time(120)
     assert seen.told == [("came", 1)]
@@ -63,7 +63,7 @@ def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
     seen = ObservedAbsences()
     seen.pass_time(5)
     seen.ended(1, status, 11)
-    with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not come back within 60 s"):
+    with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not rejoin within 60 s"):
         seen.pass_time(61)
     seen.pass_time(60)  # the error is raised only once
 
@@ -134,7 +134,7 @@ def test_with_two_of_three_needed_the_first_of_two_lost_workers_to_return_is_eno
     seen.ended(2, LOST, 12)
     seen.ended(1, LOST, 11)
     assert seen.told == [("left", 2, 12)]
-    assert seen.said == ["worker 1 lost, and update rule sync needs 2 workers; waiting up to 60 s for it to come back"]
+    assert seen.said == ["worker 1 lost, and update rule sync needs 2 workers; waiting up to 60 s for it to rejoin"]
     seen.started(2)
     assert seen.told == [("left", 2, 12), ("came", 2), ("left", 1, 11)]  # otherwise updates would wait for three
     seen.pass_time(100)

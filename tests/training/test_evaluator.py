@@ -110,7 +110,7 @@ def test_fails_with_the_chief(start, tmp_path, status):
 
 
 def test_a_ps_0_that_ends_with_the_run_is_well_and_one_that_ends_earlier_is_lost(start, tmp_path):
-    with pytest.raises(PsLostError, match="ps 0 went away before the chief had ended"):
+    with pytest.raises(PsLostError, match="ps 0 stopped answering before the chief ended"):
         start(Ps([Status.TRAINING, ""]))
     (tmp_path / "summary.json").write_text("{}")
     assert start(Ps([Status.TRAINING, ""])) == EXIT_DONE

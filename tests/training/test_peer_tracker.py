@@ -76,7 +76,7 @@ class TestEnded:
         peers._watcher.ended(2, Status.LOST, 4)
         assert peers._service.calls == [("left", 1, 4)]
         assert peers._writer.states == [
-            "worker 2 lost, and update rule the_rule needs 2 workers; waiting up to 120 s for it to come back"
+            "worker 2 lost, and update rule the_rule needs 2 workers; waiting up to 120 s for it to rejoin"
         ]
         peers._watcher.started(2)
         assert peers._service.calls == [("left", 1, 4), ("came", 2)]
@@ -96,7 +96,9 @@ class TestEnded:
     def test_the_end_of_a_wait_is_checked_at_each_poll(self, create):
         peers = create(least=3, recover_timeout_secs=1e-9)
         peers._watcher.ended(2, Status.LOST, 4)
-        with pytest.raises(PeerFailedError, match="worker 2 lost, and update rule the_rule needs all; it did not come"):
+        with pytest.raises(
+            PeerFailedError, match="worker 2 lost, and update rule the_rule needs all; it did not rejoin"
+        ):
             peers._watcher.poll()
 
 
@@ -111,7 +113,7 @@ class TestStart:
         peers = create(least=3)
         peers._watcher.roster[2] = entry(status)
         del peers._watcher.roster[1]
-        with pytest.raises(StartTimeoutError, match="needs 3 workers; worker-1, worker-2 did not come within 0 s"):
+        with pytest.raises(StartTimeoutError, match="needs 3 workers; worker-1, worker-2 did not join within 0 s"):
             peers.wait_for_start(0.0)
 
     def test_after_a_while_begins_without_some_where_the_rule_can(self, create):
@@ -154,9 +156,9 @@ class TestEnd:
     def test_a_lost_worker_is_waited_for_only_while_data_remain_for_it(self, create):
         lost = {1: entry(Status.LOST), 2: entry(Status.DONE)}
         self.wait(create(max_steps=10), lost)
-        with pytest.raises(StalledError, match=r"worker \[1\] made no step for 0 s and did not end"):
+        with pytest.raises(StalledError, match=r"worker \[1\] completed no step for 0 s and did not end"):
             self.wait(create(max_steps=None, num_epochs=1, stall_timeout_secs=1e-9), lost)
 
     def test_a_worker_that_makes_no_step_is_named(self, create):
-        with pytest.raises(StalledError, match=r"worker \[1, 2\] made no step"):
+        with pytest.raises(StalledError, match=r"worker \[1, 2\] completed no step"):
             self.wait(create(max_steps=10, stall_timeout_secs=1e-9))

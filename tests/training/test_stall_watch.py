@@ -28,7 +28,9 @@ def test_a_worker_that_makes_no_step_for_too_long_is_stalled(progress):
     for watch in (within, beyond):
         watch.start(progress)
     within.check(waited_at=NEVER)
-    with pytest.raises(StalledError, match=r"worker-1 has made no step for 61 s, at global step 7: .*raise --stall"):
+    with pytest.raises(
+        StalledError, match=r"worker-1 has completed no step for 61 s, at global step 7: .*raise --stall"
+    ):
         beyond.check(waited_at=NEVER)
 
 

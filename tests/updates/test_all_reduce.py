@@ -173,7 +173,7 @@ def test_a_worker_that_does_not_come_is_named():
     with InProcessCluster(1, 2) as cluster:
         call = cluster.finish_call(cluster.start(config(start_timeout_secs=2.0, join_wait_secs=0.1), 0))
     assert isinstance(call.error, StartTimeoutError)
-    assert "worker-1 did not come" in str(call.error)
+    assert "worker-1 did not join" in str(call.error)
 
 
 def test_tables_are_rejected_and_hybrid_is_named():

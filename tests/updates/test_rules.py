@@ -140,7 +140,7 @@ def test_sync_without_backup_workers_names_the_worker_that_does_not_come():
     with InProcessCluster(1, 2) as cluster:
         call = cluster.finish_call(cluster.start(config, 0))
     assert isinstance(call.error, StartTimeoutError)
-    assert "worker-1 did not come" in str(call.error)
+    assert "worker-1 did not join" in str(call.error)
 
 
 def credits_of(outcomes):
