@@ -17,7 +17,7 @@ _EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, as of a program that does not handle t
 _CLONE = str(pathlib.Path(__file__).resolve().parents[2])
 
 
-class HelpShown(Exception):
+class HelpRequested(Exception):
     """The command has shown the help that the user asked for, and ends."""
 
 
@@ -37,7 +37,7 @@ def run_main(command: Callable[[], int]) -> int:
     try:
         try:
             return command()
-        except HelpShown:
+        except HelpRequested:
             return EXIT_DONE
         finally:
             sys.stdout.flush()  # so that a closed pipe shows within this function

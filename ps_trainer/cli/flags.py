@@ -15,12 +15,12 @@ from absl import flags as absl_flags
 
 from ps_trainer import options as options_lib
 from ps_trainer.cli import help as help_lib
-from ps_trainer.cli.command_wrapper import HelpShown
+from ps_trainer.cli.command_wrapper import HelpRequested
 from ps_trainer.cli.help import CommandHelp, is_repeatable
 from ps_trainer.errors import UsageError, did_you_mean
 
 
-class Parsed(NamedTuple):
+class ParsedFlags(NamedTuple):
     """The parsed command line.
 
     Attributes:
@@ -32,7 +32,7 @@ class Parsed(NamedTuple):
     given: frozenset[str]
 
 
-def parse(argv: Sequence[str], command: CommandHelp, *groups: type) -> Parsed:
+def parse(argv: Sequence[str], command: CommandHelp, *groups: type) -> ParsedFlags:
     """Instances of the dataclasses `groups`, their fields set from `argv`.
 
     Args:
@@ -42,7 +42,7 @@ def parse(argv: Sequence[str], command: CommandHelp, *groups: type) -> Parsed:
             command's.
 
     Raises:
-        HelpShown: The user asked for help, which is printed.
+        HelpRequested: The user asked for help, which is printed.
         UsageError: A flag is unknown, a value has a wrong type or range, or an argument is not a flag.
     """
     # absl has --help in its global table only, where it lists the flags of every imported module.
@@ -72,15 +72,15 @@ def parse(argv: Sequence[str], command: CommandHelp, *groups: type) -> Parsed:
         )
     # A flag with its default value also counts as given: it must override the value in a run's config.json.
     given = frozenset(name for name in values if values[name].present)
-    return Parsed(tuple(_instance(group, values) for group in groups), given)
+    return ParsedFlags(tuple(_instance(group, values) for group in groups), given)
 
 
 def show_help_if_asked(argv: Sequence[str], command: CommandHelp) -> None:
-    """Prints the help of a command and raises HelpShown, if an argument asks for it."""
+    """Prints the help of a command and raises HelpRequested, if an argument asks for it."""
     is_full = any(arg in help_lib.HELP_FULL for arg in argv[1:])
     if is_full or any(arg in help_lib.HELP for arg in argv[1:]):
         print(help_lib.text(command, is_full=is_full))
-        raise HelpShown
+        raise HelpRequested
 
 
 def action_of(argv: Sequence[str], command: CommandHelp, name: str, actions: Collection[str]) -> str:
@@ -93,7 +93,7 @@ def action_of(argv: Sequence[str], command: CommandHelp, name: str, actions: Col
         actions: Names of the known actions.
 
     Raises:
-        HelpShown: The user asked for help in place of an action.
+        HelpRequested: The user asked for help in place of an action.
         UsageError: The action is missing or unknown.
     """
     if len(argv) < 2 or argv[1].startswith("-"):

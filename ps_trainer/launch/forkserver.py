@@ -212,7 +212,7 @@ class ForkAnswer(NamedTuple):
     error: str | None = None
 
 
-class Received(NamedTuple):
+class ForkMessage(NamedTuple):
     """A message and the open files that came with it."""
 
     message: dict[str, Any]
@@ -227,7 +227,7 @@ def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = (
     sock.sendall(body)
 
 
-def receive(sock: socket.socket) -> Received | None:
+def receive(sock: socket.socket) -> ForkMessage | None:
     """The next message; None if the other side has closed the socket."""
     # At most two files: the output, and the network namespace.
     header, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 2)
@@ -239,7 +239,7 @@ def receive(sock: socket.socket) -> Received | None:
         if not (part := sock.recv(size - len(body))):
             return None
         body += part
-    return Received(json.loads(body), list(fds))
+    return ForkMessage(json.loads(body), list(fds))
 
 
 def become_background(output_fd: int) -> None:

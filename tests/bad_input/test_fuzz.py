@@ -13,7 +13,7 @@ import pytest
 
 from ps_trainer import component_tables, options
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import HelpShown
+from ps_trainer.cli.command_wrapper import HelpRequested
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cluster import addresses, sources
 from ps_trainer.cluster.sources import ClusterFlags
@@ -56,7 +56,7 @@ def check(parse: Callable[[Any], Any], inputs: Any) -> None:
         except UsageError as error:
             num_refused += 1
             assert str(error)
-        except HelpShown:
+        except HelpRequested:
             pass
         except BaseException as error:
             raise AssertionError(f"{type(error).__name__} for {str(given)[:300]!r}: {error}") from error

@@ -28,7 +28,7 @@ def raising(error):
         (errors.Interrupted(signal.SIGTERM), 128 + 15, "ended by SIGTERM\n"),
         (errors.Interrupted(signal.SIGINT), 128 + 2, "ended by SIGINT\n"),
         (KeyboardInterrupt(), 128 + 2, "ended by SIGINT\n"),
-        (command_wrapper.HelpShown(), 0, ""),
+        (command_wrapper.HelpRequested(), 0, ""),
     ],
 )
 def test_turns_an_error_into_one_line_and_its_exit_code(error, code, message, capsys):

@@ -12,7 +12,7 @@ import pytest
 from ps_trainer import component_tables, options
 from ps_trainer.cli import checkpoint, data, flags, help_groups, main, task
 from ps_trainer.cli import help as help_lib
-from ps_trainer.cli.command_wrapper import HelpShown
+from ps_trainer.cli.command_wrapper import HelpRequested
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.options import option, repeatable
@@ -216,7 +216,7 @@ def test_the_scripts_print_their_help(script, capsys):
 
 
 def test_help_comes_before_any_error(capsys):
-    with pytest.raises(HelpShown):
+    with pytest.raises(HelpRequested):
         flags.parse(["prog", "--unknown", "--help"], SOME, Some)
     assert capsys.readouterr().out.startswith("usage: prog [flags]\n")
 

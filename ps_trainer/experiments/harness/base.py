@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
-from ps_trainer.experiments.harness.claims import Checked, Claim
+from ps_trainer.experiments.harness.claims import Claim, JudgedClaim
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
 from ps_trainer.experiments.harness.published import Published
@@ -28,7 +28,7 @@ class Analysis:
     """Tables, checked claims and notes that an experiment's results give."""
 
     tables: Sequence[Table]  # tables of the report
-    checked: Sequence[Checked]  # every claim with its outcome
+    checked: Sequence[JudgedClaim]  # every claim with its outcome
     notes: Sequence[str]  # sentences for the report: what was left out, why a claim fails, …
 
 

@@ -94,7 +94,7 @@ class Measure(NamedTuple):
         return f"{self.value:.4g}{within} ({self.case})"
 
 
-class Checked(NamedTuple):
+class JudgedClaim(NamedTuple):
     """A claim and its outcome."""
 
     claim: Claim
@@ -138,13 +138,13 @@ class Claim:
         of = f"the median of {self.quantity}" if self.by_median else self.quantity
         return f"{of} is {self.limit.beyond}" + (f" (amended {self.amended})" if self.amended else "")
 
-    def check(self, measured: Sequence[Measure], why_not: str = "") -> Checked:
+    def check(self, measured: Sequence[Measure], why_not: str = "") -> JudgedClaim:
         """Judges the measured values; without any, the claim is not testable, for the reason `why_not`."""
         if not measured:
-            return Checked(self, ClaimFinding.NOT_TESTABLE, why_not or "nothing was measured")
+            return JudgedClaim(self, ClaimFinding.NOT_TESTABLE, why_not or "nothing was measured")
         judged = [_median(measured)] if self.by_median and len(measured) > 1 else measured
         finding, limit = self._judge(judged)
-        return Checked(self, finding, _sentence(judged, measured, limit), measured)
+        return JudgedClaim(self, finding, _sentence(judged, measured, limit), measured)
 
     def _judge(self, judged: Sequence[Measure]) -> tuple[ClaimFinding, Limit]:
         """The finding, and the range that it is about."""
@@ -181,7 +181,7 @@ class Verdict(NamedTuple):
         return f"{self.kind.value}: {self.why}" if self.why else self.kind.value
 
 
-def verdict_on(checked: Sequence[Checked], untested: str = "") -> Verdict:
+def verdict_on(checked: Sequence[JudgedClaim], untested: str = "") -> Verdict:
     """The verdict on an experiment.
 
     Args:

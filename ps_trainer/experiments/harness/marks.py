@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.plots import Caption, Seen
+from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 
 FILE = pathlib.Path("experiments", "results", "marks.json")
 
@@ -83,13 +83,13 @@ def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> s
     return "".join(map(section_with_captions, _SECTION.split(page)))
 
 
-def _seen(section: str) -> dict[str, Seen]:
+def _seen(section: str) -> dict[str, ClaimSummary]:
     """Reads the table of claims of a section: what was seen of each claim, by its sentence; empty without a table."""
     lines = iter(section.splitlines())
     header = next((line for line in lines if line.startswith("| claim |")), "")
     rows = [_cells(line) for line in itertools.takewhile(lambda line: line.startswith("|"), lines)]
     named = [dict(zip(_cells(header), row, strict=True)) for row in rows]
-    return {row["claim"]: Seen(row["measured"], row["outcome"]) for row in named}
+    return {row["claim"]: ClaimSummary(row["measured"], row["outcome"]) for row in named}
 
 
 def _cells(line: str) -> list[str]:

@@ -28,7 +28,7 @@ _STYLE = {**STYLE, "font.size": 9.0, "legend.fontsize": 8.0, "lines.markersize":
 _PNG_DPI = 110
 
 
-class Seen(NamedTuple):
+class ClaimSummary(NamedTuple):
     """The measured values and the outcome of a claim, as the table of claims shows them."""
 
     measured: str
@@ -42,7 +42,7 @@ class Caption(NamedTuple):
     expected: str
     about: Sequence[str] = ()  # sentences of the claims
 
-    def text(self, seen: Mapping[str, Seen]) -> str:
+    def text(self, seen: Mapping[str, ClaimSummary]) -> str:
         """The caption.
 
         Args:

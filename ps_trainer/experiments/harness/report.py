@@ -22,9 +22,14 @@ from typing import Any
 
 from ps_trainer.experiments.harness import page, plots
 from ps_trainer.experiments.harness.base import Analysis, Experiment
-from ps_trainer.experiments.harness.claims import Checked, ClaimKind, verdict_on
+from ps_trainer.experiments.harness.claims import ClaimKind, JudgedClaim, verdict_on
 from ps_trainer.experiments.harness.provenance import origin_sentence
-from ps_trainer.experiments.harness.runner import Executed, PlannedExperiment, contended_sentence, others_sentence
+from ps_trainer.experiments.harness.runner import (
+    ExecutionResult,
+    PlannedExperiment,
+    contended_sentence,
+    others_sentence,
+)
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.experiments.harness.tables import Table, texts
@@ -73,8 +78,8 @@ def title_of(experiment: Experiment) -> str:
 
 
 def write(
-    planned: PlannedExperiment, executed: Executed, origin: Mapping[str, Any]
-) -> tuple[Conclusion, list[Checked]]:
+    planned: PlannedExperiment, executed: ExecutionResult, origin: Mapping[str, Any]
+) -> tuple[Conclusion, list[JudgedClaim]]:
     """Analyses the results and writes all files; after a failed run only those that need no analysis.
 
     Returns:
@@ -92,7 +97,7 @@ def write(
         analysis = planned.experiment.analyse(results)
         checked = list(analysis.checked)
         conclusion = conclude(planned, executed, checked)
-        seen = {one.claim.sentence: plots.Seen(one.text, one.finding.value) for one in checked}
+        seen = {one.claim.sentence: plots.ClaimSummary(one.text, one.finding.value) for one in checked}
         files = [
             plots.save(drawing, planned.experiment.captions[drawing.plot.caption_key].text(seen), planned.folder)
             for drawing in planned.experiment.plots(results)
@@ -110,7 +115,7 @@ def save_conclusion(planned: PlannedExperiment, conclusion: Conclusion) -> None:
 
 
 def conclude(
-    planned: PlannedExperiment, executed: Executed, checked: Sequence[Checked], failure: str = ""
+    planned: PlannedExperiment, executed: ExecutionResult, checked: Sequence[JudgedClaim], failure: str = ""
 ) -> Conclusion:
     """The conclusion of an experiment, without claims after a failure; `failure` names what failed besides the runs."""
     failures = [*(one.key for one in executed.failures), *([failure] if failure else [])]
@@ -142,7 +147,7 @@ def build(
     planned: PlannedExperiment,
     results: Results,
     analysis: Analysis,
-    checked: Sequence[Checked],
+    checked: Sequence[JudgedClaim],
     conclusion: Conclusion,
     files: Sequence[plots.PlotFiles],
     origin: Mapping[str, Any],

@@ -52,7 +52,7 @@ class PlannedExperiment:
         return [run for run in self.runs if run.key not in self.finished]
 
 
-class Executed(NamedTuple):
+class ExecutionResult(NamedTuple):
     """Results and failures of an experiment."""
 
     results: Results  # all finished runs, earlier ones included
@@ -94,7 +94,7 @@ def prepare(
     )
 
 
-def execute(planned: PlannedExperiment, progress: Progress) -> Executed:
+def execute(planned: PlannedExperiment, progress: Progress) -> ExecutionResult:
     """Executes the missing runs; after a failed run, it goes on with the other runs.
 
     Raises:
@@ -115,7 +115,7 @@ def execute(planned: PlannedExperiment, progress: Progress) -> Executed:
             continue
         results[run.key] = result
         progress.end(planned.experiment.name, run, f"not comparable: {_waits(result)}" if result.is_contended else "")
-    return Executed(Results(results[run.key] for run in planned.runs if run.key in results), failures)
+    return ExecutionResult(Results(results[run.key] for run in planned.runs if run.key in results), failures)
 
 
 def contended_sentence(results: Results) -> str:

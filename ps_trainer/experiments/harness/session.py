@@ -19,7 +19,7 @@ from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from ps_trainer.experiments.harness import index, plots, report
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.claims import Checked, ClaimFinding, ClaimKind
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, JudgedClaim
 from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.report import Conclusion
@@ -125,7 +125,7 @@ def _announce(all_planned: Sequence[PlannedExperiment], progress: Progress) -> N
 
 def _conclude(
     planned: PlannedExperiment, progress: Progress, origin: Mapping[str, Any]
-) -> tuple[Conclusion, list[Checked]]:
+) -> tuple[Conclusion, list[JudgedClaim]]:
     executed = execute(planned, progress)
     try:
         return report.write(planned, executed, origin)
@@ -137,7 +137,9 @@ def _conclude(
         return conclusion, []
 
 
-def _show(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], out_dir: pathlib.Path, console: Console) -> None:
+def _show(
+    concluded: Sequence[tuple[Conclusion, Sequence[JudgedClaim]]], out_dir: pathlib.Path, console: Console
+) -> None:
     console.print()
     for conclusion, checked in concluded:
         console.print(Text(f"{conclusion.name}: {conclusion.verdict}", style="bold"), soft_wrap=True)
@@ -153,7 +155,7 @@ def _show(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], out_dir: pa
     console.print(Text(f"files in {out_dir}; open {out_dir / 'index.html'}"), soft_wrap=True)
 
 
-def _exit_code(concluded: Sequence[tuple[Conclusion, Sequence[Checked]]], request: Request) -> int:
+def _exit_code(concluded: Sequence[tuple[Conclusion, Sequence[JudgedClaim]]], request: Request) -> int:
     if any(conclusion.failures for conclusion, _ in concluded):
         return EXIT_FAILED
     is_refuted = any(one.finding is ClaimFinding.REFUTED for _, checked in concluded for one in checked)

@@ -30,7 +30,7 @@ _FORMAT = 1
 _KEY = re.compile(r"[A-Za-z0-9._=-]+")
 
 
-class Found(NamedTuple):
+class StoredResult(NamedTuple):
     """The stored result of a run, or the reason why it does not count."""
 
     result: RunResult | None  # finished run; None where no run counts
@@ -47,27 +47,27 @@ class RunStore:
     read_figures: Callable[[Run[Any], Mapping[str, Any]], Record]  # makes the figures of a run of their JSON
     keeps_versions: bool = False  # whether runs of other code versions count too
 
-    def find(self, run: Run[Any]) -> Found:
+    def find(self, run: Run[Any]) -> StoredResult:
         """The finished run with these settings and this code version."""
         path = self._folder_of(run) / "result.json"
         if not path.exists():
-            return Found(None)
+            return StoredResult(None)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            return Found(None, "result.json is broken")
+            return StoredResult(None, "result.json is broken")
         if record.get("format") != _FORMAT:
-            return Found(None, "result.json has another format")
+            return StoredResult(None, "result.json has another format")
         if record["run"] != run.identity():
-            return Found(None, f"other settings: {_difference(record['run'], run.identity())}")
+            return StoredResult(None, f"other settings: {_difference(record['run'], run.identity())}")
         version = self.versions[run.level]
         if record["version"] != version and not self.keeps_versions:
-            return Found(None, f"measured by other code ({record['version']}, now {version})")
+            return StoredResult(None, f"measured by other code ({record['version']}, now {version})")
         try:
             result = self._result(run, record)
         except ValueError as error:
-            return Found(None, f"result.json is of other code: {error}")
-        return Found(result, version=record["version"])
+            return StoredResult(None, f"result.json is of other code: {error}")
+        return StoredResult(result, version=record["version"])
 
     def begin(self, run: Run[Any]) -> pathlib.Path:
         """Makes an empty folder for the run, without the files of an earlier attempt."""

@@ -9,7 +9,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.experiments.harness import marks
-from ps_trainer.experiments.harness.plots import Caption, Seen
+from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 
 # Words that tell a result: movements of lines, places of points, and amounts.
 RESULT = re.compile(
@@ -40,7 +40,10 @@ def test_a_stated_result_is_noticed(shows):
 
 def test_what_was_seen_is_what_the_claims_found():
     caption = Caption("Axes.", "a line.", ("It rises", "It bends", "Nobody measured it"))
-    seen = {"It rises": Seen("0.9 (n=2); at least 1", "refuted"), "It bends": Seen("all 3 inside", "ok")}
+    seen = {
+        "It rises": ClaimSummary("0.9 (n=2); at least 1", "refuted"),
+        "It bends": ClaimSummary("all 3 inside", "ok"),
+    }
     assert caption.text(seen) == (
         "Axes. Expected: a line. Seen: “It rises”: refuted (0.9 (n=2); at least 1). “It bends”: ok (all 3 inside)."
     )

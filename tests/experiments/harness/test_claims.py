@@ -8,10 +8,10 @@ import math
 import pytest
 
 from ps_trainer.experiments.harness.claims import (
-    Checked,
     Claim,
     ClaimFinding,
     ClaimKind,
+    JudgedClaim,
     Limit,
     Measure,
     VerdictKind,
@@ -25,7 +25,7 @@ STRICT = OF_A_PAPER(sentence="s", quantity="m", limit=Limit(high=0.2), expected=
 
 
 def checked(*findings):
-    return [Checked(CLAIM, finding, f"because {number}") for number, finding in enumerate(findings)]
+    return [JudgedClaim(CLAIM, finding, f"because {number}") for number, finding in enumerate(findings)]
 
 
 def test_a_claim_holds_when_every_value_is_inside():
@@ -52,7 +52,7 @@ def test_between_the_expected_and_the_refuting_value_a_claim_holds_partly(value,
 
 
 def test_without_values_a_claim_is_not_testable_and_gives_the_reason():
-    assert CLAIM.check([], "no such machine") == Checked(CLAIM, ClaimFinding.NOT_TESTABLE, "no such machine")
+    assert CLAIM.check([], "no such machine") == JudgedClaim(CLAIM, ClaimFinding.NOT_TESTABLE, "no such machine")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ps_trainer.errors import Interrupted, OptionError, RunError, UsageError
 from ps_trainer.experiments.harness import plots, session
-from ps_trainer.experiments.harness.claims import Checked, Claim, ClaimFinding, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, JudgedClaim, Measure
 from ps_trainer.experiments.harness.session import Request
 
 COMMAND = ["python", "-m", "ps_trainer", "experiment", "dice"]
@@ -65,7 +65,7 @@ def test_each_finding_is_printed_with_its_claim_and_kinds_other_than_literature(
     for finding in ClaimFinding:
         claims = (dataclasses.replace(mean, measure=lambda cases: [Measure("k=2", 0.0)]), gravity)
         monkeypatch.setattr(
-            Claim, "check", lambda claim, measured, why="", finding=finding: Checked(claim, finding, "x")
+            Claim, "check", lambda claim, measured, why="", finding=finding: JudgedClaim(claim, finding, "x")
         )
         monkeypatch.setattr(type(part), "claims", claims)
         _, printed = call()
