@@ -27,7 +27,7 @@ COMMANDS = (
     simulate.SimulateFlags,
     simulate_train.ReplayFlags,
 )
-FAULTS = (faults._When, faults._Lasting, faults._Slow, faults._Chaos)
+FAULTS = (faults._FaultTime, faults._TimedFault, faults._SlowFault, faults._Chaos)
 
 
 class Declared(typing.NamedTuple):

@@ -22,7 +22,7 @@ from ps_trainer.errors import ArgumentError, ArgumentTypeError
 from ps_trainer.registry import Registry
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import model_defaults
-from ps_trainer.training.components import Objects
+from ps_trainer.training.components import ComponentObjects
 
 _lock = threading.RLock()
 
@@ -39,7 +39,7 @@ class TrainingPlan(NamedTuple):
 
     config: TrainConfig
     given: frozenset[str]
-    objects: Objects
+    objects: ComponentObjects
     callbacks: tuple[Callback, ...]
 
 
@@ -80,14 +80,14 @@ def create(
             _check_keys(model_name, dataset)
     if hook_names:
         values["hook"] = hook_names
-    objects = Objects(_one_at_a_time(model_object) if is_in_process else model_object, dataset, hooks)
+    objects = ComponentObjects(_one_at_a_time(model_object) if is_in_process else model_object, dataset, hooks)
     config = settings.build_config(values, owner, model=model_name, dataset=data_name)
     if config.sharding == "dynamic" and dataset is not None and not hasattr(dataset, "train_leased"):
         raise ArgumentError("sharding='dynamic' needs arrays or a dataset class; batches of a function have no shards")
     if isinstance(model_object, ModelFn):
         config, values = _with_optimizer(model_object, config, objects, num_workers, values)
     with settings.python_errors():
-        config, note = model_defaults.completed(config, values, num_workers, model=model_object)
+        config, note = model_defaults.fill_in_defaults(config, values, num_workers, model=model_object)
         components_lib.check_options(config, num_workers, objects)
     if note:
         logging.info("%s", note)
@@ -176,7 +176,7 @@ def _hooks(given: Any) -> tuple[tuple[Callable[[], Any], ...], tuple[str, ...]]:
 
 
 def _with_optimizer(
-    model: ModelFn, config: TrainConfig, objects: Objects, num_workers: int, values: dict[str, Any]
+    model: ModelFn, config: TrainConfig, objects: ComponentObjects, num_workers: int, values: dict[str, Any]
 ) -> tuple[TrainConfig, dict[str, Any]]:
     """The settings with the optimizer that the model's function made, if it made one."""
     with settings.python_errors():

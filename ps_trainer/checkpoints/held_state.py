@@ -32,7 +32,7 @@ _SLICE_BYTES = 4 * 2**20
 """A larger slice would hold up the steps whose messages it delays."""
 
 
-class Moment(NamedTuple):
+class HeldSnapshot(NamedTuple):
     """The state of one moment.
 
     Attributes:
@@ -103,19 +103,21 @@ class HeldState:
             *(log.release() for log in undo_logs.values()),
         )
 
-    def hold(self, session: tf.Session) -> Moment:
+    def hold(self, session: tf.Session) -> HeldSnapshot:
         """Holds the present state, in place of one that is held already."""
         step, small, counts, of_logs, _ = session.run(
             [self._step_read, self._small_reads, self._state.count_reads, self._moments, self._hold_ops]
         )
-        return Moment(int(step), small, counts, {ps: int(number) for ps, number in of_logs.items()})
+        return HeldSnapshot(int(step), small, counts, {ps: int(number) for ps, number in of_logs.items()})
 
-    def read(self, session: tf.Session, moment: Moment, after_slice: Callable[[], None]) -> dict[str, np.ndarray]:
+    def read(
+        self, session: tf.Session, snapshot: HeldSnapshot, after_slice: Callable[[], None]
+    ) -> dict[str, np.ndarray]:
         """Reads the values of the held moment, by name as `StoredState.snapshot` does, and releases it.
 
         Args:
             session: Session on the graph.
-            moment: Result of `hold`.
+            snapshot: Result of `hold`.
             after_slice: Called after each slice; what it raises ends the reading.
 
         Raises:
@@ -125,12 +127,12 @@ class HeldState:
         flat = extents_lib.allocate(specs, [saved.extents for saved in self._state.saved_variables])
         self.logged_bytes = 0
         try:
-            for saved, value in zip(self._small, moment.small, strict=True):
+            for saved, value in zip(self._small, snapshot.small, strict=True):
                 extents_lib.put(flat, saved.extents, value)
             # First, so that fewer rows change before they are read.
             for ps, tables in self._logged.items():
                 for table in tables:
-                    self.logged_bytes += table.read(session, moment.of_logs[ps], flat, after_slice)
+                    self.logged_bytes += table.read(session, snapshot.of_logs[ps], flat, after_slice)
             for one in self._large:
                 for start in range(0, one.size, one.slice_size):
                     value = session.run(one.part, {one.start: [start]}, options=self._call_options)
@@ -139,7 +141,7 @@ class HeldState:
         finally:
             session.run(self.release_op, options=self._call_options)
         values = {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
-        return values | moment.counts | {"global_step": np.int64(moment.step)}
+        return values | snapshot.counts | {"global_step": np.int64(snapshot.step)}
 
 
 def _divide(saved_variables: list[SavedVariable]) -> tuple[list[SavedVariable], list[SavedVariable]]:

@@ -90,7 +90,7 @@ def _check_options(config: TrainConfig, num_workers: int, given: Collection[str]
     if config.init_from is not None:
         warm_start.find(config.init_from)
     if needs_model(config):
-        config = model_defaults.completed(config, given, num_workers).config
+        config = model_defaults.fill_in_defaults(config, given, num_workers).config
     if config.placement == MODEL_PARALLEL:
         components.load(config, num_workers)
     else:
@@ -100,7 +100,7 @@ def _check_options(config: TrainConfig, num_workers: int, given: Collection[str]
 def _build(config: TrainConfig, num_workers: int, given: Collection[str]) -> None:
     from ps_trainer.training import components, model_defaults
 
-    config = model_defaults.completed(config, given, num_workers).config
+    config = model_defaults.fill_in_defaults(config, given, num_workers).config
     advice = components.advice(components.load(config, num_workers))
     if advice is not None:
         print(f"{WARNING}{advice}", flush=True)

@@ -99,7 +99,7 @@ def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
     from ps_trainer.training import checkpoint_plan, model_defaults
 
     folder = report.find_folder(path)
-    config = model_defaults.completed(config, parsed.given, plan_flags.num_workers, checkpoints=folder).config
+    config = model_defaults.fill_in_defaults(config, parsed.given, plan_flags.num_workers, checkpoints=folder).config
     made = checkpoint_plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
     print(made.text)
     return EXIT_DONE if made.fits else EXIT_FAILED

@@ -127,7 +127,7 @@ def _load(config: TrainConfig, given: Collection[str], num_workers: int) -> tupl
         from ps_trainer.training import components as components_lib
         from ps_trainer.training import model_defaults
 
-    config = model_defaults.completed(config, given, num_workers).config
+    config = model_defaults.fill_in_defaults(config, given, num_workers).config
     components = components_lib.load(config, num_workers)
     training = TrainingSetup(
         model=components.model,

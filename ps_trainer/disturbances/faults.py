@@ -92,7 +92,7 @@ class Fault:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _When:
+class _FaultTime:
     """Keys of every fault except chaos."""
 
     step: int | None = option(None, "global_step", least=1)
@@ -104,14 +104,14 @@ class _When:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Lasting(_When):
+class _TimedFault(_FaultTime):
     """Keys of faults with a duration."""
 
     secs: float = option(10.0, "duration in seconds", above=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Slow(_When):
+class _SlowFault(_FaultTime):
     """Keys of `slow_ps`."""
 
     secs: float | None = option(None, "duration in seconds; none = until the end", above=0)
@@ -133,7 +133,7 @@ class _Chaos:
             raise OptionError(f"kills={self.kills} must be a multiple of together={self.together}")
 
 
-_OPTIONS: dict[str, type[_When]] = {"freeze": _Lasting, "cut": _Lasting, "slow_ps": _Slow}
+_OPTIONS: dict[str, type[_FaultTime]] = {"freeze": _TimedFault, "cut": _TimedFault, "slow_ps": _SlowFault}
 
 
 def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
@@ -166,7 +166,7 @@ def _parse(text: str, cluster: ClusterShape) -> list[Fault]:
         raise UnknownNameError(f"{where}: unknown kind {kind!r}; {did_you_mean(kind, known)}known: {', '.join(known)}")
     target, at, tail = text.partition(":")[2].partition("@")
     task = _task(kind, target, where, cluster)
-    keys: _When = options_lib.parse(_OPTIONS.get(kind, _When), _strings(tail, where) if at else [], where)
+    keys: _FaultTime = options_lib.parse(_OPTIONS.get(kind, _FaultTime), _strings(tail, where) if at else [], where)
     fault = Fault(text=text, kind=kind, task=task, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)})
     if kind == "raise" and fault.step is None:
         raise OptionError(f"{where}: `raise` happens in a step; give @step=N")

@@ -41,7 +41,7 @@ class Owner(NamedTuple):
         return f"ps_trainer-{self.pid}-{self.started}-{what}"
 
 
-class Facilities(NamedTuple):
+class NetworkSupport(NamedTuple):
     """Abilities of this system.
 
     Attributes:
@@ -113,10 +113,10 @@ def own_process() -> Owner:
     return found
 
 
-def probe(run: Run = run) -> Facilities:
+def probe(run: Run = run) -> NetworkSupport:
     """Tries every command that shaped hosts need, in a temporary namespace. Takes about 0.1 s."""
     if problem := _missing_tool():
-        return Facilities(problem, has_netem=False)
+        return NetworkSupport(problem, has_netem=False)
     # A trial is the only reliable answer: root may lack the capabilities (containers), and the kernel may lack tbf.
     name = own_process().namespace("probe")
     needed = (
@@ -129,9 +129,9 @@ def probe(run: Run = run) -> Facilities:
     try:
         for command in needed:
             run(command)
-        return Facilities("", _succeeds(run, tc(name, "qdisc add dev two root netem delay 1ms")))
+        return NetworkSupport("", _succeeds(run, tc(name, "qdisc add dev two root netem delay 1ms")))
     except RunError as error:
-        return Facilities(str(error), has_netem=False)
+        return NetworkSupport(str(error), has_netem=False)
     finally:
         _succeeds(run, ["ip", "netns", "del", name])
 

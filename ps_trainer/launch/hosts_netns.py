@@ -52,7 +52,7 @@ from absl import logging
 from ps_trainer.errors import OptionError, RunError
 from ps_trainer.launch import hosts_iproute
 from ps_trainer.launch.hosts import TaskHost
-from ps_trainer.launch.hosts_iproute import Facilities, Owner, Run, ip, tc
+from ps_trainer.launch.hosts_iproute import NetworkSupport, Owner, Run, ip, tc
 
 BURST_BYTES = 64 * 1024
 GSO_BYTES = 16 * 1024
@@ -95,16 +95,16 @@ class NetnsHosts:
         self._rates = {"ps": ps_rate, "worker": worker_rate}
         self._run = run
         self._owner: Owner  # set on entering, as are the facilities
-        self._facilities: Facilities
+        self._network_support: NetworkSupport
         self._made: list[str] = []  # namespaces
         self._hosts: dict[str, TaskHost] = {}
 
     def __enter__(self) -> NetnsHosts:
-        self._facilities = hosts_iproute.probe(self._run)
-        if self._facilities.problem:
+        self._network_support = hosts_iproute.probe(self._run)
+        if self._network_support.problem:
             raise OptionError(
                 "--hosts=netns is not available here: it needs Linux, root (CAP_NET_ADMIN and CAP_SYS_ADMIN), ip, tc"
-                f" and tbf. {self._facilities.problem}. Use --hosts=local instead"
+                f" and tbf. {self._network_support.problem}. Use --hosts=local instead"
             )
         self._owner = hosts_iproute.own_process()
         for name in hosts_iproute.remove_leftovers(self._run):
@@ -182,7 +182,7 @@ class NetnsHosts:
             "burst_bytes": BURST_BYTES,
             "gso_bytes": GSO_BYTES,
             "queue_secs": QUEUE_SECS,
-            "has_netem": self._facilities.has_netem,
+            "has_netem": self._network_support.has_netem,
             "kernel": os.uname().release,
             "congestion_control": _CONGESTION_CONTROL.read_text().strip(),
             "tasks": tasks,

@@ -20,7 +20,7 @@ from ps_trainer.training import line_prediction
 from ps_trainer.training.components import Components
 from ps_trainer.training.line_reader import LineReader
 from ps_trainer.training.prediction import row_of
-from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.prediction_names import PredictionNames
 from ps_trainer.training.predictor import BATCH_SIZE, Predictor, batches_of, build_graph, parts_of
 
 BYTES = "b64"
@@ -55,7 +55,7 @@ class ServedModel:
 
     def __init__(self, components: Components, checkpoint_dir: pathlib.Path, deadline_secs: float):
         self._dataset = components.dataset
-        self._names = Names.known_to(components.dataset)
+        self._names = PredictionNames.known_to(components.dataset)
         self._reader = LineReader(components.dataset)
         self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
         self.graph = build_graph(components)

@@ -132,7 +132,7 @@ class ScriptWorker(WorkerTask):
         was_ready = before is not None and before.start is not None
         try:
             with self._heartbeat():
-                self._train(stop, _Found(found.is_alive, was_lost=found.was_lost or was_ready))
+                self._train(stop, _FoundState(found.is_alive, was_lost=found.was_lost or was_ready))
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
@@ -140,7 +140,7 @@ class ScriptWorker(WorkerTask):
             raise
         self._note_end(failure="")
 
-    def _train(self, stop: StopRequest, found: _Found | None) -> None:
+    def _train(self, stop: StopRequest, found_state: _FoundState | None) -> None:
         """Sets up this worker's session, hands it over, and waits until the script leaves it."""
         part = self._part
         self._containers.put_into(self._current_run.run_id)
@@ -149,8 +149,8 @@ class ScriptWorker(WorkerTask):
             session = part.create_session(part.task.target, part.graph, part.session_config)
             stack.callback(_close, session)
             stop.on_abort(session.abort)
-            if found is not None:
-                self._begin(session, found)
+            if found_state is not None:
+                self._begin(session, found_state)
             run_state.make_ready(session, part.set_up)
             service = self._create_service(stop, stack)
             peers = self._create_peers(service, stop)
@@ -169,8 +169,10 @@ class ScriptWorker(WorkerTask):
             if error is not None:
                 raise error
 
-    def _begin(self, session: tf.Session, found: _Found) -> None:
-        start = run_state.begin(session, self._part.set_up, is_alive=found.is_alive, was_lost=found.was_lost)
+    def _begin(self, session: tf.Session, found_state: _FoundState) -> None:
+        start = run_state.begin(
+            session, self._part.set_up, is_alive=found_state.is_alive, was_lost=found_state.was_lost
+        )
         # A warning, so that it is seen without `logging.set_verbosity`: a script has no other place to look.
         logging.warning("%s: %s, at step %d", self._cluster.task_name, start.how, start.step)
         if self._part.sync is not None:
@@ -214,7 +216,7 @@ class ScriptWorker(WorkerTask):
             self.left.get()
 
 
-class _Found(NamedTuple):
+class _FoundState(NamedTuple):
     """The state that the chief has found on the ps tasks.
 
     Attributes:

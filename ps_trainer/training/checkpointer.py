@@ -11,7 +11,7 @@ from absl import logging
 
 from ps_trainer.checkpoints import folder_listing, writer
 from ps_trainer.checkpoints import reader as checkpoint_lib
-from ps_trainer.checkpoints.held_state import Moment
+from ps_trainer.checkpoints.held_state import HeldSnapshot
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
 from ps_trainer.training import warm_start
@@ -78,12 +78,12 @@ class Checkpointer:
         began_at = self._time_fn()
         self.wait()
         self._publish(session)
-        moment = self._held_state.hold(session)
-        self._tried_step = max(global_step, moment.step)
-        self._running_step = moment.step
+        snapshot = self._held_state.hold(session)
+        self._tried_step = max(global_step, snapshot.step)
+        self._running_step = snapshot.step
         self._has_noted_overlap = self._has_noted_disk = False
         self._running = SaveThread(
-            lambda after_slice: self._read(moment, after_slice),
+            lambda after_slice: self._read(snapshot, after_slice),
             self._check_and_write,
         )
         self._tally.hold_up(self._time_fn() - began_at)
@@ -211,14 +211,16 @@ class Checkpointer:
         if self._publish_counts_op is not None:
             session.run(self._publish_counts_op)
 
-    def _read(self, moment: Moment, after_slice: Callable[[], None]) -> Values:
+    def _read(self, snapshot: HeldSnapshot, after_slice: Callable[[], None]) -> Values:
         try:
-            return self._held_state.read(self._session, moment, after_slice)
+            return self._held_state.read(self._session, snapshot, after_slice)
         # RuntimeError: the session was closed at the end of the steps.
         except (tf.errors.OpError, RuntimeError) as error:
             # TensorFlow's message goes on with the stack trace of the op.
             reason = (getattr(error, "message", None) or str(error)).partition("\n")[0]
-            raise SaveError(f"the state of step {moment.step} could not be read from the ps tasks: {reason}") from error
+            raise SaveError(
+                f"the state of step {snapshot.step} could not be read from the ps tasks: {reason}"
+            ) from error
 
     def _check_and_write(self, values: Values) -> None:
         # Before anything is written: a run that continues from such a checkpoint would never recover.

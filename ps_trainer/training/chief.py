@@ -43,7 +43,7 @@ from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, ne
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
-from ps_trainer.training.initial_state import Prospect
+from ps_trainer.training.initial_state import PriorState
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.run_summary import RunFailure, RunSummary
 from ps_trainer.training.save_tally import SaveTally
@@ -103,7 +103,7 @@ class Chief(Worker):
         observer: StepObserver | None = None,
     ):
         super().__init__(cluster, config, components, server, create_progress=create_progress, observer=observer)
-        self._prospect = Prospect()
+        self._prior_state = PriorState()
         self._set_up_run: _SetUpRun | None = None
         self._checkpointer: Checkpointer | None = None  # of the run that is set up
         self._save_tally = SaveTally()
@@ -135,7 +135,7 @@ class Chief(Worker):
             message = StatusMessage(run_id=found.run.run_id, worker=index, entry=entry)
             preflight.send_to_all(self._controls, message)
         was_ready = before is not None and before.start is not None
-        self._prospect = Prospect(found.is_alive, was_there=was_ready or found.was_lost or found.is_alive)
+        self._prior_state = PriorState(found.is_alive, was_there=was_ready or found.was_lost or found.is_alive)
         try:
             with self._heartbeat():
                 start_name = self._recovery.start_name(newest_step(self._config), is_first=not found.is_alive)
@@ -168,7 +168,7 @@ class Chief(Worker):
 
     def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
         self._writer.state("setting up the parameters")
-        start = initial_state.set_up(run.train, run.session, self._config, self._prospect)
+        start = initial_state.set_up(run.train, run.session, self._config, self._prior_state)
         # After the comparison with the checkpoint: a run that is refused must not replace what belongs to it.
         resolved = dataclasses.replace(self._config, model_option=self._components.model_option)
         run_files.write_config(self._cluster, resolved)

@@ -83,7 +83,7 @@ class Components(NamedTuple):
         )
 
 
-class Objects(NamedTuple):
+class ComponentObjects(NamedTuple):
     """Objects that take the place of components which `TrainConfig` names; the Python API has them from its user.
 
     Attributes:
@@ -97,13 +97,13 @@ class Objects(NamedTuple):
     hooks: tuple[Callable[[], Any], ...] = ()
 
 
-NO_OBJECTS = Objects()
+NO_OBJECTS = ComponentObjects()
 
 
 def load(
     config: TrainConfig,
     num_workers: int,
-    objects: Objects = NO_OBJECTS,
+    objects: ComponentObjects = NO_OBJECTS,
     trained_run: pathlib.Path | None = None,
 ) -> Components:
     """Loads everything that `config` names. Sizes of the model that `config` does not give come from the dataset.
@@ -153,7 +153,7 @@ def load(
     return components
 
 
-def check_options(config: TrainConfig, num_workers: int, objects: Objects = NO_OBJECTS) -> None:
+def check_options(config: TrainConfig, num_workers: int, objects: ComponentObjects = NO_OBJECTS) -> None:
     """Checks the names and options of all components and whether they go together, without data and without the model.
 
     Of the data it checks only that `--data_dir` is there, if the dataset needs it.

@@ -14,7 +14,7 @@ from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store.trace import placeholders, whole
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, Pace, TooSlow
+from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, EvaluationTooSlow, Pace
 
 _BATCH_SIZE = 256
 
@@ -44,7 +44,7 @@ def evaluate(
     pace = Pace(limits, total if limits.num_examples is None else limits.num_examples)
     try:
         sums = _sums_of(components, values, limits.num_examples, pace)
-    except TooSlow as slow:
+    except EvaluationTooSlow as slow:
         pace = Pace(limits._replace(max_secs=pace.secs_left()), slow.num_examples, may_begin_again=False)
         sums = _sums_of(components, values, slow.num_examples, pace)
     if sums is None:

@@ -38,7 +38,7 @@ class EvaluationLimits(NamedTuple):
 NO_LIMITS = EvaluationLimits()
 
 
-class TooSlow(Exception):
+class EvaluationTooSlow(Exception):
     """All test examples do not fit into the time.
 
     Args:
@@ -82,7 +82,7 @@ class Pace:
             num_done: Number of examples so far.
 
         Raises:
-            TooSlow: The evaluation will not end in time.
+            EvaluationTooSlow: The evaluation will not end in time.
         """
         self._limits.check()
         now = self._limits.time_fn()
@@ -99,5 +99,5 @@ class Pace:
             self._may_begin_again = False
             per_sec = (num_done - self._first[1]) / max(now - self._first[0], 1e-6)
             if (self._total - num_done) / per_sec > left:
-                raise TooSlow(max(_MIN_EXAMPLES, int(_MARGIN * per_sec * left)))
+                raise EvaluationTooSlow(max(_MIN_EXAMPLES, int(_MARGIN * per_sec * left)))
         self.is_cut = left <= 0

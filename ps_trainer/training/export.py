@@ -90,7 +90,7 @@ def _save(components: Components, values: Mapping[str, np.ndarray], folder: path
     built = build_graph(components, takes_texts=True)
     graph, inputs, predictions = built.graph, built.inputs, built.predictions
     with graph.as_default():
-        names = prediction_names.Names.known_to(components.dataset)
+        names = prediction_names.PredictionNames.known_to(components.dataset)
         words = word_signature.outputs(names, predictions, built.num_places)
     signatures = {tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: (inputs, {PREDICTIONS: predictions})}
     if built.texts or words:

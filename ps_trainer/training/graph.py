@@ -30,8 +30,8 @@ from ps_trainer.gradients.wire import Wire
 from ps_trainer.runtime.run_record import Shards
 from ps_trainer.runtime.server import compute_devices
 from ps_trainer.store.base import ModelGetter, ParameterStore
-from ps_trainer.store.looked_up import LookedUp
 from ps_trainer.store.pieces import Gradient
+from ps_trainer.store.table_lookups import TableLookups
 from ps_trainer.store.trace import STAGE_DEVICES, derive_seed
 from ps_trainer.training import device_parts, step_calls, step_fetches, worker_input
 from ps_trainer.training.after_pushes import AfterPushes
@@ -124,7 +124,7 @@ class _Assembly:
         if straggler is not None:
             gradients = straggler.hold_back(gradients)
         applier = Applier(store, components.optimizers, components.schedule)
-        push = Push(store, self._create_wire(), LookedUp(store.pieces, self.trainer.device))
+        push = Push(store, self._create_wire(), TableLookups(store.pieces, self.trainer.device))
         step = components.rule.build(store, gradients, self._create_context(applier, push))
         count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
         # Under dynamic sharding another worker may read these batches before this worker restores its state.

@@ -17,7 +17,7 @@ from ps_trainer.training import warm_start
 from ps_trainer.training.train_graph import TrainGraph
 
 
-class Prospect(NamedTuple):
+class PriorState(NamedTuple):
     """Knowledge of a chief about the run's state, before it has asked the ps tasks for it.
 
     Attributes:
@@ -29,7 +29,7 @@ class Prospect(NamedTuple):
     was_there: bool = False
 
 
-def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect: Prospect) -> RunStart:
+def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prior_state: PriorState) -> RunStart:
     """Brings the run's state on the ps tasks to the point where training continues.
 
     1. If the state is alive there, because only the chief was restarted, attaches to it.
@@ -43,7 +43,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
     """
     logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, train.store.num_ps))
     # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
-    if prospect.is_alive and train.step.exchange is None and not train.state.lost(session):
+    if prior_state.is_alive and train.step.exchange is None and not train.state.lost(session):
         if train.held_state is not None:
             session.run(train.held_state.release_op)  # the chief before this one may have died in a save
         return _begin(train, session, "attached to the run on the ps tasks")
@@ -55,7 +55,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prospect
         return _begin(train, session, f"restored {checkpoint.prefix}")
     directory = config.checkpoint_dir
     is_again = directory is not None and start_mark.is_left(directory)
-    if prospect.was_there and not is_again:
+    if prior_state.was_there and not is_again:
         raise CheckpointError(
             "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
             " ps tasks, and give a --logdir so that the next loss can be recovered from"

@@ -34,7 +34,7 @@ _NAMES = (*_OPTIMIZATION, "batch_size")
 _BELONGING = {"optimizer": ("optimizer_option", "optimizer_for"), "schedule": ("schedule_option",)}
 
 
-class Completed(NamedTuple):
+class ConfigWithDefaults(NamedTuple):
     """A configuration with the defaults of its model.
 
     Attributes:
@@ -46,14 +46,14 @@ class Completed(NamedTuple):
     note: str
 
 
-def completed(
+def fill_in_defaults(
     config: TrainConfig,
     given: Collection[str],
     num_workers: int,
     *,
     model: Any = None,
     checkpoints: pathlib.Path | None = None,
-) -> Completed:
+) -> ConfigWithDefaults:
     """Fills in the defaults of the model where the user gave no flag.
 
     Args:
@@ -75,7 +75,7 @@ def completed(
     defaults = getattr(component_tables.MODELS.load(config.model) if model is None else model, "defaults", None)
     if defaults is None:
         config.check()
-        return Completed(config, "")
+        return ConfigWithDefaults(config, "")
     values = settings_of(defaults)
     by_user = [name for name in _OPTIMIZATION if name in given]
     if by_user:
@@ -83,7 +83,7 @@ def completed(
         unused = (
             f"the defaults of {config.model} are not used, as --{by_user[0]} is given: {' '.join(as_flags(values))}"
         )
-        return Completed(config, "" if "optimizer" in given else unused)
+        return ConfigWithDefaults(config, "" if "optimizer" in given else unused)
     source = f"defaults of {config.model}"
     if run is not None:
         values, source = _recorded(run, config), "as in the last run in this folder"
@@ -92,7 +92,7 @@ def completed(
         values = {name: value for name, value in values.items() if name not in _OPTIMIZATION}
     config = dataclasses.replace(config, **values)
     config.check()
-    return Completed(config, f"{source}: {' '.join(as_flags(values))}" if values else "")
+    return ConfigWithDefaults(config, f"{source}: {' '.join(as_flags(values))}" if values else "")
 
 
 def settings_of(defaults: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def as_flags(values: dict[str, Any]) -> list[str]:
 
 def _with_preset(
     config: TrainConfig, given: Collection[str], run: pathlib.Path | None, *, is_object: bool
-) -> Completed:
+) -> ConfigWithDefaults:
     """Fills in a preset, or for what the last run in this folder has recorded, that."""
     if is_object:
         raise OptionError(f"preset={config.preset} sets options of the model; give the model by its name")
@@ -154,7 +154,7 @@ def _with_preset(
     config.check()
     differences = f" (differences: {preset.differences})" if preset.differences else ""
     note = f"preset {config.preset} of {config.model}, {preset.source}{differences}: {' '.join(as_flags(values))}"
-    return Completed(config, note)
+    return ConfigWithDefaults(config, note)
 
 
 def _values_of(preset: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
 from ps_trainer.training.line_prediction import STDIN, predict_lines
-from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.prediction_names import PredictionNames
 from ps_trainer.training.predictor import BATCH_SIZE, Predicted, check_finite, parts_of
 
 
@@ -59,7 +59,7 @@ def write(
     else:
         told = str(source) if source is not None else f"the test examples of {config.dataset}"
         parts = predict(components, checkpoint, source)
-    counted = _Counted(_not_empty(parts, told, num_places), Names.known_to(components.dataset))
+    counted = _Counted(_not_empty(parts, told, num_places), PredictionNames.known_to(components.dataset))
     if isinstance(out, pathlib.Path):
         _write_whole(out, counted)
     else:
@@ -120,7 +120,7 @@ def _not_empty(parts: Iterator[Predicted], source: str, num_places: int | None) 
         )
 
 
-NO_NAMES = Names()
+NO_NAMES = PredictionNames()
 
 
 class _Counted:
@@ -131,7 +131,7 @@ class _Counted:
         names: Names that the dataset knows.
     """
 
-    def __init__(self, parts: Iterator[Predicted], names: Names = NO_NAMES):
+    def __init__(self, parts: Iterator[Predicted], names: PredictionNames = NO_NAMES):
         self._parts, self.names = parts, names
         self.num_examples = self.num_cut = self.num_unfilled = self.num_last = 0
 
@@ -221,7 +221,7 @@ def _without_objects(part: np.ndarray) -> np.ndarray:
     return np.vectorize(_text, otypes=[str])(part) if part.dtype.hasobject else part
 
 
-def row_of(prediction: Any, names: Names) -> dict[str, Any]:
+def row_of(prediction: Any, names: PredictionNames) -> dict[str, Any]:
     """Returns one example's prediction as a JSON object: "prediction", and "class" or "text" if it has a name."""
     return {"prediction": plain(prediction), **names.meaning(prediction)}
 

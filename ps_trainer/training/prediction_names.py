@@ -10,7 +10,7 @@ from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 
 
-class Names(NamedTuple):
+class PredictionNames(NamedTuple):
     """The names that a dataset knows.
 
     Attributes:
@@ -22,7 +22,7 @@ class Names(NamedTuple):
     words: RecordedWords | None = None
 
     @classmethod
-    def known_to(cls, dataset: Any) -> Names:
+    def known_to(cls, dataset: Any) -> PredictionNames:
         """Returns the names that a dataset knows."""
         words = recorded_words.predicted(recorded_words.words_of(dataset))
         return cls(getattr(dataset, "class_names", None) or (), words)

@@ -113,7 +113,7 @@ class LeaseLink(NamedTuple):
         return None
 
 
-class _Taken(NamedTuple):
+class _HeldLease(NamedTuple):
     """A lease that this worker holds or held.
 
     Attributes:
@@ -148,7 +148,7 @@ class ShardReader:
         self._closing = threading.Event()  # ends the present generator
         self._lock = threading.Lock()
         self._question_lock = threading.Lock()
-        self._taken: list[_Taken] = []
+        self._taken: list[_HeldLease] = []
         self._generation: int | None = None  # of the leases of the present generator
         self._is_outdated = False
         self._link: LeaseLink  # set by `connect`, as is the detector
@@ -220,7 +220,7 @@ class ShardReader:
         return last.batches_before + len(last.sizes), last.examples_before + sum(last.sizes)
 
     def _take(self, lease: Lease) -> None:
-        self._taken.append(_Taken(*self._num_taken(), self.plan.batch_sizes(lease.shard)[lease.first :]))
+        self._taken.append(_HeldLease(*self._num_taken(), self.plan.batch_sizes(lease.shard)[lease.first :]))
 
     def _ask(
         self, kind: LeaseKind, request: str, closing: threading.Event, *, is_first: bool = False

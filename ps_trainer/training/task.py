@@ -42,7 +42,7 @@ def run(cluster: ClusterConfig, config: TrainConfig, *, given: Collection[str] =
     check_surroundings(config)
     if cluster.job_name == "ps":
         return run_job(PsTask(cluster, config, create_server(cluster, config), keep_serving=keep_serving).serve)
-    config, note = model_defaults.completed(config, given, cluster.num_workers)
+    config, note = model_defaults.fill_in_defaults(config, given, cluster.num_workers)
     if cluster.is_alone:
         one_process.prepare(config)
     loaded = components.load(config, cluster.num_workers)._replace(note=note)

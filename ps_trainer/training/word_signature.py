@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
-from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.prediction_names import PredictionNames
 
 CLASS, TEXT, NEXT = "class", "text", "next"
 """Outputs: the most probable class, the text of the predicted ids, the word or character after a text."""
@@ -39,7 +39,7 @@ def _parameter(name: str) -> str:
     return text if text[:1].isalpha() else f"arg_{text}"
 
 
-def outputs(names: Names, predictions: tf.Tensor, num_places_B: tf.Tensor | None) -> dict[str, tf.Tensor]:
+def outputs(names: PredictionNames, predictions: tf.Tensor, num_places_B: tf.Tensor | None) -> dict[str, tf.Tensor]:
     """Builds the words of some predictions.
 
     Args:

@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.gradients.base import Segment, Site, SiteGradient
 from ps_trainer.gradients.wire import Wire
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.store.looked_up import LookedUp
 from ps_trainer.store.pieces import Gradient, Piece
+from ps_trainer.store.table_lookups import TableLookups
 from ps_trainer.store.variables import create_local_variable
 
 
@@ -20,15 +20,15 @@ class Push:
     Args:
         store: The created store.
         wire: Applies the transforms.
-        looked_up: Ids of the step's look-ups, which are on the ps tasks.
+        table_lookups: Ids of the step's look-ups, which are on the ps tasks.
 
     Attributes:
         sent_bytes: Number of bytes pushed so far, computed from the tensors that `send` sends, without gRPC's frames;
             int64 variable on the worker.
     """
 
-    def __init__(self, store: ParameterStore, wire: Wire, looked_up: LookedUp):
-        self._looked_up = looked_up
+    def __init__(self, store: ParameterStore, wire: Wire, table_lookups: TableLookups):
+        self._table_lookups = table_lookups
         self._shapes = {spec.name: spec.shape for spec in store.specs}
         self._wire = wire
         self._worker_device = store.worker_device
@@ -58,7 +58,7 @@ class Push:
         rows = gradient.value
         if not isinstance(rows, tf.IndexedSlices):
             return gradient
-        known = self._looked_up.ids_on(self._ps_device(gradient.piece.ps), rows.indices)
+        known = self._table_lookups.ids_on(self._ps_device(gradient.piece.ps), rows.indices)
         return (
             gradient
             if known is None

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import recovery
 from benchmarks.disturbed_run import DisturbedRun, fill
-from ps_trainer.launch.hosts_iproute import Facilities
+from ps_trainer.launch.hosts_iproute import NetworkSupport
 
 
 def plan(tmp_path, *flags):
@@ -33,7 +33,7 @@ def test_silences_have_a_length_and_cuts_need_links(tmp_path):
 
 
 def test_without_links_cuts_are_left_out_and_a_message_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(recovery.hosts_iproute, "probe", lambda: Facilities("no root", has_netem=False))
+    monkeypatch.setattr(recovery.hosts_iproute, "probe", lambda: NetworkSupport("no root", has_netem=False))
     assert plan(tmp_path, "--faults=kill:ps:0,cut:ps:1").faults == ["kill:ps:0"]
     assert "left out: cut:ps:1: no root" in capsys.readouterr().err
 

@@ -126,8 +126,8 @@ class LoggedTable:
     def present(self):
         return self.session.run(self.reads)
 
-    def read(self, moment, after_slice=lambda: None):
-        values = self.held.read(self.session, moment, after_slice)
+    def read(self, snapshot, after_slice=lambda: None):
+        values = self.held.read(self.session, snapshot, after_slice)
         return {name: values[name] for name in self.reads}
 
     def close(self):
@@ -181,10 +181,10 @@ def test_a_table_and_its_slots_have_the_values_of_the_moment(make_run, optimizer
     for _ in range(2):  # a second save follows the first one
         run.update_at_random(randoms[0])
         wanted = run.present()
-        moment = run.held.hold(run.session)
-        assert moment.of_logs[0] > 0
+        snapshot = run.held.hold(run.session)
+        assert snapshot.of_logs[0] > 0
         with run.workers(lambda worker: run.update_at_random(randoms[worker])):
-            found = run.read(moment, lambda: wait_for_updates(run, 2))
+            found = run.read(snapshot, lambda: wait_for_updates(run, 2))
         assert_equal(found, wanted)
         assert not np.array_equal(run.present()["table"], wanted["table"])
         assert run.held.logged_bytes > 0
@@ -201,10 +201,10 @@ def test_a_row_has_all_updates_before_the_moment_and_none_after_it(make_run, is_
         for _ in range(5):
             wait_for_updates(run, 1)
             done = list(run.num_updates)
-            moment = run.held.hold(run.session)
+            snapshot = run.held.hold(run.session)
             begun = [count + 1 for count in run.num_updates]
             wait_for_updates(run, 3)
-            found = run.read(moment, lambda: wait_for_updates(run, 1))
+            found = run.read(snapshot, lambda: wait_for_updates(run, 1))
             (squares,) = (value for name, value in found.items() if name != "table")
             counts = np.rint(squares - 0.1).astype(int)
             moved = np.concatenate([[0.0], np.cumsum(0.5 / np.sqrt(0.1 + np.arange(1, max(begun) + 1)))])
@@ -227,9 +227,9 @@ def test_a_save_that_is_given_up_leaves_nothing_and_the_next_one_is_right(make_r
     run.update([60], np.ones([1, WIDTH]))
     assert run.session.run(run.num_entries) == 0
     wanted = run.present()
-    moment = run.held.hold(run.session)
+    snapshot = run.held.hold(run.session)
     run.update([0, 60], np.ones([2, WIDTH]))
-    assert_equal(run.read(moment), wanted)
+    assert_equal(run.read(snapshot), wanted)
 
 
 def test_the_next_chief_ends_the_save_of_one_that_was_killed(make_run):
@@ -240,10 +240,10 @@ def test_the_next_chief_ends_the_save_of_one_that_was_killed(make_run):
     run.session.run(run.held.release_op)
     assert run.session.run([run.undo.active, run.num_entries]) == [0, 0]
     wanted = run.present()
-    moment = run.held.hold(run.session)
-    assert moment.of_logs[0] > lost.of_logs[0]
+    snapshot = run.held.hold(run.session)
+    assert snapshot.of_logs[0] > lost.of_logs[0]
     run.update([2, 3], np.ones([2, WIDTH]))
-    assert_equal(run.read(moment), wanted)
+    assert_equal(run.read(snapshot), wanted)
 
 
 def test_rows_that_were_logged_late_for_an_earlier_moment_are_ignored(make_run):
@@ -251,20 +251,20 @@ def test_rows_that_were_logged_late_for_an_earlier_moment_are_ignored(make_run):
     earlier = run.held.hold(run.session)
     run.update([5], np.ones([1, WIDTH]))  # its entry stays, as that of an update which logs after the release
     wanted = run.present()
-    moment = run.held.hold(run.session)
-    assert moment.of_logs[0] != earlier.of_logs[0]
+    snapshot = run.held.hold(run.session)
+    assert snapshot.of_logs[0] != earlier.of_logs[0]
     run.update([6], np.ones([1, WIDTH]))
-    assert_equal(run.read(moment), wanted)
+    assert_equal(run.read(snapshot), wanted)
 
 
 def test_a_log_has_a_row_that_changes_often_once(make_run):
     run = make_run("sgd")
-    moment = run.held.hold(run.session)
+    snapshot = run.held.hold(run.session)
     for _ in range(3):
         run.update([7, 8], np.ones([2, WIDTH]))
     assert np.flatnonzero(run.session.run(run.stamps)).tolist() == [7, 8]
     assert run.session.run(run.num_entries) == 1
-    run.read(moment)
+    run.read(snapshot)
     assert run.held.logged_bytes == 2 * WIDTH * 4
 
 
@@ -274,6 +274,6 @@ def test_a_table_is_copied_if_every_row_changes_or_it_is_small(make_run, monkeyp
     run = make_run(optimizer)
     assert run.undo is None
     wanted = run.present()
-    moment = run.held.hold(run.session)
+    snapshot = run.held.hold(run.session)
     run.update([1, 2], np.ones([2, WIDTH]))
-    assert_equal(run.read(moment), wanted)
+    assert_equal(run.read(snapshot), wanted)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
-from ps_trainer.checkpoints.held_state import Moment
+from ps_trainer.checkpoints.held_state import HeldSnapshot
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError, SaveError
 from ps_trainer.training import checkpointer
@@ -46,7 +46,7 @@ class ChiefRun:
             total_bytes=0,
             logged_bytes=0,
             is_large=False,
-            hold=lambda session: Moment(int(self.values["global_step"]), [], self.values),
+            hold=lambda session: HeldSnapshot(int(self.values["global_step"]), [], self.values),
             read=self._read,
         )
         train = types.SimpleNamespace(

@@ -12,7 +12,7 @@ from tests.testing.cluster import config_of
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 JOBS = {"worker": ("localhost:3000", "localhost:3001")}
-TABLES = "tests.store.test_looked_up:Tables"
+TABLES = "tests.store.test_table_lookups:Tables"
 
 
 def build(worker, model="Dense", **fields):

@@ -11,7 +11,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.array_source import ArraySource
 from ps_trainer.errors import Interrupted
 from ps_trainer.training import components as components_lib
-from ps_trainer.training.components import Objects
+from ps_trainer.training.components import ComponentObjects
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.evaluation_pace import EvaluationLimits
 
@@ -42,7 +42,7 @@ class FakeTime:
 def components():
     arrays = {"number": NUMBERS}
     source = ArraySource(arrays, arrays, num_classes=None)
-    return components_lib.load(TrainConfig(), 1, Objects(model=Mean(), dataset=source))
+    return components_lib.load(TrainConfig(), 1, ComponentObjects(model=Mean(), dataset=source))
 
 
 def measured(components, **limits):

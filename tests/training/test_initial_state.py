@@ -13,10 +13,10 @@ from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
 from ps_trainer.store.pieces import Piece
 from ps_trainer.training import initial_state
-from ps_trainer.training.initial_state import Prospect
+from ps_trainer.training.initial_state import PriorState
 from tests.checkpoints.checkpoint_files import names, values_of, write
 
-FRESH, LOST = Prospect(), Prospect(was_there=True)
+FRESH, LOST = PriorState(), PriorState(was_there=True)
 
 
 class ChiefRun:
@@ -52,10 +52,10 @@ class ChiefRun:
             current_step="step",
         )
 
-    def begin(self, prospect=FRESH):
+    def begin(self, prior_state=FRESH):
         self.values = {}
         session = types.SimpleNamespace(run=lambda fetch: self.values["global_step"] if fetch == "step" else None)
-        return initial_state.set_up(self.train, session, self.config, prospect)
+        return initial_state.set_up(self.train, session, self.config, prior_state)
 
 
 def test_a_run_begins_without_a_checkpoint_of_step_0(tmp_path):

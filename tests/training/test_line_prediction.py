@@ -19,7 +19,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training import export, predictor
 from ps_trainer.training.line_prediction import predict_lines
 from ps_trainer.training.line_reader import LineReader
-from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.prediction_names import PredictionNames
 
 PETS = {"weights": np.full([1, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
 
@@ -36,7 +36,7 @@ def pets(tmp_path):
 
 def told(config, text):
     components = components_lib.load(config, num_workers=1)
-    names = Names.known_to(components.dataset)
+    names = PredictionNames.known_to(components.dataset)
     parts = predict_lines(components, PETS, io.BufferedReader(io.BytesIO(text)))
     return [(one, names.meaning(one)) for part in parts for one in part.values]
 

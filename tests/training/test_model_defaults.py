@@ -21,7 +21,7 @@ DECLARED = {
 
 def completed(given=(), num_workers=2, **values):
     config = TrainConfig(**{"model": "word2vec", "dataset": "planted_synonyms", **values})
-    return model_defaults.completed(config, {*values, *given}, num_workers)
+    return model_defaults.fill_in_defaults(config, {*values, *given}, num_workers)
 
 
 def settings(config):
@@ -50,9 +50,9 @@ def test_devices_divide_the_batch_size_of_the_model_and_not_the_general_one():
     assert GENERAL["batch_size"] == 32
     config = TrainConfig(model="word2vec", dataset="planted_synonyms", devices_per_worker=64)
     config.check(has_batch_size=False)
-    assert model_defaults.completed(config, (), 2).config.batch_size == 64
+    assert model_defaults.fill_in_defaults(config, (), 2).config.batch_size == 64
     with pytest.raises(OptionError, match="--batch_size=32 is not a multiple of it"):
-        model_defaults.completed(config, {"optimizer"}, 2)
+        model_defaults.fill_in_defaults(config, {"optimizer"}, 2)
 
 
 def test_a_batch_size_replaces_only_that_of_the_model():
@@ -195,7 +195,7 @@ def test_an_unknown_preset_is_named_with_the_fix(model, preset, message):
 def test_a_preset_needs_a_model_by_name():
     config = TrainConfig(model="resnet", preset="paper")
     with pytest.raises(OptionError, match="give the model by its name"):
-        model_defaults.completed(config, {"preset"}, 1, model=object())
+        model_defaults.fill_in_defaults(config, {"preset"}, 1, model=object())
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ps_trainer.errors import DataError, UsageError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import prediction
 from ps_trainer.training.line_prediction import predict_lines
-from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.prediction_names import PredictionNames
 from tests.testing import components as small
 from tests.testing.cluster import config_of
 
@@ -209,7 +209,7 @@ def test_the_ids_of_a_text_are_given_as_text_too(tmp_path):
 def test_a_translation_is_given_in_words():
     words = recorded_words.words_of(Numbers(Numbers.Options(num_train=50, num_test=5)))["target"]
     ids = [words.id_of("二"), words.id_of("十"), 2, 0, 0]
-    names = Names((), words)
+    names = PredictionNames((), words)
     assert names.meaning(np.array(ids)) == {"text": "二十"}
     assert names.meaning(np.array(ids, np.float32)) == names.meaning(np.array([ids])) == {}
     assert names.meaning(np.int64(3)) == {"text": "\ufffd"}
@@ -217,7 +217,7 @@ def test_a_translation_is_given_in_words():
 
 def test_a_transcript_ends_at_its_padding_and_a_class_has_its_name():
     words = recorded_words.words_of(Tones)["transcript"]
-    names = Names(("no", "yes"), words)
+    names = PredictionNames(("no", "yes"), words)
     assert names.meaning(np.array([1, 1, 0, -1, -1])) == {"text": "110"}
     assert names.meaning(np.array([0.2, 0.7, 0.1], np.float32)) == {"class": "yes"}
     assert names.meaning(np.float32(0.4)) == {"class": "no"}
@@ -252,7 +252,7 @@ def test_each_line_of_a_stream_is_a_text_of_its_own(tmp_path):
     options = ("context_length=8", "max_vocab=10")
     config = TrainConfig(model=f"{__name__}:Next", dataset="text", dataset_option=options, data_dir=str(tmp_path))
     components = components_lib.load(config, num_workers=1)
-    names = Names.known_to(components.dataset)
+    names = PredictionNames.known_to(components.dataset)
     # Three characters and the line end; more than a window; the line end only.
     stream = io.BufferedReader(io.BytesIO(b"abc\nabcdabcdab\n\n"))
     found = [one for part in predict_lines(components, {"bias": np.float32(1)}, stream) for one in part.values]

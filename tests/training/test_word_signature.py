@@ -13,7 +13,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.recorded_words import RESERVED, RecordedWords
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import export, word_signature
-from ps_trainer.training.prediction_names import Names
+from ps_trainer.training.prediction_names import PredictionNames
 from ps_trainer.training.predictor import Predictor, batches_of, build_graph
 
 VOCABULARIES = {
@@ -52,9 +52,9 @@ def test_text_in_the_graph_equals_text_in_python(kind):
 )
 def test_classes_in_the_graph_equal_classes_in_python(classes, predictions, expected):
     with tf.Graph().as_default(), tf.Session() as session:
-        found = word_signature.outputs(Names(classes), tf.constant(predictions), None)
+        found = word_signature.outputs(PredictionNames(classes), tf.constant(predictions), None)
         got = session.run(found)
-    in_python = [Names(classes).meaning(one) for one in np.float32(predictions)]
+    in_python = [PredictionNames(classes).meaning(one) for one in np.float32(predictions)]
     if expected is None:
         assert got == {}
         assert in_python == [{}] * len(predictions)
@@ -115,7 +115,7 @@ def test_rows_of_a_table_give_the_classes_that_predict_gives(tmp_path, model, op
     (batch,) = batches_of(dataset, rows, 10)
     expected = predictor.predict(batch)
     np.testing.assert_array_equal(got["predictions"], expected)
-    assert got["class"] == [Names.known_to(dataset).meaning(one)["class"] for one in expected]
+    assert got["class"] == [PredictionNames.known_to(dataset).meaning(one)["class"] for one in expected]
     assert told.endswith("; with words: age, hours per week, job -> predictions, class")
 
 
@@ -165,7 +165,7 @@ def test_a_text_gives_what_follows_it(tmp_path, unit):
         ids = [vocabulary.tokens.index(one) if one in vocabulary.tokens else vocabulary.unknown for one in text][-6:]
         padded = np.array([(ids + [vocabulary.line_end] * 7)[:7]])
         places = predictor.predict({"ids": padded})[0]
-        assert following == Names.known_to(dataset).meaning(places[len(ids) - 1])["text"]
+        assert following == PredictionNames.known_to(dataset).meaning(places[len(ids) - 1])["text"]
 
 
 def test_a_sentence_gives_its_translation(tmp_path):
@@ -182,6 +182,6 @@ def test_a_sentence_gives_its_translation(tmp_path):
     (batch,) = batches_of(dataset, tmp_path / "lines", 10)
     expected = predictor.predict(batch)
     np.testing.assert_array_equal(got["predictions"], expected)
-    assert got["text"] == [Names.known_to(dataset).meaning(one)["text"] for one in expected]
+    assert got["text"] == [PredictionNames.known_to(dataset).meaning(one)["text"] for one in expected]
     with pytest.raises(tf.errors.InvalidArgumentError, match="an empty line, or not text in UTF-8"):
         served(tmp_path / "out", {"line": ["a cat", ""]})

@@ -1,4 +1,4 @@
-"""`LookedUp`: the ids of the table rows that a step looks up, as the ps tasks know them.
+"""`TableLookups`: the ids of the table rows that a step looks up, as the ps tasks know them.
 
 The model looks rows up in one table after the other, so each table's ids would be a message of its own. Here the ids
 of all tables of a ps task become one message: the number of each table's ids, then the ids. The graph is changed for
@@ -24,7 +24,7 @@ _SAME_IDS = ("Reshape", "Identity")  # the ids of a gradient are the ids of the 
 _JOINED_IDS = "ConcatV2"  # of several look-ups in one table
 
 
-class LookedUp:
+class TableLookups:
     """The look-ups of one worker's step in the default graph.
 
     Args:
