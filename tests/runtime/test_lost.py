@@ -48,9 +48,8 @@ class TestLostTask:
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
 
     def test_are_all_ps_tasks_that_did_not_answer(self):
-        reports = [
-            f"From /job:worker/replica:0/task:0: from remote target /job:ps/replica:0/task:{ps}" for ps in (0, 3)
-        ]
+        report = "Additional GRPC error information from remote target /job:ps/replica:0/task:"
+        reports = [f"{report}{ps} while calling RunGraph" for ps in (0, 3)]
         lost = lost_task(tf.errors.UnavailableError(None, None, "\n".join(reports)))
         assert str(lost).startswith("ps-0, ps-3 were lost; look at their logs.")
 
