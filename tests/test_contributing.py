@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: its picture of the layers agrees with the imports, and every file that it names exists."""
+"""CONTRIBUTING.md: its picture of the layers agrees with the imports; the files that it and the maps name exist."""
 
 from __future__ import annotations
 
@@ -74,3 +74,18 @@ def test_files_and_folders_that_are_named_exist():
         package / "experiments/backup_workers",
     ]
     assert [name for name in sorted(names) if not any((place / name).exists() for place in places)] == []
+
+
+def test_every_map_of_a_folder_is_linked():
+    folders = {path.parent.name for path in (ROOT / "ps_trainer").glob("*/README.md")} - WITHOUT_LAYER
+    maps = {f"ps_trainer/{folder}/README.md" for folder in folders}
+    assert set(re.findall(r"\]\((ps_trainer/\w+/README\.md)\)", TEXT)) == maps
+
+
+# A rule or transform of updates/ and gradients/ is in the reference instead.
+@pytest.mark.parametrize("folder", ["checkpoints", "cli", "launch", "runtime", "tf1", "training"])
+def test_map_names_each_file_of_its_folder_once(folder):
+    path = ROOT / "ps_trainer" / folder
+    named = re.findall(r"^\| .*", (path / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    files = re.findall(r"\]\((\w+\.py)\)", "\n".join(named))
+    assert sorted(files) == sorted(file.name for file in path.glob("*.py") if file.name != "__init__.py")
