@@ -11,7 +11,7 @@ from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.task import PsFlags
 from ps_trainer.cluster import checks, sources
-from ps_trainer.cluster.checks import Place
+from ps_trainer.cluster.checks import TaskAddress
 from ps_trainer.cluster.config import JOB_NAMES, ClusterConfig
 from ps_trainer.cluster.findings import OK, UNKNOWN, ClusterFinding, will_fail
 from ps_trainer.cluster.sources import ClusterFlags
@@ -65,14 +65,14 @@ def _examine(
 ) -> Iterator[ClusterFinding]:
     from ps_trainer.runtime import environment
 
-    places = checks.look_at(cluster)
+    places = checks.probe(cluster)
     is_running = any(place.answers for place in places)
     yield from checks.names(places)
-    yield from filter(None, [checks.own_place(cluster, places)])
+    yield from filter(None, [checks.own_host(cluster, places)])
     yield environment.proxies(environ)
     yield from checks.own_ports(places)
     yield from checks.others(places, is_running=is_running)
-    here = [(f"{place.job_name}-{place.task_index}", place.port) for place in places if place.is_here]
+    here = [(f"{place.job_name}-{place.task_index}", place.port) for place in places if place.is_local]
     if here:
         yield checks.listening(here, config.isolation)
     yield from _folder(cluster, config, places)
@@ -94,7 +94,7 @@ def _examine(
     yield from doctor.examine(cluster, places, settings)
 
 
-def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]) -> Iterator[ClusterFinding]:
+def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     """Findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
     from ps_trainer.runtime import logdir_checks
 
@@ -104,7 +104,7 @@ def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[Place]
         yield ClusterFinding(
             UNKNOWN, logdir_checks.FOLDER, "no --logdir is given", "give the --logdir of the tasks to check it"
         )
-    elif not chief.is_here and not cluster.is_chief:
+    elif not chief.is_local and not cluster.is_chief:
         text = f"only the chief uses --logdir={config.logdir}, and the chief {chief.name} is on another machine"
         yield ClusterFinding(UNKNOWN, logdir_checks.FOLDER, text, "run this command there as well")
     else:

@@ -107,9 +107,9 @@ def _run(argv: Sequence[str]) -> int:
     )
     blocks = stream(cluster, update, update_options, num_updates=given.max_updates)
     # Before the simulation, so that a wrong name or option of the training ends the command at once.
-    trainee = None
+    replay_request = None
     if trained_flags.model is not None:
-        trainee = simulate_train.Trainee(
+        replay_request = simulate_train.ReplayRequest(
             trained_flags, parsed.given, cluster, update, update_options, given.max_updates
         )
     folder = _create_folder(given.out_dir)
@@ -117,8 +117,8 @@ def _run(argv: Sequence[str]) -> int:
         if given.steps and folder is not None:
             file = files.enter_context((folder / "steps.csv").open("w", newline="", encoding="utf-8"))
             blocks = report.write_steps(blocks, file)
-        if trainee is not None:
-            blocks = trainee.keep(blocks)
+        if replay_request is not None:
+            blocks = replay_request.keep(blocks)
         summary = summarise(blocks, cluster.num_workers, given.max_updates)
     rule = " ".join([update, *update_options])
     print(f"{cluster.num_workers} workers, {cluster.num_ps} ps, {rule}, compute {', '.join(given.compute)}")
@@ -126,12 +126,12 @@ def _run(argv: Sequence[str]) -> int:
     # Flushed, because a training that follows may take minutes.
     print(report.describe(summary), flush=True)
     figures = {"summary": report.to_json(summary)}
-    if trainee is not None:
-        figures["training"] = trainee.train(folder)
+    if replay_request is not None:
+        figures["training"] = replay_request.train(folder)
     if folder is not None:
         settings = dataclasses.asdict(given) | {"update": update, "update_option": update_options}
-        if trainee is not None:
-            settings |= trainee.settings
+        if replay_request is not None:
+            settings |= replay_request.settings
         _write(folder, argv, settings, figures)
         report.write_tables(summary, folder)
         print(f"written to {shlex.quote(str(folder))}")

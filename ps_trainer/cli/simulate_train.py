@@ -54,7 +54,7 @@ def check(flags: ReplayFlags, given: Container[str]) -> None:
         raise UsageError(f"--{flag} is about training, and nothing is trained without --model; add that or remove this")
 
 
-class Trainee:
+class ReplayRequest:
     """A model that is trained after its schedule was simulated. Imports TensorFlow.
 
     Args:

@@ -17,7 +17,7 @@ _POOL = 32
 _NAMES_SHOWN = 8
 
 
-class Place(NamedTuple):
+class TaskAddress(NamedTuple):
     """A task's address, as seen from this machine.
 
     Attributes:
@@ -27,7 +27,7 @@ class Place(NamedTuple):
         host: Host in the address.
         port: Port in the address.
         resolved: IP addresses of the host.
-        is_here: True if the host is this machine.
+        is_local: True if the host is this machine.
         problem: Reason why no connection is possible, or why the port cannot be used; empty otherwise.
         is_free: True if the host is this machine and a server could listen on the port now.
     """
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     host: str
     port: int
     resolved: network.Resolved
-    is_here: bool
+    is_local: bool
     problem: str
     is_free: bool
 
@@ -63,7 +63,7 @@ class Place(NamedTuple):
         return not self.problem and not self.is_free
 
 
-def look_at(cluster: ClusterConfig) -> list[Place]:
+def probe(cluster: ClusterConfig) -> list[TaskAddress]:
     """Probes every task's address from this machine.
 
     A port of this machine is first bound for a moment, as a server would bind it. Only if that fails, a connection is
@@ -71,10 +71,10 @@ def look_at(cluster: ClusterConfig) -> list[Place]:
     """
     tasks = [(job, index, address) for job, hosts in cluster.jobs.items() for index, address in enumerate(hosts)]
     with ThreadPoolExecutor(max_workers=_POOL) as pool:
-        return list(pool.map(lambda task: _place(*task), tasks))
+        return list(pool.map(lambda task: _task_address(*task), tasks))
 
 
-def names(places: Sequence[Place]) -> Iterator[ClusterFinding]:
+def names(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     """Checks that the host names resolve, and mean the same machine everywhere."""
     unresolved = {place.host: place for place in places if not place.resolved.ips}
     for place in unresolved.values():
@@ -84,7 +84,7 @@ def names(places: Sequence[Place]) -> Iterator[ClusterFinding]:
             f"{place.name}: the name {place.host} does not resolve here: {place.resolved.problem}",
             "correct the name, or add it to the name service before the tasks start",
         )
-    elsewhere = [place for place in places if place.resolved.ips and not place.is_here]
+    elsewhere = [place for place in places if place.resolved.ips and not place.is_local]
     for place in places:
         if elsewhere and _means_itself(place.host):
             yield ClusterFinding(
@@ -97,9 +97,9 @@ def names(places: Sequence[Place]) -> Iterator[ClusterFinding]:
         yield ClusterFinding(OK, "names", f"resolve here: {listed(dict.fromkeys(place.host for place in places))}")
 
 
-def own_ports(places: Sequence[Place]) -> Iterator[ClusterFinding]:
+def own_ports(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     """Checks that the ports of the tasks on this machine are free; skips ports on which a process already answers."""
-    here = [place for place in places if place.is_here]
+    here = [place for place in places if place.is_local]
     free = [place for place in here if place.is_free]
     if free:
         yield ClusterFinding(OK, "ports", f"free on this machine: {listed(place.name for place in free)}")
@@ -125,14 +125,14 @@ def own_ports(places: Sequence[Place]) -> Iterator[ClusterFinding]:
         )
 
 
-def others(places: Sequence[Place], *, is_running: bool) -> Iterator[ClusterFinding]:
+def others(places: Sequence[TaskAddress], *, is_running: bool) -> Iterator[ClusterFinding]:
     """Findings about tasks on other machines that do not answer.
 
     Args:
-        places: Place of every task.
+        places: Address of every task.
         is_running: True if some task of the job answers, so that the silent ones are missing.
     """
-    away = [place for place in places if not place.is_here and place.resolved.ips and place.problem]
+    away = [place for place in places if not place.is_local and place.resolved.ips and place.problem]
     # A refused connection shows that the machine is there and only the task is missing.
     closed = [place for place in away if "refused" in place.problem]
     for place in away:
@@ -192,12 +192,12 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
     )
 
 
-def own_place(cluster: ClusterConfig, places: Sequence[Place]) -> ClusterFinding | None:
+def own_host(cluster: ClusterConfig, places: Sequence[TaskAddress]) -> ClusterFinding | None:
     """A finding if this machine does not have the address of the task that the flags name; else None."""
     if cluster.job_name == "evaluator":
         return None
     own = next(p for p in places if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
-    if own.is_here or not own.resolved.ips:
+    if own.is_local or not own.resolved.ips:
         return None
     return ClusterFinding(
         WARNING,
@@ -215,12 +215,12 @@ def listed(items: Iterable[str]) -> str:
     return ", ".join(items[:_NAMES_SHOWN]) + more
 
 
-def _place(job_name: str, task_index: int, address: str) -> Place:
+def _task_address(job_name: str, task_index: int, address: str) -> TaskAddress:
     host, port = addresses.split_address(address, f"{job_name}-{task_index}")
     resolved = network.resolve(host)
-    is_here = any(network.is_own(ip) for ip in resolved.ips)
+    is_local = any(network.is_own(ip) for ip in resolved.ips)
     problem, is_free = "", False
-    if is_here:
+    if is_local:
         try:
             ports.check_port_free(address)
             is_free = True
@@ -231,7 +231,7 @@ def _place(job_name: str, task_index: int, address: str) -> Place:
         problem = network.fault_of(address)
     else:
         problem = f"the name {host} does not resolve: {resolved.problem}"
-    return Place(job_name, task_index, address, host, port, resolved, is_here, problem, is_free)
+    return TaskAddress(job_name, task_index, address, host, port, resolved, is_local, problem, is_free)
 
 
 def _means_itself(host: str) -> bool:

@@ -26,7 +26,7 @@ from ps_trainer.launch.status import Board
 
 _MILLI = 1e-3
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "freeze": signal.SIGSTOP, "slow_ps": signal.SIGSTOP}
-_WORDS = {
+_EVENT_TEXTS = {
     "kill": "SIGKILL",
     "term": "SIGTERM",
     "freeze": "frozen (SIGSTOP)",
@@ -240,4 +240,4 @@ class Injector:
         step = self._board.reached_step
         self._log.write(event, fault.task, step, fault=fault.text)
         at = "" if step is None else f" at step {step}"
-        tell(self._tasks[fault.task], f"{_WORDS[event]}{at}, by --fault={fault.text}")
+        tell(self._tasks[fault.task], f"{_EVENT_TEXTS[event]}{at}, by --fault={fault.text}")

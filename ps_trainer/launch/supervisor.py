@@ -206,8 +206,8 @@ class TaskSupervisor:
         if delay_secs is None:
             return False
         self._restart_at[task] = self._time_fn() + delay_secs
-        words = self._restarts.words(task, delay_secs, is_peer_failure=status.is_peer_failure)
-        self._observer.on_event(task, f"{status.reason}; {words}" if status.reason else words)
+        restart_message = self._restarts.restart_message(task, delay_secs, is_peer_failure=status.is_peer_failure)
+        self._observer.on_event(task, f"{status.reason}; {restart_message}" if status.reason else restart_message)
         if self._log is not None:
             step, number = self._board.reached_step, self._restarts.counts[task.name]
             self._log.write("restart", task.name, step, number=number, delay_secs=delay_secs, ended=task.outcome())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import shared_settings
-from ps_trainer.cluster.checks import Place, listed
+from ps_trainer.cluster.checks import TaskAddress, listed
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
 from ps_trainer.runtime import preflight, reachability, task_fingerprint
@@ -28,16 +28,18 @@ _SKEW_SECS = 1.0
 class _Live(NamedTuple):
     """A running task that is the expected one: its place, and the answer of its server."""
 
-    place: Place
+    place: TaskAddress
     answer: reachability.ServerAnswer
 
 
-def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
+def examine(
+    cluster: ClusterConfig, places: Sequence[TaskAddress], settings: Mapping[str, Any]
+) -> Iterator[ClusterFinding]:
     """Findings about the tasks that answer.
 
     Args:
         cluster: Cluster as it was given to this command.
-        places: Place of every task, from `checks.look_at`.
+        places: Address of every task, from `checks.probe`.
         settings: Training flags as they were given to this command, as JSON values.
     """
     answering = [place for place in places if place.answers]
@@ -55,14 +57,14 @@ def examine(cluster: ClusterConfig, places: Sequence[Place], settings: Mapping[s
         yield from _reach(pool, cluster, places, [task.place for task in live], ps_0)
 
 
-def _ask(place: Place) -> reachability.ServerAnswer | str:
+def _ask(place: TaskAddress) -> reachability.ServerAnswer | str:
     try:
         return reachability.ask(place.address)
     except tf.errors.OpError as error:
         return reachability.first_line(error)
 
 
-def _read(place: Place, ps: int) -> PsState | None:
+def _read(place: TaskAddress, ps: int) -> PsState | None:
     client = PsClient(place.address, ps)
     try:
         return client.read()
@@ -73,7 +75,7 @@ def _read(place: Place, ps: int) -> PsState | None:
 
 
 def _identities(
-    places: Sequence[Place], answers: Sequence[reachability.ServerAnswer | str]
+    places: Sequence[TaskAddress], answers: Sequence[reachability.ServerAnswer | str]
 ) -> tuple[list[ClusterFinding], list[_Live]]:
     """Findings about the task that answers at each address; and the tasks that are the expected ones."""
     findings, live = [], []
@@ -104,7 +106,7 @@ def _identities(
 
 
 def _ps_tasks(
-    cluster: ClusterConfig, places: Mapping[int, Place], states: Mapping[int, PsState | None]
+    cluster: ClusterConfig, places: Mapping[int, TaskAddress], states: Mapping[int, PsState | None]
 ) -> Iterator[ClusterFinding]:
     """Whether the tasks that hold parameters belong to this cluster, and have the same TensorFlow."""
     own, agreeing = task_fingerprint.of(cluster), []
@@ -205,8 +207,8 @@ def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
 def _reach(
     pool: ThreadPoolExecutor,
     cluster: ClusterConfig,
-    places: Sequence[Place],
-    running: Sequence[Place],
+    places: Sequence[TaskAddress],
+    running: Sequence[TaskAddress],
     ps_0: PsState | None,
 ) -> Iterator[ClusterFinding]:
     """Whether the running tasks reach each other; asks the tasks themselves."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
 from ps_trainer.runtime import run_record
-from ps_trainer.runtime.run_record import AliveMessage, LeaseMessage, Message, NoLease, StatusMessage, WorkerEntry
+from ps_trainer.runtime.run_record import AliveMessage, LeaseMessage, LeaseRefusal, Message, StatusMessage, WorkerEntry
 
 # Values of the field "status" in messages that do not report a worker's state.
 _ALIVE, _LEASE = "alive", "lease"
@@ -29,7 +29,7 @@ _RECORDS: Mapping[str, Any] = {
     "notice": run_record.EndNotice,
     "leases": run_record.Leases,
 }
-_LEASE_HINT = Lease | NoLease | None
+_LEASE_HINT = Lease | LeaseRefusal | None
 
 _MAX_DEPTH = 20  # of nested objects and lists; Python cannot write much deeper ones again
 # A limit that no real plan reaches. Below it, the plan's numbers and their products fit into 64 bits.
@@ -197,11 +197,11 @@ def _decode_key(hint: Any, key: str, path: str) -> Any:
     return int(key)
 
 
-def _decode_lease(value: Any, path: str) -> Lease | NoLease | None:
+def _decode_lease(value: Any, path: str) -> Lease | LeaseRefusal | None:
     if value is None:
         return None
-    if isinstance(value, str) and value in tuple(NoLease):
-        return NoLease(value)
+    if isinstance(value, str) and value in tuple(LeaseRefusal):
+        return LeaseRefusal(value)
     is_place = isinstance(value, list) and [type(number) for number in value] == [int] * 3 and min(value) >= 0
     if not is_place:
         raise ValueError(f"{path} is {value!r:.60}, neither epoch, shard and batch nor a known word")

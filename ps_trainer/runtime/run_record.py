@@ -54,7 +54,7 @@ class LeaseKind(_TextEnum):
     GENERATION = "generation"  # whether the shards that it holds are still its own
 
 
-class NoLease(_TextEnum):
+class LeaseRefusal(_TextEnum):
     """Answer to a worker for which there is no shard."""
 
     WAIT = "wait"  # other workers hold all shards, and may give some back
@@ -248,7 +248,7 @@ class LeaseAnswer:
     """
 
     request: str
-    lease: Lease | NoLease | None = None
+    lease: Lease | LeaseRefusal | None = None
     generation: int
 
 

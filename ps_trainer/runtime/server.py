@@ -33,7 +33,9 @@ def create_server(cluster: ClusterConfig, config: TrainConfig) -> tf.train.Serve
         )
 
 
-def prepare_server(cluster: ClusterConfig, config: TrainConfig, in_words: Callable[[str], str] = str) -> tf.ConfigProto:
+def prepare_server(
+    cluster: ClusterConfig, config: TrainConfig, describe_setting: Callable[[str], str] = str
+) -> tf.ConfigProto:
     """Prepares this process for its server, warns of an open port, and returns the server's configuration.
 
     The server sets the sizes of the thread pools, because a session's own setting has no effect in a cluster. If the
@@ -42,11 +44,11 @@ def prepare_server(cluster: ClusterConfig, config: TrainConfig, in_words: Callab
     Args:
         cluster: Cluster, with this task's place in it.
         config: Settings of the run.
-        in_words: Function that names in a warning what this task's owner can set.
+        describe_setting: Function that names in a warning what this task's owner can set.
     """
     finding = checks.listening([(cluster.task_name, cluster.own_port)], config.isolation)
     if finding.level == WARNING:
-        logging.warning("%s", in_words(finding.message))
+        logging.warning("%s", describe_setting(finding.message))
     server_config = process_config(cluster, config)
     if cluster.job_name != "ps":
         # Collective ops of several workers find each other by numbers that this task hands out.

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.data.pipeline.shard_plan import Coverage, Lease, ShardPlan
-from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, Leases, NoLease, RunRecord
+from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, LeaseRefusal, Leases, RunRecord
 
 COUNTS = "data/seen"
 RECYCLED = "data/recycled"
@@ -58,7 +58,7 @@ class LeaseBook:
         for begun in range(max(0, epoch + 1 - plan.rows), epoch + 1):
             self._open += [(begun, shard) for shard in plan.order(begun)]
 
-    def take(self, worker: int, *, is_idle: bool = False) -> Lease | NoLease:
+    def take(self, worker: int, *, is_idle: bool = False) -> Lease | LeaseRefusal:
         """The next shard for a worker, or the reason why there is none.
 
         Args:
@@ -78,7 +78,7 @@ class LeaseBook:
         if not self._open and (self._plan.num_epochs is None or self._epoch + 1 < self._plan.num_epochs):
             oldest = min((epoch for places in self._held.values() for epoch, _ in places), default=self._epoch)
             if oldest + self._plan.rows <= self._epoch + 1:
-                return NoLease.WAIT  # the next epoch is counted in the row of the oldest one
+                return LeaseRefusal.WAIT  # the next epoch is counted in the row of the oldest one
             self._epoch += 1
             self._begin_epoch(self._epoch)
             self._open = [(self._epoch, shard) for shard in self._plan.order(self._epoch)]
@@ -91,10 +91,10 @@ class LeaseBook:
         # If all holders are idle, their last batches are in no push yet, and each would wait for the others without
         # end.
         if others and self._may_wait and not (is_idle and others <= self._idle):
-            return NoLease.WAIT
+            return LeaseRefusal.WAIT
         if is_idle:
             self.give_back(worker)
-        return NoLease.END
+        return LeaseRefusal.END
 
     def give_back(self, worker: int) -> None:
         """Frees the shards of a worker that is gone, or has been restarted, for the next worker that asks."""
@@ -164,7 +164,7 @@ class LeaseServer:
             self._counts.close()
         self._book, self._counts, self._answers = None, None, {}
 
-    def _lease(self, book: LeaseBook, question: LeaseMessage) -> Lease | NoLease:
+    def _lease(self, book: LeaseBook, question: LeaseMessage) -> Lease | LeaseRefusal:
         if question.is_first:  # the worker has dropped what it was given before
             self.give_back(question.worker)
         return book.take(question.worker, is_idle=question.is_idle)

@@ -66,16 +66,16 @@ def differences(
         ClusterFinding(
             FAIL if name == "variables" else WARNING,
             name,
-            words.format(name=task_name, other=theirs[name], own=ours[name], here=here),
+            text.format(name=task_name, other=theirs[name], own=ours[name], here=here),
             fix,
         )
-        for name, (words, fix) in _WORDS.items()
+        for name, (text, fix) in _FIELD_TEXTS.items()
         if None not in (ours[name], theirs[name]) and ours[name] != theirs[name]
     ]
 
 
 _SAME_CODE = "bring the same code of the model to every machine"
-_WORDS = {
+_FIELD_TEXTS = {
     "tensorflow": (
         "{name} has TensorFlow {other}, {here} it is {own}; TensorFlow does not promise that different versions work"
         " together",

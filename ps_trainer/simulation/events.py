@@ -153,8 +153,8 @@ class Events:
         self._record(worker, now, outcome.update, before - version)
         if self._rule.version > before:
             self._update_secs.append(now + outcome.wait_secs)
-        for going in outcome.go:
-            self._begin(now + outcome.wait_secs, going)
+        for resumed_worker in outcome.resumed:
+            self._begin(now + outcome.wait_secs, resumed_worker)
 
     def _end_locally(self, now: float, worker: int) -> None:
         self._record(worker, now, LOCAL, -1)

@@ -26,7 +26,7 @@ from tensorflow.python.training.saving.saveable_object import SaveableObject, Sa
 from ps_trainer.errors import OptionError
 from ps_trainer.store.extents import Extent, VariableSpec, cut
 from ps_trainer.tf1 import tasks
-from ps_trainer.tf1.placement import on
+from ps_trainer.tf1.placement import device_scope
 
 _GATHERS = ("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd")
 
@@ -130,7 +130,7 @@ class Layout:
             return next_creator(**kwargs)
         with tf.name_scope(kwargs.get("name") or "Variable") as scope:
             name = scope.rstrip("/")
-            with on(tasks.own_task().cluster.device), tf.name_scope(None):
+            with device_scope(tasks.own_task().cluster.device), tf.name_scope(None):
                 given = kwargs.get("initial_value")
                 value = tf.convert_to_tensor(given() if callable(given) else given, kwargs.get("dtype"))
         if not value.shape.is_fully_defined():
@@ -140,7 +140,7 @@ class Layout:
         spec = VariableSpec(
             name, tuple(value.shape.as_list()), np.dtype(value.dtype.as_numpy_dtype), trainable=True, is_table=False
         )
-        with on(tasks.own_task().cluster.device):
+        with device_scope(tasks.own_task().cluster.device):
             # The flat variables are made when all variables are known; then `lay_out` replaces the zeros.
             stub = tf.identity(tf.zeros(spec.shape, value.dtype), name=f"{name}/pulled")
         self.specs.append(spec)
@@ -169,32 +169,32 @@ class Layout:
     def _lay_out_line(self, dtype: str, specs: Sequence[VariableSpec], num_ps: int) -> None:
         total = sum(spec.size for spec in specs)
         sizes = [total * (ps + 1) // num_ps - total * ps // num_ps for ps in range(num_ps)]
-        with on(tasks.own_task().cluster.device):
+        with device_scope(tasks.own_task().cluster.device):
             values = {spec.name: tf.reshape(self._initial[spec.name], [-1]) for spec in specs}
         for ps, extents in enumerate(cut(specs, sizes)):
             if not extents:
                 continue
-            with on(tasks.own_task().cluster.device):
+            with device_scope(tasks.own_task().cluster.device):
                 initial = tf.concat([values[e.name][e.start : e.stop] for e in extents], 0)
-            with on(f"/job:ps/task:{ps}"):
+            with device_scope(f"/job:ps/task:{ps}"):
                 flat = tf.Variable(initial, name=f"packed/{dtype}/ps_{ps}", use_resource=True)
             self._flats.append(_Flat(flat, extents))
 
     def _views(self, device: str) -> dict[str, tf.Tensor]:
         step = tf.train.get_global_step()
         if step is not None:
-            with on(step.device):
+            with device_scope(step.device):
                 self.pulled_at = tf.cast(step.read_value(), tf.int64)
         parts: dict[str, list[tf.Tensor]] = defaultdict(list)
         for flat in self._flats:
             # The step is read first, so that an update in between counts as one that the worker has not seen.
             before = [self.pulled_at] if self.pulled_at is not None else []
-            with on(flat.variable.device), tf.control_dependencies(before):
+            with device_scope(flat.variable.device), tf.control_dependencies(before):
                 value = flat.variable.read_value()
-            with on(device):
+            with device_scope(device):
                 for extent, part in zip(flat.extents, tf.split(value, [e.size for e in flat.extents]), strict=True):
                     parts[extent.name].append(part)
-        with on(device):
+        with device_scope(device):
             return {spec.name: tf.reshape(tf.concat(parts[spec.name], 0), spec.shape) for spec in self.specs}
 
     def saveables(self) -> list[Any]:

@@ -74,7 +74,7 @@ def replica_device_setter(
 
 
 @contextlib.contextmanager
-def on(device: str) -> Iterator[None]:
+def device_scope(device: str) -> Iterator[None]:
     """Places ops on `device`, whatever the surrounding device setter would choose: its round robin counts variables."""
     with tf.device(None), tf.device(device):
         yield

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.tf1.packing import Layout
-from ps_trainer.tf1.placement import on
+from ps_trainer.tf1.placement import device_scope
 
 
 class StalenessHook(tf.train.SessionRunHook):
@@ -30,7 +30,7 @@ class StalenessHook(tf.train.SessionRunHook):
         if step is None or pulled_at is None:
             return
         for train_op in tf.get_collection(tf.GraphKeys.TRAIN_OP):
-            with on(step.device), tf.control_dependencies([train_op]):
+            with device_scope(step.device), tf.control_dependencies([train_op]):
                 self._staleness[_op_of(train_op)] = tf.cast(step.read_value(), tf.int64) - 1 - pulled_at
 
     def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs | None:

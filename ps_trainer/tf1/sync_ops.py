@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.tf1.placement import on
+from ps_trainer.tf1.placement import device_scope
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.updates.base import RELEASED
 from ps_trainer.updates.sync_replicas_accumulators import mean_rows, with_count_row
@@ -74,7 +74,7 @@ class SyncBuilder:
         self._num_workers = task.cluster.num_workers
         self._global_step = global_step
         self._home = global_step.device  # tokens and arrivals lie beside global_step
-        with on(self._own):
+        with device_scope(self._own):
             self._local_step = tf.Variable(
                 0,
                 trainable=False,
@@ -94,12 +94,12 @@ class SyncBuilder:
             if gradient is None:
                 averages.append((None, variable))
                 continue
-            with on(variable.device):
+            with device_scope(variable.device):
                 push, take, prepare = self._accumulate(gradient, variable)
             pushes.append(push)
             averages.append((take, variable))
             prepares.append(prepare)
-        with on(self._home):
+        with device_scope(self._home):
             arrivals = tf.FIFOQueue(-1, [tf.int64], [(2,)], shared_name="sync_replicas/arrivals")
             tokens = [
                 tf.FIFOQueue(-1, [tf.int64], [()], shared_name=f"sync_replicas/tokens_{index}")
@@ -124,7 +124,7 @@ class SyncBuilder:
             forget = tokens[self._index].dequeue_many(tokens[self._index].size()).op
             current = (_value(self._global_step), last_arrival.read_value()[self._index])
             prepares.append(last_arrival.initializer)
-        with on(self._own):
+        with device_scope(self._own):
             step = tf.placeholder(tf.int64, [], "step")
             ops = SyncOps(
                 required=self._optimizer._replicas_to_aggregate,

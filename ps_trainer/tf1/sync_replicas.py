@@ -27,7 +27,7 @@ from absl import logging
 from ps_trainer.errors import OptionError
 from ps_trainer.store.ancestors import ancestors
 from ps_trainer.tf1 import tasks
-from ps_trainer.tf1.placement import on
+from ps_trainer.tf1.placement import device_scope
 from ps_trainer.tf1.sync_ops import SyncBuilder, SyncOps
 from ps_trainer.updates.sync_replicas_optimizer import quiet_tensorflow
 
@@ -128,7 +128,7 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
                 f" total_num_replicas={num_workers}"
             )
         with tf.name_scope(None, self._name):
-            with on(task.cluster.device):
+            with device_scope(task.cluster.device):
                 before = tf.no_op("before")  # runs after the ops of a surrounding `tf.control_dependencies`
             # Only the train op waits for those: the chief's own calls have no feeds, and begin before queue runners do.
             with tf.control_dependencies(None):

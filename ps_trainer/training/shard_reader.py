@@ -23,7 +23,7 @@ from ps_trainer.data.pipeline.shard_plan import Coverage, Lease, ShardPlan
 from ps_trainer.errors import OptionError
 from ps_trainer.runtime import shard_leases
 from ps_trainer.runtime.control import PsControl
-from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, NoLease, Shards
+from ps_trainer.runtime.run_record import LeaseAnswer, LeaseKind, LeaseMessage, LeaseRefusal, Shards
 from ps_trainer.runtime.suspension import SuspensionDetector
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.base import UpdateRule
@@ -240,7 +240,7 @@ class ShardReader:
             if answer is None:
                 continue  # ps 0 does not answer, or has lost the question; the watcher detects its loss
             lease, request, is_first = answer.lease, uuid.uuid4().hex, False
-            if lease is NoLease.END:
+            if lease is LeaseRefusal.END:
                 return
             with self._lock:
                 # `is_outdated` may have ended this generator during the question. The first question of the next

@@ -18,9 +18,9 @@ def cluster_of(ps, workers, job_name="evaluator", index=0):
     return ClusterConfig(jobs={"ps": tuple(ps), "worker": tuple(workers)}, job_name=job_name, task_index=index)
 
 
-def place(address, *, job="worker", index=0, ips=("10.0.0.9",), is_here=False, problem="", is_free=False):
+def place(address, *, job="worker", index=0, ips=("10.0.0.9",), is_local=False, problem="", is_free=False):
     host, _, port = address.rpartition(":")
-    return checks.Place(job, index, address, host, int(port), Resolved(ips, ""), is_here, problem, is_free)
+    return checks.TaskAddress(job, index, address, host, int(port), Resolved(ips, ""), is_local, problem, is_free)
 
 
 def levels(findings):
@@ -39,14 +39,14 @@ class TestLookAt:
     def test_a_free_port_of_this_machine_is_only_bound(self, monkeypatch):
         monkeypatch.setattr(network.socket, "create_connection", None)  # a connection would fail the test
         cluster = cluster_of(*([f"localhost:{port}"] for port in ports.pick_free_ports(2)))
-        for found in checks.look_at(cluster):
-            assert found.is_here and found.is_free and not found.answers and not found.problem
+        for found in checks.probe(cluster):
+            assert found.is_local and found.is_free and not found.answers and not found.problem
 
     def test_a_port_in_use_that_answers_differs_from_one_that_does_not(self):
         with socket.create_server(("127.0.0.1", 0)) as listens, socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
             addresses = [f"localhost:{sock.getsockname()[1]}" for sock in (listens, bound)]
-            answering, silent = checks.look_at(cluster_of(addresses[:1], addresses[1:]))
+            answering, silent = checks.probe(cluster_of(addresses[:1], addresses[1:]))
             assert answering.answers
             assert not silent.answers and "is in use" in silent.problem
             (finding,) = checks.own_ports([silent])
@@ -54,12 +54,12 @@ class TestLookAt:
 
     def test_a_check_does_not_keep_a_server_from_starting(self):
         (port, other) = ports.pick_free_ports(2)
-        checks.look_at(cluster_of([f"localhost:{port}"], [f"localhost:{other}"]))
+        checks.probe(cluster_of([f"localhost:{port}"], [f"localhost:{other}"]))
         with socket.create_server(("", port)):
             pass
 
     def test_a_name_that_does_not_resolve(self):
-        places = checks.look_at(cluster_of(["no-such-host.invalid:2222"], ["localhost:2223"]))
+        places = checks.probe(cluster_of(["no-such-host.invalid:2222"], ["localhost:2223"]))
         findings = list(checks.names(places))
         assert levels(findings) == [FAIL]
         assert "ps-0 (no-such-host.invalid:2222): the name no-such-host.invalid does not resolve" in findings[0].text
@@ -67,19 +67,19 @@ class TestLookAt:
 
 
 def test_loopback_names_are_errors_beside_another_machine():
-    here = place("localhost:2222", job="ps", ips=("127.0.0.1",), is_here=True, is_free=True)
+    here = place("localhost:2222", job="ps", ips=("127.0.0.1",), is_local=True, is_free=True)
     assert levels(checks.names([here])) == [OK]
     wrong, right = checks.names([here, place("h1:2222")])
     assert wrong.level == FAIL and "means each machine itself, and worker-0 (h1:2222) is on another" in wrong.text
     assert right.level == OK
     # An entry for a machine's own name in /etc/hosts is not a mistake.
-    named = place("h0:2222", job="ps", ips=("127.0.1.1",), is_here=True, is_free=True)
+    named = place("h0:2222", job="ps", ips=("127.0.1.1",), is_local=True, is_free=True)
     assert levels(checks.names([named, place("h1:2222")])) == [OK]
 
 
 def test_a_port_that_the_kernel_may_take_is_a_warning():
     low, high = ports.ephemeral_range()
-    found = list(checks.own_ports([place(f"localhost:{low}", is_here=True, is_free=True)]))
+    found = list(checks.own_ports([place(f"localhost:{low}", is_local=True, is_free=True)]))
     assert levels(found) == [OK, WARNING]
     assert f"{low}..{high}" in found[1].text
 
@@ -129,7 +129,7 @@ def test_reports_which_machines_can_reach_the_ports(monkeypatch, bound, interfac
 def test_a_task_on_another_machine_than_its_address_is_an_error():
     cluster = cluster_of(["h0:1"], ["h1:1"], "worker", 0)
     away = [place("h0:1", job="ps"), place("h1:1")]
-    finding = checks.own_place(cluster, away)
+    finding = checks.own_host(cluster, away)
     assert finding.level == WARNING and "this machine has none of the addresses of h1 (10.0.0.9)" in finding.text
-    assert checks.own_place(cluster, [away[0], place("h1:1", is_here=True)]) is None
-    assert checks.own_place(cluster_of(["h0:1"], ["h1:1"]), away) is None
+    assert checks.own_host(cluster, [away[0], place("h1:1", is_local=True)]) is None
+    assert checks.own_host(cluster_of(["h0:1"], ["h1:1"]), away) is None

@@ -64,9 +64,11 @@ def test_messages():
     restarts = Restarts(2)
     task = ended(exit_code=-signal.SIGKILL)
     assert restarts.problem(task) == "killed (SIGKILL)"
-    assert restarts.words(task, restarts.delay_for(task)) == "restarted in 1 s (restart 1 of 2)"
+    assert restarts.restart_message(task, restarts.delay_for(task)) == "restarted in 1 s (restart 1 of 2)"
     assert restarts.problem(task) == "killed (SIGKILL), after 1 restart"
-    assert restarts.words(task, restarts.delay_for(task)) == "restarted in 2 s (restart 2 of 2)"
+    assert restarts.restart_message(task, restarts.delay_for(task)) == "restarted in 2 s (restart 2 of 2)"
     assert restarts.problem(task) == "killed (SIGKILL), after 2 restarts"
     delay_secs = restarts.delay_for(task, is_peer_failure=True)
-    assert restarts.words(task, delay_secs, is_peer_failure=True) == "restarted in 4 s (another task's failure)"
+    assert (
+        restarts.restart_message(task, delay_secs, is_peer_failure=True) == "restarted in 4 s (another task's failure)"
+    )

@@ -55,12 +55,12 @@ def half_blind():
 
 
 def found_by(cluster, **settings):
-    return list(doctor.examine(cluster, checks.look_at(cluster), settings))
+    return list(doctor.examine(cluster, checks.probe(cluster), settings))
 
 
 def reach_of(cluster, partners):
     """The findings where all tasks run, beside a run with these circles of workers."""
-    places, state = list(checks.look_at(cluster)), PsState(run=ready_run(partners=partners))
+    places, state = list(checks.probe(cluster)), PsState(run=ready_run(partners=partners))
     with ThreadPoolExecutor() as pool:
         return list(doctor._reach(pool, cluster, places, places, state))
 
@@ -167,7 +167,7 @@ class TestExamine:
     def test_a_listener_that_is_not_a_server(self):
         with socket.create_server(("127.0.0.1", 0)) as sock:
             address = f"localhost:{sock.getsockname()[1]}"
-            place = checks.Place("ps", 0, address, "localhost", 1, Resolved(("127.0.0.1",)), True, "", False)
+            place = checks.TaskAddress("ps", 0, address, "localhost", 1, Resolved(("127.0.0.1",)), True, "", False)
             cluster = ClusterConfig(jobs={"ps": (address,), "worker": ("h:1",)}, job_name="ps", task_index=0)
             findings = list(doctor.examine(cluster, [place], {}))
         assert "no TensorFlow server answers" in of_level(findings, FAIL)[0]
@@ -222,7 +222,7 @@ class TestJob:
         assert "--learning_rate: chief 0.1, this command 0.5" in found and "--seed" not in found
 
     def test_a_clock_that_differs(self):
-        place = checks.Place("ps", 0, "p:1", "p", 1, Resolved(("10.0.0.1",)), False, "", False)
+        place = checks.TaskAddress("ps", 0, "p:1", "p", 1, Resolved(("10.0.0.1",)), False, "", False)
         ahead = doctor._Live(place, reachability.ServerAnswer(place.device, 90.0, 0.01))
         (finding,) = doctor._clocks([ahead])
         assert finding.level == WARNING and "ps-0 (p:1): its clock is 90.0 s ahead of this machine's" in finding.text

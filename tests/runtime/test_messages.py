@@ -16,7 +16,7 @@ from ps_trainer.runtime.run_record import (
     LeaseAnswer,
     LeaseKind,
     LeaseMessage,
-    NoLease,
+    LeaseRefusal,
     Roster,
     RunRecord,
     RunStart,
@@ -55,7 +55,7 @@ RECORDS = {
             LeaseKind.SHARD: LeaseAnswer(request="q", lease=Lease(0, 2, 1), generation=4),
             LeaseKind.GENERATION: LeaseAnswer(request="p", generation=4),
         },
-        2: {LeaseKind.SHARD: LeaseAnswer(request="q", lease=NoLease.WAIT, generation=0)},
+        2: {LeaseKind.SHARD: LeaseAnswer(request="q", lease=LeaseRefusal.WAIT, generation=0)},
     },
 }
 MESSAGES = [

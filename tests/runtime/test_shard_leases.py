@@ -7,10 +7,10 @@ import pytest
 
 from ps_trainer.data.pipeline.shard_plan import Coverage, Lease, ShardPlan
 from ps_trainer.runtime import shard_leases
-from ps_trainer.runtime.run_record import NoLease
+from ps_trainer.runtime.run_record import LeaseRefusal
 from ps_trainer.runtime.shard_leases import LeaseBook
 
-WAIT, END = NoLease.WAIT, NoLease.END
+WAIT, END = LeaseRefusal.WAIT, LeaseRefusal.END
 
 PLAN = ShardPlan(num_examples=24, batch_size=4, num_shards=3, num_epochs=2, seed=0)  # shards of two batches
 

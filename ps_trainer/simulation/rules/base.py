@@ -29,12 +29,12 @@ class PushOutcome(NamedTuple):
 
     Attributes:
         update: Index of the update that has the push, or `schedule.DROPPED`.
-        go: Workers that begin their next step now, in this order.
+        resumed: Workers that begin their next step now, in this order.
         wait_secs: Seconds until these steps begin, and until the update that this push completes takes effect.
     """
 
     update: int
-    go: Sequence[int]
+    resumed: Sequence[int]
     wait_secs: float = 0.0
 
 

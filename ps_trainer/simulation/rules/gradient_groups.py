@@ -49,11 +49,11 @@ class GroupedRule(ScheduleRule):
         self._members.append(worker)
         is_complete = len(self._members) == self.required(update)
         # In the order of arrival, which also decides between their next steps if these end at the same time.
-        go = self._members if self.waits and is_complete else () if self.waits else (worker,)
+        resumed = self._members if self.waits and is_complete else () if self.waits else (worker,)
         if is_complete:
             self._members = []
             self.version += 1
-        return PushOutcome(update, go)
+        return PushOutcome(update, resumed)
 
 
 class Sync(GroupedRule):

@@ -46,7 +46,7 @@ class Downpour(Async):
         outcome = super().push(worker, version)
         if self.version == self.options.warm_start_steps:
             # The chief is among them; the others begin their first step only now.
-            return outcome._replace(go=range(self.num_workers))
+            return outcome._replace(resumed=range(self.num_workers))
         return outcome
 
 

@@ -43,10 +43,10 @@ class TokenQueue(ScheduleRule):
             self._num_fresh = 0
             self.version += 1
             self.tokens.extend([self.version] * self.num_workers)
-        go = [self._waiting.popleft() for _ in range(min(len(self._waiting), len(self.tokens)))]
-        for going in go:
-            self._stamps[going] = self.tokens.popleft()
-        return PushOutcome(update if is_fresh else DROPPED, go)
+        resumed = [self._waiting.popleft() for _ in range(min(len(self._waiting), len(self.tokens)))]
+        for resumed_worker in resumed:
+            self._stamps[resumed_worker] = self.tokens.popleft()
+        return PushOutcome(update if is_fresh else DROPPED, resumed)
 
 
 class StockSync(TokenQueue):

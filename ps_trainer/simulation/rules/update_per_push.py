@@ -58,13 +58,13 @@ class Ssp(ScheduleRule):
         self._clocks[worker] = clock
         self._at[clock - 1] -= 1
         self._at[clock] += 1
-        go = []
+        resumed = []
         if not self._at[self._slowest]:
             # The worker that left the slowest clock is at the next one, so the minimum rises by exactly 1.
             del self._at[self._slowest]
             self._slowest += 1
-            go = self._waiting.pop(self._slowest, [])
+            resumed = self._waiting.pop(self._slowest, [])
         if clock - self.options.staleness <= self._slowest:
-            return PushOutcome(update, [*go, worker])
+            return PushOutcome(update, [*resumed, worker])
         self._waiting[clock - self.options.staleness].append(worker)
-        return PushOutcome(update, go)
+        return PushOutcome(update, resumed)

@@ -35,9 +35,9 @@ class InPairs(update_per_push.Async):
     def push(self, worker, version):
         self.version += 1
         self._idle.append(worker)
-        go = self._idle if len(self._idle) == 2 else []
-        self._idle = [] if go else self._idle
-        return PushOutcome(self.version - 1, go)
+        resumed = self._idle if len(self._idle) == 2 else []
+        self._idle = [] if resumed else self._idle
+        return PushOutcome(self.version - 1, resumed)
 
 
 def figures_as_claimed(run):

@@ -49,8 +49,8 @@ class Sleeping(gradient_groups.Backup):
             self._late.append(worker)
             return PushOutcome(DROPPED, ())
         outcome = super().push(worker, version)
-        late, self._late = (self._late, []) if outcome.go else ([], self._late)
-        return outcome._replace(go=[*outcome.go, *late])
+        late, self._late = (self._late, []) if outcome.resumed else ([], self._late)
+        return outcome._replace(resumed=[*outcome.resumed, *late])
 
 
 def of_8(*shapes, rules=(Rule.TOKENS, Rule.BARRIER, Rule.MODELS)):

@@ -88,7 +88,7 @@ def _ended(schedule: Schedule, update: str, options: Sequence[str]) -> list[list
     rule = schedule_table.create(update, options, runs.cluster_of("det", schedule.num_workers))
     steps, ended = schedule.steps, []
     for worker, version, made in zip(*(c.tolist() for c in (steps.worker, steps.version, steps.update)), strict=True):
-        ended.append([worker] if made == LOCAL else list(rule.push(worker, version).go))
+        ended.append([worker] if made == LOCAL else list(rule.push(worker, version).resumed))
     return ended
 
 
