@@ -119,7 +119,7 @@ class LocalCluster:
 
         from ps_trainer.api import in_process, plan, processes
 
-        made = plan.create(
+        training_plan = plan.create(
             owner,
             model=model,
             data=data,
@@ -131,18 +131,22 @@ class LocalCluster:
         )
         job: Job
         config, _ = local_cluster.resolved_placement(
-            made.config, self.num_ps, self.num_workers, {"num_ps", *made.given}
+            training_plan.config, self.num_ps, self.num_workers, {"num_ps", *training_plan.given}
         )
-        made = made._replace(config=config, given=made.given | {"placement"})
+        training_plan = training_plan._replace(config=config, given=training_plan.given | {"placement"})
         with settings.python_errors():
-            local_cluster.LocalClusterSpec(config=made.config, num_ps=self.num_ps, num_workers=self.num_workers).check()
+            local_cluster.LocalClusterSpec(
+                config=training_plan.config, num_ps=self.num_ps, num_workers=self.num_workers
+            ).check()
             if self.mode == IN_PROCESS:
-                job = in_process.start(made, self.num_ps, self.num_workers)
+                job = in_process.start(training_plan, self.num_ps, self.num_workers)
             else:
                 values = {name: settings.convert(name, local_hints[name], value) for name, value in local.items()}
                 flags = LocalFlags(num_ps=self.num_ps, num_workers=self.num_workers, **values)
                 options_lib.check(flags)
-                job = processes.start(made, flags, {field.name for field in dataclasses.fields(flags)} - {"plain"})
+                job = processes.start(
+                    training_plan, flags, {field.name for field in dataclasses.fields(flags)} - {"plain"}
+                )
         self._jobs = [*(one for one in self._jobs if one.is_running), job]
         return job
 

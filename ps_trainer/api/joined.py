@@ -60,7 +60,7 @@ def join(
 
     from ps_trainer.api import joined_task, plan
 
-    made = plan.create(
+    training_plan = plan.create(
         "join()",
         model=model,
         data=data,
@@ -71,7 +71,7 @@ def join(
         is_in_process=True,
     )
     with settings.python_errors():
-        return joined_task.start(place, made)
+        return joined_task.start(place, training_plan)
 
 
 def _place(cluster: Any, task: Any) -> ClusterConfig:

@@ -62,12 +62,12 @@ def lost_task(error: tf.errors.OpError, *, is_colocated: bool = False) -> LostEr
             " (ps_trainer/runtime/request_ids.py); restart the run: it continues from its last checkpoint"
         )
     lines = [line for line in error.message.splitlines() if not _LOG_LINE.match(line)]
-    said = " ".join(" ".join(lines).replace("=", " ").split())
+    error_text = " ".join(" ".join(lines).replace("=", " ").split())
     if stages and not targets:
-        return PeerLostError(f"{'-'.join(stages[0])}, which computes a stage, was lost; TensorFlow says: {said}")
+        return PeerLostError(f"{'-'.join(stages[0])}, which computes a stage, was lost; TensorFlow says: {error_text}")
     if len(set(tasks)) > 1:
-        return PsLostError(f"{names} were lost; look at their logs. TensorFlow says: {said}")
-    return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {said}")
+        return PsLostError(f"{names} were lost; look at their logs. TensorFlow says: {error_text}")
+    return PsLostError(f"{names or 'a ps task'} was lost; look at its log. TensorFlow says: {error_text}")
 
 
 def reason_to_stop(error: BaseException, *, is_colocated: bool = False) -> BaseException:

@@ -43,12 +43,12 @@ def encode(record: Any) -> str:
 
 def encode_message(message: Message) -> str:
     """A worker's message as JSON: one flat object, whose field "status" tells the kind of message."""
-    said = _plain(message)
+    fields = _plain(message)
     if isinstance(message, StatusMessage):
-        said |= said.pop("entry")
+        fields |= fields.pop("entry")
     else:
-        said["status"] = _LEASE if isinstance(message, LeaseMessage) else _ALIVE
-    return json.dumps(said)
+        fields["status"] = _LEASE if isinstance(message, LeaseMessage) else _ALIVE
+    return json.dumps(fields)
 
 
 def decode_message(text: bytes, num_workers: int) -> Message:
@@ -61,16 +61,16 @@ def decode_message(text: bytes, num_workers: int) -> Message:
     Raises:
         ValueError: `text` is not a valid message; says why.
     """
-    said = _object(text)
-    envelope = _decode(_Envelope, said)
+    fields = _object(text)
+    envelope = _decode(_Envelope, fields)
     # An index outside of the cluster would end the thread that probes the workers' ports, by a KeyError.
     if not 0 <= envelope.worker < num_workers:
         raise ValueError(f"worker {envelope.worker}, and the cluster has 0 to {num_workers - 1}")
     if envelope.status == _ALIVE:
-        return _decode(AliveMessage, said)
+        return _decode(AliveMessage, fields)
     if envelope.status == _LEASE:
-        return _decode(LeaseMessage, said)
-    return StatusMessage(run_id=envelope.run_id, worker=envelope.worker, entry=_decode(WorkerEntry, said))
+        return _decode(LeaseMessage, fields)
+    return StatusMessage(run_id=envelope.run_id, worker=envelope.worker, entry=_decode(WorkerEntry, fields))
 
 
 def decode_record(name: str, text: bytes) -> Any:
@@ -84,10 +84,10 @@ def decode_record(name: str, text: bytes) -> Any:
         ValueError: `text` is not a valid record; says why.
     """
     try:
-        said = _object(text)
-        if not said and name != "leases":
+        fields = _object(text)
+        if not fields and name != "leases":
             return None
-        return _decode(_RECORDS[name], said)
+        return _decode(_RECORDS[name], fields)
     except ValueError as error:
         raise ValueError(f"its record {name!r} cannot be read: {error}") from error
 
@@ -115,14 +115,14 @@ def _plain(value: Any) -> Any:
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    if not isinstance(said, dict):
-        raise ValueError(f"a JSON object is expected, not a {type(said).__name__}")
-    if _is_deeper(said, _MAX_DEPTH):
+    if not isinstance(value, dict):
+        raise ValueError(f"a JSON object is expected, not a {type(value).__name__}")
+    if _is_deeper(value, _MAX_DEPTH):
         raise ValueError("nested too deeply")
-    return said
+    return value
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
@@ -164,12 +164,12 @@ def _decode(hint: Any, value: Any, path: str = "") -> Any:
     return _expect(hint, value, path)
 
 
-def _decode_dataclass(hint: Any, said: Mapping[str, Any], path: str) -> Any:
+def _decode_dataclass(hint: Any, fields: Mapping[str, Any], path: str) -> Any:
     hints, given = _hints(hint), {}
     for field in dataclasses.fields(hint):
         name, place = field.name, _join(path, field.name)
-        if name in said:
-            given[name] = _decode(hints[name], said[name], place)
+        if name in fields:
+            given[name] = _decode(hints[name], fields[name], place)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ValueError(f"no field {place!r}")
     return hint(**given)

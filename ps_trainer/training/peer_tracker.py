@@ -154,7 +154,7 @@ class PeerTracker:
         Raises:
             StartTimeoutError: Fewer workers than the update rule needs came in time.
         """
-        entered_at, said = time.monotonic(), False
+        entered_at, is_reported = time.monotonic(), False
         while missing := self._not_ready():
             waited = time.monotonic() - self._started_at
             names = ", ".join("{}-{}".format(*self._cluster.worker_tasks[index]) for index in missing)
@@ -171,9 +171,9 @@ class PeerTracker:
                     f" {waited:.0f} s. Start them, or look at their logs. To wait longer, raise"
                     " --start_timeout_secs, or --recover_timeout_secs after a loss"
                 )
-            if not said and time.monotonic() - entered_at > _SAY_SECS:
+            if not is_reported and time.monotonic() - entered_at > _SAY_SECS:
                 self._writer.state(f"waiting for {names}")
-                said = True
+                is_reported = True
             self._stop.check()
             self._stop.wait(_POLL_SECS)
         self._stop.check()  # a failed run counts its workers as ready, too
@@ -188,11 +188,11 @@ class PeerTracker:
         Raises:
             StalledError: `global_step` stood still for `stall_timeout_secs`.
         """
-        step, moved_at, said = -1, time.monotonic(), False
+        step, moved_at, is_reported = -1, time.monotonic(), False
         while missing := self._not_ended():
-            if not said:
+            if not is_reported:
                 self._writer.state(f"waiting for worker {', '.join(map(str, missing))}")
-                said = True
+                is_reported = True
             self._stop.check()
             now_step = read_step()
             if now_step != step:
@@ -209,7 +209,7 @@ class PeerTracker:
         self._on_poll(self.waited_at)
 
     def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:
-        return lambda index, *said: (of_worker if index < self._cluster.num_workers else of_stage)(index, *said)
+        return lambda index, *details: (of_worker if index < self._cluster.num_workers else of_stage)(index, *details)
 
     def _joining_over(self, index: int) -> int:
         """Number of the last joining that is over, of a worker that is not ready; its next one may have begun."""

@@ -32,38 +32,39 @@ class TableFeatures:
         self.sizes = {name: 1 + len(words) for name, words in columns.vocabularies.items()}
         self.sizes.update(dict.fromkeys(columns.of_kind(HASH), options.num_buckets))
 
-    def tensors(self, of: Mapping[str, tf.Tensor], num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
+    def tensors(self, column_values: Mapping[str, tf.Tensor], num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the tensors of the chosen form.
 
         Args:
-            of: Text of each column, string [B], by name; a column of numbers may be float64 [B], NaN = missing.
+            column_values: Text of each column, string [B], by name; a column of numbers may be float64 [B], with NaN
+                for a missing value.
             num_rows: B, int32 scalar.
         """
-        numbers_BN = self._scaled(of) if self.numbers else tf.zeros([num_rows, 0])
+        numbers_BN = self._scaled(column_values) if self.numbers else tf.zeros([num_rows, 0])
         if self._options.form == "columns":
             dense_BN = numbers_BN if self.numbers else tf.zeros([num_rows, 1])
-            return {"dense": dense_BN, "ids": self._words(of)}
+            return {"dense": dense_BN, "ids": self._words(column_values)}
         if self._options.form == "sparse":
-            return self._sparse(numbers_BN, self._words(of) if self.categories else None)
+            return self._sparse(numbers_BN, self._words(column_values) if self.categories else None)
         parts = [numbers_BN] if self.numbers else []
         if self.categories:
-            words_BC = self._words(of)
+            words_BC = self._words(column_values)
             # Word 0 stands for missing and unknown ones and gets no 1.
             parts += [tf.one_hot(words_BC[:, at] - 1, self.sizes[name] - 1) for at, name in enumerate(self.categories)]
         return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
 
-    def from_texts(self, of: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the tensors of texts that nothing has checked before.
 
         If a column of numbers holds another text, or the columns have different lengths, the session's call fails, and
         the message names the columns.
 
         Args:
-            of: Text of each column of numbers and categories, string [B], by name.
+            texts: Text of each column of numbers and categories, string [B], by name.
         """
-        stripped = {name: tf.strings.strip(text_B) for name, text_B in of.items()}
-        sizes = [tf.size(text_B) for text_B in of.values()]
-        told = f"the columns have different numbers of texts ({', '.join(of)}):"
+        stripped = {name: tf.strings.strip(text_B) for name, text_B in texts.items()}
+        sizes = [tf.size(text_B) for text_B in texts.values()]
+        told = f"the columns have different numbers of texts ({', '.join(texts)}):"
         checks = [tf.debugging.Assert(tf.reduce_all(tf.equal(sizes, sizes[0])), [told, *sizes])]
         for name in self.numbers:
             text_B = stripped[name]
@@ -90,9 +91,9 @@ class TableFeatures:
             values.append(tf.ones_like(words_BC, tf.float32))
         return {"ids": tf.concat(ids, axis=1), "values": tf.concat(values, axis=1)}
 
-    def _scaled(self, of: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _scaled(self, column_values: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the numbers, float32 [B, N]; missing ones become the mean."""
-        given_BN = tf.stack([of[name] for name in self.numbers], axis=1)
+        given_BN = tf.stack([column_values[name] for name in self.numbers], axis=1)
         means = tf.constant([self._columns.means[name] for name in self.numbers], tf.float64)
         # In float64, because a column such as a time in seconds varies by little of its size.
         if given_BN.dtype == tf.string:
@@ -107,7 +108,7 @@ class TableFeatures:
             numbers_BN = (numbers_BN - means) / scales
         return tf.cast(numbers_BN, tf.float32)
 
-    def _words(self, of: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _words(self, column_values: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the number of each word in its column, int64 [B, C]; 0 = missing or unknown."""
         keys, numbers = [], []
         for at, name in enumerate(self.categories):
@@ -115,17 +116,17 @@ class TableFeatures:
                 keys.append(f"{at}:{word}")
                 numbers.append(number)
         columns = [
-            tf.strings.join([f"{at}:", of[name]]) if self._columns.kinds[name] == CATEGORY else None
+            tf.strings.join([f"{at}:", column_values[name]]) if self._columns.kinds[name] == CATEGORY else None
             for at, name in enumerate(self.categories)
         ]
         known = [column for column in columns if column is not None]
-        looked_up = iter(
+        known_numbers = iter(
             tf.unstack(number_table(keys, numbers).lookup(tf.stack(known, axis=1)), num=len(known), axis=1)
             if known
             else []
         )
         words = [
-            next(looked_up) if column is not None else self._hashed(of[name])
+            next(known_numbers) if column is not None else self._hashed(column_values[name])
             for name, column in zip(self.categories, columns, strict=True)
         ]
         return tf.stack(words, axis=1)
