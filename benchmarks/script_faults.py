@@ -33,7 +33,7 @@ CLASSES = {"stock": "_2017", "drop_in": ""}
 NUM_STEPS = 150
 
 _NUM_ENDLESS = 1_000_000_000
-_NUM_LONG = 3000  # steps of asynchronous workers, which go on without a lost one, from its loss to the end
+_NUM_LONG = 3000  # steps of asynchronous workers, which continue without a lost one, from its loss to the end
 _BEGUN_SECS = 90.0  # for the first steps; TensorFlow's worker may sleep for 30 s before it begins
 _LATE_SECS = 4.0
 _ENVIRON = {

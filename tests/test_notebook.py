@@ -90,7 +90,7 @@ def test_cells_of_the_guide_to_the_api_run(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# A kernel sets `sys.ps1`, and goes on after an error in a cell.
+# A kernel sets `sys.ps1`, and continues after an error in a cell.
 CONSOLE = """
 import json, sys, traceback
 sys.ps1 = "In : "

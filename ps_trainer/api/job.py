@@ -1,4 +1,4 @@
-"""`Job`: a run, or a task of one, that goes on while Python continues."""
+"""`Job`: a run, or a task of one, that continues while Python continues."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Job(abc.ABC):
 
         Raises:
             TrainingError: The job has failed or was stopped.
-            TimeoutError: The job has not ended in time; it goes on.
+            TimeoutError: The job has not ended in time; it still runs.
         """
         try:
             with _raising_sigterm():

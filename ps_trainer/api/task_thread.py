@@ -27,7 +27,7 @@ class TaskThread:
         code: Exit code that the task returned; None before, and if it raised.
         error: Exception that ended the task, or None.
         ended_at: Time at which the task ended, by `time.monotonic`; None before.
-        is_given_up: Whether the task did not end in time after a stop request. Its thread may go on.
+        is_given_up: Whether the task did not end in time after a stop request. Its thread may continue.
     """
 
     def __init__(self, name: str, job: Callable[[StopRequest], int]):

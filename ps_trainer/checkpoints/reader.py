@@ -1,4 +1,4 @@
-"""Reads checkpoints in TensorFlow's format, and chooses the one from which a run goes on.
+"""Reads checkpoints in TensorFlow's format, and chooses the one from which a run continues.
 
 A run uses the newest *loadable* checkpoint; the state file is only a hint. If a folder holds checkpoints or remains of
 some and none loads, the run ends with an error: it never begins at step 0 beside checkpoints.

@@ -138,7 +138,7 @@ def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
 
 
 def newest_loadable(findings: list[CheckpointFinding]) -> CheckpointFinding | None:
-    """Returns the finding of the checkpoint from which a run goes on, or None."""
+    """Returns the finding of the checkpoint from which a run continues, or None."""
     return next((f for f in reversed(findings) if f.step is not None and not f.fault), None)
 
 

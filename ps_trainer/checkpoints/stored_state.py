@@ -26,7 +26,7 @@ class Count(NamedTuple):
 
     Attributes:
         variable: Variable on a ps task.
-        adapt: Maps the value in a checkpoint, None if it has none, to the value with which the run goes on.
+        adapt: Maps the value in a checkpoint, None if it has none, to the value with which the run continues.
         saved: Tensor on the same ps task that a checkpoint holds. None: the variable's value.
     """
 
@@ -129,7 +129,7 @@ class StoredState:
         return step
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Reads the present values, by name, while other workers go on training.
+        """Reads the present values, by name, while other workers continue training.
 
         Each piece is read atomically. An update that is made at that moment may be in one piece and missing in another
         piece, in its slot or in the clock. The same holds for updates between the reads of two ps tasks. Counts are

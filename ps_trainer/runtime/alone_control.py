@@ -14,7 +14,7 @@ from ps_trainer.runtime.run_record import Message, Roster, RunRecord, StatusMess
 class AloneControl(PsControl):
     """The control plane of this process, in place of ps task 0's. Every method succeeds at once.
 
-    The records are new in each process, so a restarted process never finds a run that goes on: it restores the newest
+    The records are new in each process, so a restarted process never finds a run that continues: it restores the newest
     checkpoint.
 
     Args:

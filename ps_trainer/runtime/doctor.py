@@ -154,7 +154,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
                 WARNING,
                 "job",
                 f"worker {index} {entry.status}: {entry.reason or 'it gave no reason'}",
-                "look at its log; start it again with the same command if the job is to go on with it",
+                "look at its log; start it again with the same command if the job is to continue with it",
             )
     differing = shared_settings.differences(run.agreement, settings, "this command")
     if differing:

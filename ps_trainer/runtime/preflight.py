@@ -137,7 +137,7 @@ def _find_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
 
 
 def _has_left(state: PsState, run: RunRecord, worker: int) -> bool:
-    """Whether `worker` takes no part in `run` any more. A worker that failed may rejoin while the run goes on."""
+    """Whether `worker` takes no part in `run` any more. A worker that failed may rejoin while the run continues."""
     entry = state.workers_of(run.run_id).get(worker)
     last = (Status.DONE,) if run.status is RunStatus.READY else FINAL
     return entry is not None and entry.status in last

@@ -63,7 +63,7 @@ class LeaseRefusal(_TextEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskFingerprint:
-    """What a task tells about itself, so that tasks notice when they do not fit together. An untold field is None.
+    """Report of a task about itself, by which tasks notice that they do not fit together. An untold field is None.
 
     Attributes:
         tensorflow: Version of TensorFlow.

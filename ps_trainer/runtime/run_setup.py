@@ -1,4 +1,4 @@
-"""The chief's part of a start: finds out whether its run goes on, and writes the run record to ps 0."""
+"""The chief's part of a start: finds out whether its run continues, and writes the run record to ps 0."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class FoundRun(NamedTuple):
 
     Attributes:
         run: Record of the chief's run, as written to ps 0.
-        is_alive: Whether this run goes on: it has the same logdir and settings, no chief has ended it, and the ps tasks
-            still hold its state. Other workers may be training in it.
+        is_alive: Whether this run continues: it has the same logdir and settings, no chief has ended it, and the ps
+            tasks still hold its state. Other workers may be training in it.
         was_lost: Whether there was such a run, and a ps task has lost its part of the state.
     """
 
@@ -30,13 +30,13 @@ class FoundRun(NamedTuple):
 def begin_run(
     controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, may_attach: bool = True
 ) -> FoundRun:
-    """Writes the chief's run record to ps 0, with status `starting` unless a run goes on.
+    """Writes the chief's run record to ps 0, with status `starting` unless a run continues.
 
     Args:
         controls: Client of each ps task.
         cluster: Cluster, with the chief as this task.
         config: Settings of the run.
-        may_attach: Whether the chief may go on with the state on the ps tasks. If not, that state counts as lost.
+        may_attach: Whether the chief may continue with the state on the ps tasks. If not, that state counts as lost.
     """
     old = controls[0].read(is_patient=True).run
     settings = agreement(cluster, config)

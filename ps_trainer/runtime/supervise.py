@@ -151,7 +151,7 @@ def call_job(job: Callable[[StopRequest], int], *, exit_process: Callable[[int],
 
 
 def run_inside(job: Callable[[StopRequest], int], stop: StopRequest | None = None) -> None:
-    """Runs a job for a caller that goes on after it, such as a notebook or a test; returns when the job is done.
+    """Runs a job for a caller that continues after it, such as a notebook or a test; returns when the job is done.
 
     Sets no signal handlers, so any thread may call it. Ctrl-C in the main thread makes a stop request.
 
@@ -214,7 +214,7 @@ def watch(ended: threading.Event, stop: StopRequest, give_up: Callable[[int], An
         ended: Event that the end of the job sets.
         stop: Stop request of the job.
         give_up: Function that is called with an exit code, if the job does not end in time after a stop request. It
-            may end the process; otherwise this function returns, and the job goes on.
+            may end the process; otherwise this function returns, and the job continues.
     """
     parent = int(os.environ.get(PARENT_PID_VARIABLE, "0"))
     asked_at = None

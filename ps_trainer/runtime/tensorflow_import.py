@@ -7,7 +7,7 @@ import importlib
 import sys
 
 # At the end of its own import TensorFlow imports these modules, and with them all of Keras and, if it is installed,
-# matplotlib: a fifth of the CPU time. It goes on without them, and `tf.keras` imports Keras at its first use.
+# matplotlib: a fifth of the CPU time. It continues without them, and `tf.keras` imports Keras at its first use.
 _EAGER = ("keras.src.optimizers", "tf_keras.src.optimizers")
 
 

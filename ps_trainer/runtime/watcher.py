@@ -88,7 +88,7 @@ class Reactions:
 
 
 class Watcher:
-    """A thread that polls every ps task, and asks the job to stop when this worker cannot go on.
+    """A thread that polls every ps task, and asks the job to stop when this worker cannot continue.
 
     * A ps task that got a signal writes a notice, and ends the job.
     * A chief that failed or was interrupted ends the job.
@@ -174,7 +174,7 @@ class Watcher:
         """Calls `look`; an error asks the job to stop, and the thread continues to watch."""
         try:
             look()
-        except Exception as error:  # noqa: BLE001 - a job whose state is not understood must not go on
+        except Exception as error:  # noqa: BLE001 - a job whose state is not understood must not continue
             if not self._closing.is_set():
                 self._stop.request(reason_to_stop(error))
 

@@ -1,6 +1,6 @@
 """`UndoLog`: keeps the rows of large embedding tables as they were at one moment, at the cost of the rows that change.
 
-A save wants the tables of one moment, while training goes on. A copy of a table would stop the updates for as long as
+A save wants the tables of one moment, while training continues. A copy of a table would stop the updates for as long as
 it takes. In place of a copy, each update first logs the old rows that it is about to change.
 
 Every moment has a number. A ps task has `active`, the number of the moment that a save is reading, or 0, and every row

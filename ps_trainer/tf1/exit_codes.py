@@ -34,7 +34,7 @@ def install() -> None:
     before = sys.excepthook
 
     def report(error_type: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not isinstance(error, PsTrainerError | Interrupted) or hasattr(sys, "ps1"):  # a console goes on
+        if not isinstance(error, PsTrainerError | Interrupted) or hasattr(sys, "ps1"):  # a console continues
             before(error_type, error, trace)
             return
         _codes.insert(0, supervise.report(error))

@@ -98,7 +98,7 @@ def variables_hash(graph: tf.Graph) -> str:
 
 
 def begin(session: tf.Session, set_up: SetUp, *, is_alive: bool, was_lost: bool) -> RunStart:
-    """Brings the state on the ps tasks to the point where training goes on.
+    """Brings the state on the ps tasks to the point where training continues.
 
     1. If the state is alive there, because only the chief was restarted, attaches to it.
     2. Otherwise restores the newest checkpoint that can be loaded.
@@ -168,7 +168,7 @@ def make_ready(session: tf.Session, set_up: SetUp) -> None:
 
 
 def newest_checkpoint(directory: str | None) -> str | None:
-    """Prefix of the checkpoint in `directory` from which training goes on; None if there is no trace of one.
+    """Prefix of the checkpoint in `directory` from which training continues; None if there is no trace of one.
 
     Raises:
         CheckpointError: There are checkpoints, or remains of some, and none can be loaded.

@@ -78,7 +78,7 @@ def _remove_meta_graphs(folder: pathlib.Path) -> None:
 class CheckpointSaverHook(tf.train.CheckpointSaverHook):
     """`tf.train.CheckpointSaverHook`, with the same arguments; its files cannot be damaged by a failed save.
 
-    Training goes on when a save fails, and ends when `max_failed_saves` in a row have failed
+    Training continues when a save fails, and ends when `max_failed_saves` in a row have failed
     (PS_TRAINER_MAX_FAILED_SAVES), or when the last save of the run fails.
 
     Args:

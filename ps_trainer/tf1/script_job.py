@@ -112,7 +112,7 @@ class ScriptJob:
         """Returns a session that is ready for steps; called again when a step has lost a task.
 
         Raises:
-            PsTrainerError: The job cannot begin, or cannot go on.
+            PsTrainerError: The job cannot begin, or cannot continue.
             Interrupted: A signal came.
         """
         if self._script_handle is None:
@@ -138,7 +138,7 @@ class ScriptJob:
         peers.wait_for_end(lambda: int(tf.Session.run(session, step)) if step is not None else 0)
 
     def check(self) -> None:
-        """Raises the reason why the job cannot go on, if there is one; for a script that has swallowed it."""
+        """Raises the reason why the job cannot continue, if there is one; for a script that has swallowed it."""
         if self.stop.reason is not None:
             raise in_words(self.stop.reason)
 
@@ -203,7 +203,7 @@ class ScriptJob:
         if self._is_waiting:
             self._failure = self.stop.reason
             self._ended.set()
-        elif not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell goes on waiting
+        elif not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell keeps waiting
             exit_codes.end_process(code)
 
     def _await(self) -> ScriptHandle:

@@ -3,7 +3,7 @@
 The rule `sync_replicas` has accumulators and tokens of its own (`updates/sync_replicas_optimizer.py`): TensorFlow's
 class, whose chief waits inside of `take_grad` for R gradients of anybody. That cannot tell whose gradient has come, so
 a lost worker sends all workers back to the last checkpoint. A script may have none. Here each worker therefore reports
-its arrival, and one that is restarted goes on.
+its arrival, and one that is restarted continues.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class SyncService(ChiefService):
         self._wakes.put(True)
 
     def release(self) -> None:
-        """Lets every worker that waits for an update go on."""
+        """Lets every worker that waits for an update continue."""
         if not self._stopping.is_set():
             self._session.run(self._ops.release)
 

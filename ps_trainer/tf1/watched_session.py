@@ -1,4 +1,4 @@
-"""`Session`: the session that a script holds. It raises the reason when the job cannot go on."""
+"""`Session`: the session that a script holds. It raises the reason when the job cannot continue."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Checkpointer:
             return self._held_state.read(self._session, snapshot, after_slice)
         # RuntimeError: the session was closed at the end of the steps.
         except (tf.errors.OpError, RuntimeError) as error:
-            # TensorFlow's message goes on with the stack trace of the op.
+            # TensorFlow's message continues with the stack trace of the op.
             reason = (getattr(error, "message", None) or str(error)).partition("\n")[0]
             raise SaveError(
                 f"the state of step {snapshot.step} could not be read from the ps tasks: {reason}"

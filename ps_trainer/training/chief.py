@@ -1,6 +1,6 @@
 """`Chief`: the worker that also sets up the run, saves its checkpoints and closes it.
 
-    _enter_run        finds out whether the run goes on, writes its record; reports a failure
+    _enter_run        finds out whether the run continues, writes its record; reports a failure
       _train          trains as every worker does; then evaluates, and closes the run
         _set_up       sets up the state on the ps tasks, and declares the run ready
         _run_steps    as in every worker; saves after a step when it is time to
@@ -118,7 +118,7 @@ class Chief(Worker):
             self._writer.state(f"warning: {advice}")  # `local` repeats it at its end
 
     def _enter_run(self, stop: StopRequest) -> None:
-        """Begins a run, or takes up the run that goes on, and trains in it."""
+        """Begins a run, or takes up the run that continues, and trains in it."""
         before = self._run
         may_attach = self._components.rule.is_crash_safe
         found = run_setup.begin_run(self._controls, self._cluster, self._config, may_attach=may_attach)

@@ -75,7 +75,7 @@ def create_model(config: TrainConfig) -> Any:
 
 
 def translates(model: Any) -> bool:
-    """Returns whether a model translates its prompt instead of going on from it."""
+    """Returns whether a model translates its prompt instead of continuing from it."""
     return hasattr(model, "translate")
 
 

@@ -173,7 +173,7 @@ class StepLoop:
         return self._calls.inside_call(int(step.global_step), step.counts)
 
     def _add_inside(self, step: StepFetches) -> bool:
-        """Counts a step inside a call; returns whether the call goes on."""
+        """Counts a step inside a call; returns whether the call continues."""
         self._progress.add(step.global_step, step.staleness, step.loss, step.times)
         observer, reader = self._progress.observer, self._train.shard_reader
         self._is_data_outdated = reader is not None and reader.is_outdated()

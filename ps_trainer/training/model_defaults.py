@@ -61,7 +61,7 @@ def fill_in_defaults(
         given: Names of the settings that the user gave.
         num_workers: Number of workers in the cluster.
         model: Object in place of the model that `config` names.
-        checkpoints: Folder of the checkpoints from which the run goes on; None = the folder of `config`.
+        checkpoints: Folder of the checkpoints from which the run continues; None = the folder of `config`.
 
     Raises:
         UsageError: An unknown name, or a wrong option.

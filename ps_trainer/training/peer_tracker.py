@@ -51,7 +51,7 @@ class PeerTracker:
         controls: Client of each ps task.
         run: Record of the run.
         need: The other workers that the update needs.
-        stop: Request by which the job is stopped when this worker cannot go on.
+        stop: Request by which the job is stopped when this worker cannot continue.
         writer: Log of the task's states, such as a wait.
         on_poll: Callback a few times a second, with `waited_at`. Its errors ask the job to stop.
     """

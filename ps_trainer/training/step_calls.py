@@ -90,7 +90,7 @@ class StepCalls:
         graph: Ops of a call.
         limits: How long a call lasts at most.
         may_continue: Function that gets the figures of a step, and returns whether another one may follow in the call.
-        add: Function that counts a step after which the call goes on, and returns whether it really may.
+        add: Function that counts a step after which the call continues, and returns whether it really may.
         time_fn: Function that returns monotonic seconds.
     """
 

@@ -205,7 +205,7 @@ class Worker(WorkerTask):
         )
 
     def _check_progress(self, service: ChiefService | None, waited_at: float) -> None:
-        """Raises the reason why this worker cannot go on; its own thread may be blocked in a step."""
+        """Raises the reason why this worker cannot continue; its own thread may be blocked in a step."""
         error = service.error() if service is not None else None
         if error is not None:
             raise reason_to_stop(error, is_colocated=self._cluster.is_colocated) from error

@@ -29,7 +29,7 @@ class Accumulate(UpdateRule):
 
     Worker: 1. read each ps task's clock, then its parameters; 2. k − 1 times: compute the gradient of a batch and
     add it to the sum on the worker (the worker sends nothing; the dense parameters stay the same, and each step
-    reads the rows of tables again); 3. the k-th time: add, push the sum, clear it; 4. go on when the wrapped rule
+    reads the rows of tables again); 3. the k-th time: add, push the sum, clear it; 4. continue when the wrapped rule
     allows it.
     ps: the steps of the wrapped rule.
 

@@ -32,8 +32,8 @@ class AllReduce(UpdateRule):
     each checkpoint. The chief sets its clock a few times a second.
 
     A worker that runs out of data stays in the ring with zeros that do not count, until all workers are out of data.
-    If a worker fails, is killed or interrupted, the run ends on all workers with an error. After a restart they go on
-    from the last checkpoint. All `num_workers` are needed from the start.
+    If a worker fails, is killed or interrupted, the run ends on all workers with an error. After a restart they
+    continue from the last checkpoint. All `num_workers` are needed from the start.
 
     `global_step` counts updates, the same on all workers; the clock of ps 0 lags by up to 0.2 s. Gradients are
     averaged, so the rule expects a learning rate for batch size n · `batch_size` (linear scaling: n times the

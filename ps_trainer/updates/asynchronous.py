@@ -20,7 +20,7 @@ class Async(UpdateRule):
     Source: Downpour SGD with n_push = n_fetch = 1, Dean et al. 2012, §4.1.
 
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient of its own batch;
-    3. push it; 4. go on when every ps task has applied its part.
+    3. push it; 4. continue when every ps task has applied its part.
     ps: 1. apply the gradient when it arrives (each variable atomically, in any order of workers and ps tasks);
     2. count it on its clock. Apply, count and read are not one exclusive section. So an update that is made while a
     worker's parameters are read may be in some of them and still count as staleness: τ is an upper bound.

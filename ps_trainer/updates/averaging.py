@@ -1,6 +1,6 @@
 """Rounds that average the workers' replicas, for `local_sgd` and `model_averaging`.
 
-A round is a group of `gradient_collector.py` that needs a value of every live worker. No worker goes on before the
+A round is a group of `gradient_collector.py` that needs a value of every live worker. No worker continues before the
 group is closed. Then all workers fetch the same average, and on each ps task the same version of it.
 """
 

@@ -23,9 +23,9 @@ class Backup(UpdateRule):
     (parameter server).
 
     Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
-    for the update that contains the gradient, or go on at once if the gradient was too late.
+    for the update that contains the gradient, or continue at once if the gradient was too late.
     ps: 1. drop a gradient of an older version, and count it; 2. add up the others; 3. with the N-th, apply the average,
-    count the update, and let the N workers go on.
+    count the update, and let the N workers continue.
 
     A worker gives at most one gradient to an update. An update has at most N gradients, the same ones for every
     parameter on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its description says how
@@ -41,7 +41,7 @@ class Backup(UpdateRule):
     workers are equally fast.
 
     Departures from the paper: an update does not cancel the computation of a late worker. The ps drops the late
-    gradient when it arrives, and the worker goes on with the newest parameters. The moving average of the parameters
+    gradient when it arrives, and the worker continues with the newest parameters. The moving average of the parameters
     is left out.
     """
 

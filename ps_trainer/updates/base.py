@@ -46,7 +46,7 @@ from ps_trainer.updates.chief_service import ChiefService
 from ps_trainer.updates.push import Push
 
 RELEASED = -1
-"""In place of global_step: the rule let the worker go on without an update."""
+"""In place of global_step: the rule let the worker continue without an update."""
 
 
 class RunPlan(NamedTuple):
@@ -82,7 +82,7 @@ class RunPlan(NamedTuple):
 
 
 class RuleContext(NamedTuple):
-    """What a rule knows about the run.
+    """Values of the run that a rule may use.
 
     Attributes:
         num_workers: Number of workers of the cluster, the chief included.
@@ -152,7 +152,7 @@ class Phase(NamedTuple):
 
     Attributes:
         global_step: Int64 scalar on the worker. Its value is global_step after the step's update, or `RELEASED` if the
-            rule let the worker go on without one. In a phase without an update it is the last value that the worker
+            rule let the worker continue without one. In a phase without an update it is the last value that the worker
             knows.
         staleness: Number of updates applied between pull and apply, with an entry for each ps task; int64 vector on the
             worker. An entry below 0 says that the gradient was dropped. Empty in a phase that sends nothing.
@@ -161,7 +161,7 @@ class Phase(NamedTuple):
         applied: For each ps task an op there after which the next pull may read its parameters. None if the next step
             computes with the same parameters. Not used with replicas.
         pushed: Int64 scalar on ps task 0, which is known when ps 0 holds what the worker has learned from its batches
-            since the last push. Its value is global_step, or `RELEASED` if the rule may have let the worker go on
+            since the last push. Its value is global_step, or `RELEASED` if the rule may have let the worker continue
             without an update. None in a phase whose result stays on the worker.
         pulled: For each ps task the snapshot that `ParameterStore.read_on` has read there for the next step, from rules
             that read it in the section in which they apply. None: the snapshot is read after `applied`.

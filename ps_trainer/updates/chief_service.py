@@ -51,7 +51,7 @@ class ChiefService(abc.ABC):
 
     @abc.abstractmethod
     def release(self) -> None:
-        """Lets every worker that waits for the rule go on, with `RELEASED`; returns when that is done.
+        """Lets every worker that waits for the rule continue, with `RELEASED`; returns when that is done.
 
         Raises:
             tf.errors.OpError: A ps task does not answer.

@@ -31,7 +31,7 @@ class DcAsgd(UpdateRule):
     Source: Zheng et al. 2017 ("Asynchronous stochastic gradient descent with delay compensation"), equation 10,
     algorithm 1 (worker) and algorithm 2 (ps).
 
-    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. continue
     when every ps task has applied its part. The traffic equals the traffic of `async`.
     ps: 1. when a worker pulls, store the pulled values as its w_bak; 2. when its gradient arrives, in the exclusive
     section: read w, correct the gradient, apply it by the run's optimizer, count it on the clock, read clock and w for

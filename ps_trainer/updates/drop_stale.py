@@ -23,7 +23,7 @@ class DropStale(UpdateRule):
 
     Source: `tf.contrib.opt.DropStaleGradientOptimizer` of TensorFlow 1.15.
 
-    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on,
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. continue,
     with new parameters, when every ps task has applied or dropped its part.
     ps 0, in an exclusive section: 1. τ = clock now − clock that the worker read; 2. if τ ≤ staleness, apply the
     gradient and count it on the clock; 3. read clock and dense parameters for the worker's next step; 4. send the

@@ -6,7 +6,7 @@ With several ps tasks `GroupPolicy.is_fresh_only` decides how the groups relate:
   between ps tasks; their number cannot. A worker that waits does so on ps 0 only: if it waited on each ps task, workers
   could wait for one another in a ring. It visits ps 0 last, so the other ps tasks have all gradients that ps 0 has.
 * Only *fresh* gradients count: ps 0 decides. A small message per step tells the others which gradients are in, how many
-  a closed group has, and the version with which the worker goes on. So all ps tasks use the same gradients. Each ps
+  a closed group has, and the version with which the worker continues. So all ps tasks use the same gradients. Each ps
   task reads the worker's next parameters when it has reached that version. If an update falls into such a read, the
   version is old when the gradient arrives, and the gradient is dropped. So every gradient that counts was computed from
   one version.
@@ -95,7 +95,7 @@ class GradientCollector:
             results += [g.push(worker, part, notices) for g, part in zip(self._groups[1:], others, strict=True)]
         else:
             results = [g.push(worker, part) for g, part in zip(self._groups[1:], others, strict=True)]
-            # ps 0 comes last: when it lets a worker go on, the other ps tasks already have the same gradients.
+            # ps 0 comes last: when it lets a worker continue, the other ps tasks already have the same gradients.
             notices = [result.notice for result in results] if self._policy.waits else []
             results.insert(0, self._groups[0].push(worker, first, notices))
         global_step, applied = self._go_on(results)

@@ -24,7 +24,7 @@ class Hogwild(UpdateRule):
     the same row.
 
     Worker: 1. read each ps task's clock, then its dense parameters and the rows of its batch; 2. compute the
-    gradient; 3. push it; 4. go on when every ps task has applied its part.
+    gradient; 3. push it; 4. continue when every ps task has applied its part.
     ps: 1. apply the gradient when it arrives, rows of tables without lock; 2. count it on the clock.
 
     Dense parameters: TensorFlow's dense updates of a resource variable always hold its lock, so a model without

@@ -2,7 +2,7 @@
 
 `KSync` describes what all four have in common. How they differ:
 
-                  gradients that count         a worker whose gradient counts goes on         k counts
+                  gradients that count         a worker whose gradient counts continues  k counts
     k_sync        of the newest parameters     after the update that contains the gradient    workers
     k_batch_sync  of the newest parameters     at once, with another batch                    batches of any workers
     k_async       all                          after the update that contains the gradient    workers
@@ -69,9 +69,9 @@ class KSync(_KFamilyRule):
     """K-sync SGD: an update from the gradients of the first k workers of this step; later gradients are dropped.
 
     Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
-    for the update that contains the gradient, or go on at once if the gradient was too late.
+    for the update that contains the gradient, or continue at once if the gradient was too late.
     ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average, count the
-    update, and let the k workers go on.
+    update, and let the k workers continue.
 
     The rule is `backup` with backup_workers = num_workers − k. The rest holds for all four `k_` rules:
 
@@ -92,7 +92,7 @@ class KSync(_KFamilyRule):
     gradients if n workers are equally fast.
 
     Departures from the papers: an update does not cancel computations. So a ps drops a late gradient when it arrives,
-    and only then its worker goes on with the newest parameters. k grows with the number of updates; Dutta et al. 2021
+    and only then its worker continues with the newest parameters. k grows with the number of updates; Dutta et al. 2021
     derive it from the training loss. With several ps tasks the async rules form groups on each of them. These groups
     have the same number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.
     """
@@ -109,7 +109,7 @@ class KAsync(_KFamilyRule):
 
     Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. wait for the update that
     contains the gradient. The n − k other workers still compute, so their gradients are stale when they arrive.
-    ps: 1. add up gradients; 2. with the k-th, apply the average, count the update, and let the k workers go on.
+    ps: 1. add up gradients; 2. with the k-th, apply the average, count the update, and let the k workers continue.
 
     k = 1 is `async`, k = n is `sync`. Equation, source, counting, learning rate, costs and departures are in the
     description of `k_sync`.
@@ -125,8 +125,8 @@ class KAsync(_KFamilyRule):
 class KBatchSync(_KFamilyRule):
     """K-batch-sync SGD: an update from the gradients of the first k batches of this version, from any workers.
 
-    Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. go on at
-    once, with another batch and the newest parameters.
+    Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. continue
+    at once, with another batch and the newest parameters.
     ps: 1. drop a gradient of an older version; 2. add up the others; 3. with the k-th, apply the average and count the
     update.
 
@@ -141,7 +141,7 @@ class KBatchSync(_KFamilyRule):
 class KBatchAsync(_KFamilyRule):
     """K-batch-async SGD: an update from every k gradients that arrive, from any workers, however old.
 
-    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. continue at once.
     ps: 1. add up gradients; 2. with the k-th, apply the average and count the update.
 
     k = 1 is `async`; no worker ever waits. Equation, source, counting, learning rate, costs and departures are in

@@ -23,10 +23,10 @@ class LiveWorkerOps(NamedTuple):
 
     Attributes:
         leave: Takes `worker` out of the live set, unless a later joining than `joining` has arrived. Steps that waited
-            only for that worker go on.
+            only for that worker continue.
         worker: Int64 scalar placeholder for the index of the worker.
         joining: Int64 scalar placeholder for the number of the joining that is over.
-        release: Lets every worker go on, with `RELEASED`.
+        release: Lets every worker continue, with `RELEASED`.
         pushed: Number of gradients of each worker that arrived so far, int64 [num_workers]. None for rules in which
             every gradient makes an update.
         used: Number of gradients of each worker in updates so far, int64 [num_workers]; None for the same rules.

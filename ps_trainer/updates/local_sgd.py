@@ -25,7 +25,7 @@ class LocalSgd(UpdateRule):
     3. after H such steps push the replica minus the values fetched last; 4. wait until all live workers have pushed;
     5. fetch.
     ps: 1. add up the differences; 2. with the last one, add their mean to the parameters, without an optimizer;
-    3. count the round and let all workers go on.
+    3. count the round and let all workers continue.
 
     The average is trained, saved and evaluated. `global_step` counts rounds, not local steps. So do max_steps, save
     intervals, switch_step and the schedule, which follows the number of rounds in local steps, too. Replicas are

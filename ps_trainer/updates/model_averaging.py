@@ -24,7 +24,7 @@ class ModelAveraging(UpdateRule):
     Worker: 1. compute the gradient of its own batch at its replica; 2. apply it to the replica by the run's optimizer;
     3. after `period` such steps push the replica itself; 4. wait until all live workers have pushed; 5. fetch.
     ps: 1. add up the replicas; 2. with the last one, replace the parameters by the mean; 3. count the round and let
-    all workers go on.
+    all workers continue.
 
     Up to rounding the arithmetic equals `local_sgd`'s, which sends differences to the last average. Here the
     parameters themselves travel, as in TensorFlow's class, so the worker need not store the values that it fetched. The

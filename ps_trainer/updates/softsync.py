@@ -22,7 +22,7 @@ class SoftSync(UpdateRule):
     Source: Gupta et al. 2016, "Model Accuracy and Runtime Tradeoff in Distributed Deep Learning", section
     3.1; Zhang et al. 2016, "Staleness-aware Async-SGD", section 2. They write λ for num_workers and n for splits.
 
-    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. go on at once.
+    Worker: 1. read the clocks, then the parameters; 2. compute the gradient; 3. push it; 4. continue at once.
     ps: 1. add up gradients; 2. with the c-th, apply the average and count the update.
 
     With splits = 1 an update needs num_workers gradients, but not one of each worker. splits = num_workers is `async`.

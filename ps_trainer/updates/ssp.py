@@ -36,8 +36,8 @@ class Ssp(UpdateRule):
     applied its part, add 1 to its worker clock on ps 0; 5. wait until the slowest live worker's is at least its own
     minus s. The wait comes between push and read, so the worker reads fresh parameters.
     ps: 1. apply the gradient when it arrives; 2. count it; ps 0: 3. with a step of the slowest worker, let the workers
-    that wait for it go on. A worker that ends or is lost blocks no other worker. A worker that joins or rejoins starts
-    at the slowest worker's clock.
+    that wait for it continue. A worker that ends or is lost blocks no other worker. A worker that joins or rejoins
+    starts at the slowest worker's clock.
 
     s = 0 is a barrier after each step but differs from `sync`: a worker may read parameters to which others have
     applied their next update already, and each gradient is an update of its own. With one permanently slow worker every
@@ -149,7 +149,7 @@ class WorkerClocks:
 
         def visit(*counted: tf.Tensor) -> tf.Tensor:
             now, one_hot = self._read(), self._one_hot(worker)
-            # A worker that was taken out may still push. It goes on at the slowest clock, as a worker that joins does.
+            # A worker that was taken out may still push. It continues at the slowest clock, like one that joins.
             own = tf.maximum(tf.reduce_sum(now.steps * one_hot) + 1, now.slowest)
             steps = now.steps * (1 - one_hot) + own * one_hot
             with tf.control_dependencies([self._settle(now._replace(steps=steps, gone=now.gone * (1 - one_hot)))]):

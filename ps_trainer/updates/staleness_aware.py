@@ -21,7 +21,7 @@ class StalenessAware(UpdateRule):
     Source: staleness-dependent learning rate, Zhang, Gupta, Lian and Liu 2016 ("Staleness-aware async-SGD for
     distributed deep learning"): α₀/τ for a gradient of staleness τ > 0, α₀ for one of staleness 0.
 
-    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. go on
+    Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient; 3. push it; 4. continue
     when every ps task has applied its part.
     ps, in an exclusive section: 1. τ = clock now − clock that the worker read; 2. apply the gradient with the learning
     rate divided by max(1, τ); 3. count it on the clock; 4. read clock and dense parameters for the worker's next step.

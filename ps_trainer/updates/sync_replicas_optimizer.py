@@ -19,7 +19,7 @@ from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.sync_replicas_accumulators import Accumulators, PsVariables
 
 NO_UPDATE = -1
-"""A token that lets a worker go on without an update."""
+"""A token that lets a worker continue without an update."""
 
 _VERBOSITY_LOCK = threading.Lock()
 
@@ -171,9 +171,9 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
     def _build_wait(self, queue: tf.FIFOQueue, local_step: tf.Tensor) -> tf.Tensor:
         """Builds the wait for a token of a later step than `local_step`.
 
-        A late worker finds the tokens of the updates that were made without it. Each lets it go on once in TensorFlow's
-        class. Here they are skipped, because with an old token the worker would not wait for the update that its
-        gradient is in, and would count in it again.
+        A late worker finds the tokens of the updates that were made without it. Each lets it continue once in
+        TensorFlow's class. Here they are skipped, because with an old token the worker would not wait for the update
+        that its gradient is in, and would count in it again.
         """
 
         def is_old(token: tf.Tensor) -> tf.Tensor:

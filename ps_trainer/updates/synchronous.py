@@ -23,9 +23,9 @@ class Sync(UpdateRule):
     algorithms 3 (worker) and 4 (parameter server).
 
     Worker: 1. read the version of the parameters, then the parameters; 2. compute the gradient; 3. push it; 4. wait
-    for the update that contains the gradient, or go on at once if the gradient was too late.
+    for the update that contains the gradient, or continue at once if the gradient was too late.
     ps: 1. drop a gradient of an older version, and count it; 2. add up the others; 3. with the R-th, apply the
-    average, count the update, and let the R workers go on. Steps 1 to 3 are one exclusive section per ps task. So an
+    average, count the update, and let the R workers continue. Steps 1 to 3 are one exclusive section per ps task. So an
     update is divided by the number of gradients in it, which are the same ones on all ps tasks.
 
     With R = num_workers, n workers with batch b equal one process with batch n·b, and the staleness is 0. With a
@@ -43,7 +43,7 @@ class Sync(UpdateRule):
 
     With fewer than R live workers, the gradients of all live workers make an update. Updates do not wait for a worker
     that is done. A lost worker is waited for only while fewer than `min_workers` remain; the others then wait within
-    their step, and go on when it has rejoined.
+    their step, and continue when it has rejoined.
 
     Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(R · rows)).
     Traffic per step and worker: O(parameters) each way. A share 1 − R/num_workers of it carries dropped gradients if

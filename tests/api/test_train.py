@@ -229,7 +229,7 @@ def test_ctrl_c_saves_a_checkpoint_and_is_raised(tmp_path, threads):
 def test_a_job_goes_on_in_the_background_until_it_is_stopped():
     with LocalCluster(num_ps=1, num_workers=2) as cluster:
         job = cluster.start(objects.Linear(), "digits", max_steps=None, num_epochs=1_000_000, **FAST)
-        with pytest.raises(TimeoutError, match="the job has not ended within 0.2 s; it goes on"):
+        with pytest.raises(TimeoutError, match="the job has not ended within 0.2 s; it still runs"):
             job.wait(0.2)
         assert job.is_running
         job.stop()

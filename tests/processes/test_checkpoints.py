@@ -154,7 +154,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_only_that_save(create_run, tmp_pat
     release_save(tmp_path)
     ps = run.start_ps()
     chief.wait_for_log(f"model.ckpt-{newest}, at step {newest}", LOST_SECS)
-    wait_until(lambda: saved_steps(run)[-1] > newest, START_SECS, "the run that goes on saves nothing")
+    wait_until(lambda: saved_steps(run)[-1] > newest, START_SECS, "the run that continues saves nothing")
     chief.send(signal.SIGTERM)
     assert chief.wait(END_SECS + 15) == 128 + signal.SIGTERM
     assert worker.wait(END_SECS + 15) == ps.wait(END_SECS + 15) == FAILED

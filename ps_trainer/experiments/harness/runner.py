@@ -95,7 +95,7 @@ def prepare(
 
 
 def execute(planned: PlannedExperiment, progress: Progress) -> ExecutionResult:
-    """Executes the missing runs; after a failed run, it goes on with the other runs.
+    """Executes the missing runs; after a failed run, it continues with the other runs.
 
     Raises:
         Interrupted, KeyboardInterrupt: A signal came; finished runs are kept.

@@ -42,7 +42,7 @@ class Request:
     """Options of one call of `experiment`."""
 
     quick: bool = False  # whether to run the quick form
-    # folder of all files; None = a fixed one under `runs`, so that the same call goes on there
+    # folder of all files; None = a fixed one under `runs`, so that the same call continues there
     out_dir: pathlib.Path | None = None
     num_seeds: int | None = None  # repetitions; None = as many as each experiment says
     check: bool = False  # whether a refuted claim makes the command fail

@@ -121,7 +121,7 @@ class ScalingCurve(Experiment):
     scale_down = (
         "Real clusters of up to 8 workers and 4 ps tasks in network namespaces behind links of 200 mbit/s each way,"
         " with a model of 1 or 4 MB that computes nothing: its workers sleep 200 ms (lognormal, sigma 0.2) between pull"
-        " and push, and a step counts as one image. The simulator repeats these and goes on to 64 workers, and to the"
+        " and push, and a step counts as one image. The simulator repeats these and continues to 64 workers, and to the"
         " paper's 200 with 17 ps tasks and Inception-v3. There, bandwidth (1 GB/s) and compute time (32 images at 28"
         " per second) are derived from published figures, and the distribution of compute times is our assumption."
     )

@@ -79,7 +79,7 @@ def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURA
     """Replays steps until the mean accuracy of the last `WINDOW_EXAMPLES` training examples reaches the target.
 
     Each gradient's own batch gives the accuracy, at the parameters that the worker read. The target can therefore be
-    reached only after a whole window. Without a target the replay goes on to the end of the schedule.
+    reached only after a whole window. Without a target the replay continues to the end of the schedule.
     """
     window = math.ceil(WINDOW_EXAMPLES / batch_size)
     recent: deque[float] = deque(maxlen=window)
