@@ -132,7 +132,7 @@ def _find_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
     if incarnations(controls) != run.incarnations:  # the chief will replace this run
         return None
     if run.status is RunStatus.ENDED:
-        raise PeerFailedError(f"the run ended before {cluster.task_name} came: {run.failure}")
+        raise PeerFailedError(f"the run ended before {cluster.task_name} joined: {run.failure}")
     return run
 
 
