@@ -64,13 +64,14 @@ class ImageFolder(DataSource):
         splits = SPLITS if all((self._folder / split).is_dir() for split in SPLITS) else (".",)
         # A label is a place in this list, so a model keeps the list that it was trained with.
         self.classes = self.facts.listed("classes", None, lambda: _classes(self._folder / splits[0]))
+        is_there = any((self._folder / split / name).is_dir() for split in splits for name in self.classes)
         self._examples: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
-        if self._folder.is_dir():
+        if is_there:
             found = [self._images(split) for split in splits]
             train, test = found if len(found) > 1 else _parted(found[0], options.test_every)
             self._examples = {"train": train, "test": test}
         counts = [len(self._examples[split]) for split in SPLITS]
-        self._counts = self.facts.listed("images", None, lambda: counts, is_there=self._folder.is_dir())
+        self._counts = self.facts.listed("images", None, lambda: counts, is_there=is_there)
         num_bytes = sum(len(path.encode()) for images in self._examples.values() for path, _ in images)
         if num_bytes > MAX_NAME_BYTES:
             raise DataError(
@@ -130,7 +131,8 @@ class ImageFolder(DataSource):
             images += [(str(path.relative_to(self._folder)), label) for path in paths]
         unknown = set(_folders(self._folder / split)) - set(self.classes)
         if unknown:
-            raise DataError(f"{self._folder / split}: train/ has no class {', '.join(sorted(unknown))}")
+            trained = "train/" if split == "test" else "the trained model"
+            raise DataError(f"{self._folder / split}: {trained} has no class {', '.join(sorted(unknown))}")
         if not images:
             raise DataError(f"{self._folder / split} has no images; add some, or remove the folder")
         return images

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import re
 from typing import Any, NamedTuple
@@ -119,7 +120,11 @@ class TfRecord(FileSource):
         self.num_classes = options.num_classes
         patterns = [*options.train_files, *options.test_files]
         folder = self.facts.folder(data_dir, f"dataset tfrecord needs --data_dir=<folder> with {', '.join(patterns)}")
-        names = self.facts.listed("files", patterns, lambda: _names(folder, options))
+        find_names = functools.partial(self.facts.listed, "files", patterns, lambda: _names(folder, options))
+        try:
+            names = find_names(is_there=True)
+        except DataError:  # raised once more, unless a trained model knows the names of files that are gone
+            names = find_names()
         train, test = ([self._recorded(folder / name) for name in of_split] for of_split in names)
         super().__init__(train, test, test_every=options.test_every)
 

@@ -59,13 +59,12 @@ class Facts:
         Raises:
             DataError: `compute` has found an error in the files.
         """
-        entry = self._recorded.get(name)
-        settings = json.loads(json.dumps(settings))
+        settings, entry = _as_json(settings), self._recorded.get(name)
         if entry is None or entry["settings"] != settings or (follows_files and not _are_unchanged(entry["files"])):
             marks = {str(path): mark_of(path) for path in files}
             num_bytes = sum(mark["bytes"] for mark in marks.values() if mark is not None)
             value = facts_cache.once([name, settings, marks], compute, num_bytes=num_bytes)
-            entry = {"settings": settings, "files": marks, "value": json.loads(json.dumps(value))}
+            entry = {"settings": settings, "files": marks, "value": _as_json(value)}
         self.entries[name] = entry
         return entry["value"]
 
@@ -78,10 +77,9 @@ class Facts:
             compute: Function that looks at the folder and returns JSON.
             is_there: Whether the new one counts, because what it is about exists and may have changed.
         """
-        entry = self._recorded.get(name)
-        settings = json.loads(json.dumps(settings))
+        settings, entry = _as_json(settings), self._recorded.get(name)
         if is_there or entry is None or entry["settings"] != settings:
-            entry = {"settings": settings, "files": {}, "value": json.loads(json.dumps(compute()))}
+            entry = {"settings": settings, "files": {}, "value": _as_json(compute())}
         self.entries[name] = entry
         return entry["value"]
 
@@ -115,6 +113,11 @@ def mark_of(path: pathlib.Path) -> dict[str, Any] | None:
     except OSError:
         return None
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "crc32": checksum}
+
+
+def _as_json(value: Any) -> Any:
+    """Returns the value as a record gives it back, so that it equals a recorded one."""
+    return json.loads(json.dumps(value))
 
 
 def _name_of(path: pathlib.Path) -> str:

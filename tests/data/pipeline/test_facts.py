@@ -127,6 +127,33 @@ def test_a_recorded_dataset_of_binary_files_reads_a_new_one_after_its_own_are_go
         cls(cls.Options(**options), data_dir=str(folder))
 
 
+@pytest.mark.parametrize("write", [write_images, write_records], ids=["images", "records"])
+def test_binary_files_may_be_gone_although_their_folder_is_still_there(tmp_path, write):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    cls, options = write(folder)
+    trained = cls(cls.Options(**options), data_dir=str(folder))
+    (tmp_path / dataset_record.FILE).write_text(dataset_record.as_text("it", trained))
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("moved to tape")
+    again = cls(cls.Options(**options), data_dir=str(folder), facts=Facts(dataset_record.read_facts(tmp_path, "it")))
+    assert again.num_train_examples == trained.num_train_examples
+
+
+def test_a_trained_model_is_tested_on_the_records_of_another_folder(tmp_path):
+    folders = [tmp_path / name for name in ("data", "other")]
+    for folder, name, values in zip(folders, ("a", "b"), (range(5), range(30)), strict=True):
+        folder.mkdir()
+        write_examples(folder / f"{name}.tfrecord", values)
+    options = TfRecord.Options(features=("x:int64",))
+    trained = TfRecord(options, data_dir=str(folders[0]))
+    (tmp_path / dataset_record.FILE).write_text(dataset_record.as_text("it", trained))
+    facts = Facts(dataset_record.read_facts(tmp_path, "it"))
+    other = TfRecord(options, data_dir=str(folders[1]), facts=facts)
+    assert (trained.num_test_examples, other.num_test_examples) == (1, 3)
+
+
 def test_a_model_keeps_the_classes_that_it_was_trained_with(tmp_path):
     """A folder that is added later would move the numbers of the classes after it."""
     folder = tmp_path / "data"
