@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer import component_tables
-from ps_trainer import config as config_lib
+from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints.report import find_checkpoint
 from ps_trainer.errors import EXIT_DONE
 
@@ -31,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("logdir", type=pathlib.Path, help="folder of a run on dataset text_windows")
     parser.add_argument("--words", default="", help="comma-separated words; by default some test words")
     flags = parser.parse_args(argv)
-    recorded = config_lib.recorded(flags.logdir)
+    recorded = recorded_config.read(flags.logdir)
     if recorded is None:
         parser.error(f"{flags.logdir} has no config.json; name the --logdir of a run")
     source = component_tables.DATASETS.create(

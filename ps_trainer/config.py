@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-import typing
 from typing import Any
 
 from ps_trainer import component_tables, options, target_metric
@@ -355,22 +354,3 @@ class TrainConfig:
         shared = [field.name for field in dataclasses.fields(self) if "shared" in field.metadata]
         # JSON turns tuples into lists. The settings of another task arrive as JSON, and must compare as equal.
         return json.loads(json.dumps({name: getattr(self, name) for name in shared}))
-
-
-def recorded(logdir: pathlib.Path) -> dict[str, Any] | None:
-    """The settings that config.json holds for the last run in `logdir`; None if there are none, or damaged ones."""
-    try:
-        train = json.loads((logdir / "config.json").read_text(encoding="utf-8"))["train"]
-    except (OSError, ValueError, KeyError, TypeError):
-        # Another program may have written a config.json of any form; it counts as none.
-        return None
-    hints = typing.get_type_hints(TrainConfig)
-    is_sound = isinstance(train, dict) and all(_is_text(value, hints.get(name)) for name, value in train.items())
-    return train if is_sound else None
-
-
-def _is_text(value: Any, hint: Any) -> bool:
-    """Whether a value out of JSON fits a setting of text or texts; settings of other types are not looked at."""
-    if hint == tuple[str, ...]:
-        return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    return hint not in (str, str | None) or isinstance(value, str) or (value is None and hint is not str)

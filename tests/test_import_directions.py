@@ -21,6 +21,7 @@ CORE = {
     "update_rules",
     "config",
     "shared_settings",
+    "recorded_config",
     "target_metric",
     "worker_reports",
 }

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps_trainer import recorded_config
 from ps_trainer.checkpoints import folder_listing, worker_file
 from ps_trainer.checkpoints.folder_listing import MISSING, Folder, prefix_of, read_folder
 from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest
-from ps_trainer.config import recorded
 from ps_trainer.errors import CheckpointError
 
 _STEP = "global_step"
@@ -211,7 +211,7 @@ def _num_bytes(checkpoint: Checkpoint, name: str) -> int:
 
 
 def _recorded(directory: pathlib.Path) -> list[str]:
-    train = recorded(directory.parent)
+    train = recorded_config.read(directory.parent)
     if train is None:
         return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or describes no run"]
     words = [f"--{name}={train[name]}" for name in _RECORDED if name in train]

@@ -7,8 +7,7 @@ import pathlib
 from collections.abc import Container
 from typing import Any
 
-from ps_trainer import component_tables
-from ps_trainer import config as config_lib
+from ps_trainer import component_tables, recorded_config
 from ps_trainer.cli.command_wrapper import importing_tensorflow, start_logging
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, OptionError, UnknownNameError
@@ -72,9 +71,10 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder; give --logdir or --checkpoint_dir of a run that has saved")
     # Checkpoints lie in <logdir>/checkpoints, so the config.json of their run is in the folder above.
-    config = _completed(config, given, config_lib.recorded(path.parent) or {}, path.parent / "config.json")
+    recorded = recorded_config.read(path.parent) or {}
+    config = _completed(config, given, recorded, path.parent / "config.json")
     config.check()
-    _check_preset(config, given, config_lib.recorded(path.parent) or {})
+    _check_preset(config, given, recorded)
     return config, path
 
 

@@ -6,10 +6,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ps_trainer import recorded_config
 from ps_trainer.checkpoints import compatibility, report
 from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest, listed
 from ps_trainer.cluster.config import ClusterConfig
-from ps_trainer.config import COLOCATED, TrainConfig, recorded
+from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph
@@ -107,7 +108,7 @@ def _steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
 def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
     """Lists the flags that had other values in the last run there, among those on which all workers must agree."""
     # The folder of the checkpoints lies in the logdir, where the chief has written config.json.
-    before = recorded(directory.parent) or {}
+    before = recorded_config.read(directory.parent) or {}
     now = config.agreement()
     changed = [name for name in now if name in before and before[name] != now[name]]
     return [f"  --{name}={now[name]} was {before[name]} in the last run there" for name in changed]

@@ -18,8 +18,7 @@ import pathlib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from ps_trainer import component_tables
-from ps_trainer import config as config_lib
+from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError
@@ -172,7 +171,7 @@ def _without_replaced(values: dict[str, Any], config: TrainConfig, given: Collec
 
 def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
     """The preset of a folder's last run; None if it had another model, or no preset that the model knows."""
-    record = config_lib.recorded(run) or {}
+    record = recorded_config.read(run) or {}
     if record.get("model") != config.model or config.model not in component_tables.MODELS.names():
         return None
     preset: str | None = record.get("preset")
@@ -184,7 +183,7 @@ def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:
 
     Somebody else may have written the folder, and a class that it names would be imported.
     """
-    record = config_lib.recorded(run) or {}
+    record = recorded_config.read(run) or {}
     found = {name: _like(getattr(config, name), record[name]) for name in _NAMES if name in record}
     if record.get("model") != config.model or None in found.values():
         return {}

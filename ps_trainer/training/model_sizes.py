@@ -7,8 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from ps_trainer import component_tables
-from ps_trainer import config as config_lib
+from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import dataset_record
@@ -57,7 +56,7 @@ def _options_of(config: TrainConfig, run: pathlib.Path | None) -> dict[str, Any]
     """Returns the options of the model in a run's checkpoints; None if there are none, or if they are unknown."""
     if run is None and config.checkpoint_dir is not None and reader.list_prefixes(config.checkpoint_dir):
         run = config.checkpoint_dir.parent
-    record = config_lib.recorded(run) if run is not None else None
+    record = recorded_config.read(run) if run is not None else None
     if record is None or record.get("model") != config.model:
         return None
     return dict(text.partition("=")[::2] for text in record.get("model_option", ()))
