@@ -59,7 +59,7 @@ def check_without_fork_server(config: TrainConfig, train_args: Sequence[str], nu
     if not may_be_rejected(config, num_workers):
         return
     if "tensorflow" in sys.modules and config.placement != MODEL_PARALLEL:
-        _check_options(config, num_workers, {arg.removeprefix("--").partition("=")[0] for arg in train_args})
+        _check(config, num_workers, {arg.removeprefix("--").partition("=")[0] for arg in train_args})
         return
     done = subprocess.run(
         [sys.executable, "-m", "ps_trainer", COMMAND, f"--num_workers={num_workers}", *train_args],
@@ -77,30 +77,21 @@ def check_without_fork_server(config: TrainConfig, train_args: Sequence[str], nu
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, HELP, CheckFlags, TrainConfig)
     cluster, config = parsed.groups
-    _check_options(config, cluster.num_workers, parsed.given)
-    if config.has_own_class:
-        _build(config, cluster.num_workers, parsed.given)
+    builds = config.has_own_class or config.placement == MODEL_PARALLEL
+    advice = _check(config, cluster.num_workers, parsed.given, builds=builds)
+    if advice is not None:
+        print(f"{WARNING}{advice}", flush=True)
     return EXIT_DONE
 
 
-def _check_options(config: TrainConfig, num_workers: int, given: Collection[str]) -> None:
+def _check(config: TrainConfig, num_workers: int, given: Collection[str], *, builds: bool = False) -> str | None:
+    """Checks the components, with `builds` also the built model; returns the advice about it."""
     with importing_tensorflow():
         from ps_trainer.training import components, model_defaults, warm_start
 
     if config.init_from is not None:
         warm_start.find(config.init_from)
-    if needs_model(config):
+    if builds or needs_model(config):
         config = model_defaults.fill_in_defaults(config, given, num_workers).config
-    if config.placement == MODEL_PARALLEL:
-        components.load(config, num_workers)
-    else:
-        components.check_options(config, num_workers)
-
-
-def _build(config: TrainConfig, num_workers: int, given: Collection[str]) -> None:
-    from ps_trainer.training import components, model_defaults
-
-    config = model_defaults.fill_in_defaults(config, given, num_workers).config
-    advice = components.advice(components.load(config, num_workers))
-    if advice is not None:
-        print(f"{WARNING}{advice}", flush=True)
+    components.check_options(config, num_workers)
+    return components.advice(components.load(config, num_workers)) if builds else None

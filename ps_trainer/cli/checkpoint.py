@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import run_main, start_tensorflow
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, UsageError
@@ -65,7 +65,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _info(program: str, path: pathlib.Path, flags: list[str]) -> int:
     _no_flags("info", flags)
-    _start()
+    start_tensorflow()
 
     # After `_start`, as in all commands: TensorFlow reads its environment once, while it is imported.
     from ps_trainer.checkpoints import report
@@ -76,7 +76,7 @@ def _info(program: str, path: pathlib.Path, flags: list[str]) -> int:
 
 def _verify(program: str, path: pathlib.Path, flags: list[str]) -> int:
     _no_flags("verify", flags)
-    _start()
+    start_tensorflow()
 
     from ps_trainer.checkpoints import report
 
@@ -93,7 +93,7 @@ def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
     parsed = flags_lib.parse([program, *flags], HELP, PlanFlags, TrainConfig)
     plan_flags, config = parsed.groups
     config.check()
-    _start()
+    start_tensorflow()
 
     from ps_trainer.checkpoints import report
     from ps_trainer.training import checkpoint_plan, model_defaults
@@ -112,12 +112,3 @@ def _no_flags(action: str, flags: list[str]) -> None:
     flags_lib.show_help_if_asked([action, *flags], HELP)
     if flags:
         raise UsageError(f"checkpoint {action}: unexpected {flags[0]!r}; the action takes one folder and no flags")
-
-
-def _start() -> None:
-    """Imports TensorFlow without its start-up messages."""
-    from ps_trainer.runtime import environment
-
-    environment.prepare(is_ps=True)  # like a ps task, this command computes nothing on GPUs
-    with importing_tensorflow():
-        import tensorflow.compat.v1 as tf  # noqa: F401

@@ -106,6 +106,15 @@ def importing_tensorflow(environ: MutableMapping[str, str] = os.environ) -> Iter
                 os.write(2, sink.read())
 
 
+def start_tensorflow() -> None:
+    """Imports TensorFlow for a command that, like a ps task, computes nothing on GPUs."""
+    from ps_trainer.runtime import environment
+
+    environment.prepare(is_ps=True)
+    with importing_tensorflow():
+        pass
+
+
 def _add_working_folder() -> None:
     """Lets `--model=my_file:MyModel` find modules of the working folder, as `python -m` does by itself.
 

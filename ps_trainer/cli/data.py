@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from ps_trainer.cli import flags as flags_lib
-from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
+from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main, start_tensorflow
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.errors import EXIT_DONE, DataError, UsageError
 from ps_trainer.options import option, repeatable
@@ -65,7 +65,7 @@ def _info(program: str, args: list[str]) -> int:
         raise UsageError("data info: give a file or folder: ps_trainer data info PATH")
     if not pathlib.Path(path).exists():
         raise DataError(f"{path}: no such file or folder")
-    _import_tensorflow()
+    start_tensorflow()
 
     from ps_trainer.data import info
 
@@ -88,7 +88,7 @@ def _generate(program: str, args: list[str]) -> int:
         generate.check_name(name)
         if given.out is None:
             raise UsageError(f"data generate {name}: missing --out; give a new or empty folder")
-    _import_tensorflow()
+    start_tensorflow()
     if name == "list":
         print(describe())
         return EXIT_DONE
@@ -110,12 +110,3 @@ def describe() -> str:
 
 
 _ACTIONS: dict[str, Callable[[str, list[str]], int]] = {"info": _info, "generate": _generate}
-
-
-def _import_tensorflow() -> None:
-    """Imports TensorFlow without its start-up messages."""
-    from ps_trainer.runtime import environment
-
-    environment.prepare(is_ps=True)  # like a ps task, this command computes nothing on GPUs
-    with importing_tensorflow():
-        import tensorflow.compat.v1 as tf  # noqa: F401
