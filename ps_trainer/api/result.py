@@ -60,7 +60,7 @@ class Result:
         """
         losses = [step.loss for step in self.history]
         if not losses:
-            raise ValueError("no worker of this result has completed a step, so there is no loss")
+            raise ValueError("no worker has completed a step, so this result has no loss")
         last = losses[-max(1, len(losses) // 10) :]
         return sum(last) / len(last)
 

@@ -143,9 +143,8 @@ class PlainView(View):
     def __init__(self, board: Board, console: Console, time_fn: Callable[[], float] = time.monotonic):
         super().__init__(board, console, time_fn)
         self._states: dict[TaskStatus, str] = {}
-        self._reports: dict[
-            TaskStatus, tuple[float, int]
-        ] = {}  # time of the last shown report, and number of reports until then
+        # Time of the last shown report, and number of reports until then.
+        self._reports: dict[TaskStatus, tuple[float, int]] = {}
         self._num_evaluations: dict[TaskStatus, int] = {}
 
     def on_event(self, task: TaskProcess, text: str) -> None:

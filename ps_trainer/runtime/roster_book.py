@@ -126,9 +126,8 @@ class RosterBook:
         A frozen worker is found only here, since its kernel still answers for its port.
         """
         now = self._time_fn()
-        if paused := self._suspension.secs_suspended(
-            now
-        ):  # while this task was frozen, their heartbeats queued up in the mail
+        # While this task was frozen, their heartbeats queued up in the mail.
+        if paused := self._suspension.secs_suspended(now):
             self._heard_at = {worker: heard + paused for worker, heard in self._heard_at.items()}
         for worker, entry in self.workers.items():
             silent = now - self._heard_at[worker]

@@ -50,7 +50,7 @@ def of_model(model_trace: ModelTrace) -> TaskFingerprint:
 def differences(
     own: TaskFingerprint, other: TaskFingerprint, task_name: str, here: str = "here"
 ) -> list[ClusterFinding]:
-    """The differences of two tasks. A field that one of them does not tell is no difference.
+    """Returns the differences of two tasks; a field that one of them leaves out does not count.
 
     Args:
         own: Fingerprint of this task.

@@ -168,7 +168,7 @@ def make_ready(session: tf.Session, set_up: SetUp) -> None:
 
 
 def newest_checkpoint(directory: str | None) -> str | None:
-    """Prefix of the checkpoint in `directory` from which training continues; None if there is no trace of one.
+    """Returns the prefix of the checkpoint in `directory` from which training continues; None if none was ever saved.
 
     Raises:
         CheckpointError: There are checkpoints, or remains of some, and none can be loaded.
