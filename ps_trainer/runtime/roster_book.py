@@ -156,9 +156,9 @@ class RosterBook:
     def _enter(self, worker: int, entry: WorkerEntry) -> None:
         """Makes `entry` the worker's entry, and publishes the roster."""
         before = self.workers.get(worker)
-        # A process that ends before it has joined has no number. It is the successor of the process that had the last.
-        joining = max(entry.joining, before.joining if before is not None else 0)
-        self.workers[worker] = dataclasses.replace(entry, joining=joining)
+        # A process that ends before it has joined has no join number. It succeeds the process that had the last one.
+        join_number = max(entry.joining, before.joining if before is not None else 0)
+        self.workers[worker] = dataclasses.replace(entry, joining=join_number)
         self._losses.pop(worker, None)
         if entry.status is not Status.TRAINING:
             # Also when it joins: a new process does not know the shards that its former process held.

@@ -14,8 +14,8 @@ from typing import Any
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
 from ps_trainer.metrics.figures import WorkerFigures
 
-# Workers calculate with the number of a joining, so a wrong one must not overflow. No real one gets that far.
-_MAX_JOININGS = 2**31
+# Workers calculate with the number of a join, so a wrong one must not overflow. No real one gets that far.
+_MAX_JOIN_NUMBERS = 2**31
 
 
 class _TextEnum(str, enum.Enum):
@@ -194,7 +194,8 @@ class WorkerEntry:
 
     Attributes:
         status: State of the worker.
-        joining: Number of times that a process has joined the run as this worker; 0 before the first.
+        joining: Join number of the worker, named as in the JSON: how often a process has joined the run as this worker;
+            0 before the first.
         fingerprint: Fingerprint of the task.
         reason: Sentence which says why the worker ended, or is lost.
         error: Class of the error that ended it.
@@ -209,7 +210,7 @@ class WorkerEntry:
     summary: WorkerFigures | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.joining < _MAX_JOININGS:
+        if not 0 <= self.joining < _MAX_JOIN_NUMBERS:
             raise ValueError(f"joining is {self.joining}, not at least 0 and less than 2**31")
 
 

@@ -77,13 +77,13 @@ class Reactions:
         on_worker_start: Callback with the index of another worker that has become ready to train.
         on_worker_return: Callback with the index of another worker that was restarted before its loss was noticed.
         on_worker_end: Callback with the index and status of another worker that has ended or is lost, and the number of
-            its joining that is over.
+            its join that is over.
         on_poll: Callback at every poll.
     """
 
     on_worker_start: Callable[[int], None] = lambda index: None
     on_worker_return: Callable[[int], None] = lambda index: None
-    on_worker_end: Callable[[int, Status, int], None] = lambda index, status, joining: None
+    on_worker_end: Callable[[int, Status, int], None] = lambda index, status, join_number: None
     on_poll: Callable[[], None] = lambda: None
 
 
@@ -128,7 +128,7 @@ class Watcher:
         self._reactions = reactions
         self._lost_after_secs = lost_after_secs
         self._time_fn = time_fn
-        self._started: dict[int, int] = {}  # index -> number of its joining
+        self._started: dict[int, int] = {}  # index -> its join number
         self._ended: dict[int, tuple[Status, int]] = {}
         self._closing = threading.Event()
         self._news = threading.Event()
@@ -203,20 +203,20 @@ class Watcher:
                 self._look_at_worker(index, entry)
 
     def _look_at_worker(self, index: int, entry: WorkerEntry) -> None:
-        status, joining = entry.status, entry.joining
-        # If a worker was restarted between two polls, only the number of its joining shows it.
-        if status in (Status.JOINED, Status.TRAINING) and self._started.get(index, joining) != joining:
+        status, join_number = entry.status, entry.joining
+        # If a worker was restarted between two polls, only its join number shows it.
+        if status in (Status.JOINED, Status.TRAINING) and self._started.get(index, join_number) != join_number:
             del self._started[index]
             logging.warning("worker %d was restarted", index)
             self._reactions.on_worker_return(index)
         if status is Status.TRAINING and index not in self._started:
-            self._started[index] = joining
+            self._started[index] = join_number
             self._ended.pop(index, None)
             self._reactions.on_worker_start(index)
-        if status not in (*FINAL, Status.LOST) or self._ended.get(index) == (status, joining):
+        if status not in (*FINAL, Status.LOST) or self._ended.get(index) == (status, join_number):
             return
         # Noted before the callback, so that an error in it does not repeat the report at each poll.
-        self._ended[index] = status, joining
+        self._ended[index] = status, join_number
         self._started.pop(index, None)
         if status is not Status.DONE:
             reason = f"worker {index} {status}: {entry.reason or 'it gave no reason'}"
@@ -224,4 +224,4 @@ class Watcher:
             # A lost chief may come back, and continue the run.
             if index == 0 and status is not Status.LOST:
                 self._stop.request(PeerFailedError(f"the chief ended: {reason}"))
-        self._reactions.on_worker_end(index, status, joining)
+        self._reactions.on_worker_end(index, status, join_number)

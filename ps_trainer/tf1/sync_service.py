@@ -54,9 +54,9 @@ class SyncService(ChiefService):
         """Records that a worker is ready to train; never waits."""
         self._live.add(worker_index)
 
-    def worker_left(self, worker_index: int, joining: int) -> None:
+    def worker_left(self, worker_index: int, join_number: int) -> None:
         """Records that no update waits for a worker any more; never waits."""
-        del joining
+        del join_number
         self._live.discard(worker_index)
         self._wakes.put(True)
 

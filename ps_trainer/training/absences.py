@@ -21,11 +21,11 @@ class _Need(NamedTuple):
 
     Attributes:
         reason: Sentence about the absence, for messages.
-        joining: Number of the joining that has ended.
+        join_number: Join number of the process that has ended.
     """
 
     reason: str
-    joining: int
+    join_number: int
 
 
 class Absences:
@@ -94,13 +94,13 @@ class Absences:
             # With this worker, enough may be there again. Then no worker waits any more for the workers still absent.
             self._tell_if_enough()
 
-    def ended(self, index: int, status: Status, joining: int) -> None:
+    def ended(self, index: int, status: Status, join_number: int) -> None:
         """Notes that a worker is done, is lost, or has ended otherwise.
 
         Args:
             index: Index of the worker.
             status: Status with which it ended.
-            joining: Number of the joining that has ended.
+            join_number: Join number of the process that has ended.
         """
         self._forget(index)
         if status != Status.DONE:
@@ -115,9 +115,9 @@ class Absences:
             if status != Status.DONE:
                 num_left = self._num_workers - len(self._gone)
                 logging.warning("worker %d %s; training continues with the other %d", index, status, num_left)
-            self._service.worker_left(index, joining)
+            self._service.worker_left(index, join_number)
         elif self._service is not None:
-            self._wait_for(index, _Need(self._need_of(index, status), joining))
+            self._wait_for(index, _Need(self._need_of(index, status), join_number))
 
     def returned(self, index: int) -> None:
         """Notes that a worker was restarted before its loss was noticed."""
@@ -156,7 +156,7 @@ class Absences:
         if self._service is not None and self._is_enough():
             for index in sorted(self._waited_for):
                 need = self._waited_for.pop(index)
-                self._service.worker_left(index, need.joining)
+                self._service.worker_left(index, need.join_number)
 
     def _is_enough(self) -> bool:
         return self._num_workers - len(self._gone) >= self._min_workers

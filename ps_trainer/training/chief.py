@@ -247,7 +247,7 @@ class Chief(Worker):
         service = run.train.step.service
         if service is not None:
             # The chief pushes nothing more, so no update of the other workers may wait for it.
-            service.worker_left(self._cluster.worker_index, self._joining)
+            service.worker_left(self._cluster.worker_index, self._join_number)
         run.peers.wait_for_end(lambda: int(run.session.run(run.train.current_step)))
         # After the wait, when no worker pushes any more.
         counts = service.gradient_counts() if service is not None else None

@@ -55,7 +55,7 @@ def build(
     run_id: str,
     *,
     start: str = "",
-    joining: int = 1,
+    join_number: int = 1,
     shards: Shards | None = None,
 ) -> TrainGraph:
     """Builds the graph.
@@ -67,7 +67,7 @@ def build(
         run_id: Name of the container that holds everything that the run has on the ps tasks.
         start: Name of this start of the worker, so that it does not draw the random numbers of its first steps again
             (dropout, masks, negative samples). Empty for the first start of a run from step 0.
-        joining: Number of this joining of the run by this worker, 1 or more, larger than those before it.
+        join_number: Counts the times that this worker has joined the run: 1 or more, larger than at each earlier join.
         shards: Shard plan of the chief, as the run record has it; None on the chief.
     """
     graph = tf.Graph()
@@ -82,7 +82,7 @@ def build(
             config=config,
             run_id=run_id,
             start=start,
-            joining=joining,
+            join_number=join_number,
             store=components.create_store(group, config),
         )
         return assembly.build(shards)
@@ -99,7 +99,7 @@ class _Assembly:
         config: Configuration of the run.
         run_id: Name of the run's container.
         start: Name of this start of the worker.
-        joining: Number of this joining.
+        join_number: Join number of this worker.
         store: Parameter store, still without variables.
     """
 
@@ -109,7 +109,7 @@ class _Assembly:
     config: TrainConfig
     run_id: str
     start: str
-    joining: int
+    join_number: int
     store: ParameterStore
 
     def build(self, shards: Shards | None) -> TrainGraph:
@@ -212,7 +212,7 @@ class _Assembly:
             applier=applier,
             push=push,
             run_id=self.run_id,
-            joining=self.joining,
+            join_number=self.join_number,
         )
 
     def _create_own_variables(self, variables: list[tf.Variable], step: TrainStep) -> OwnVariables | None:

@@ -163,7 +163,7 @@ class PeerTracker:
                 logging.warning("starting without %s, which did not join within %.0f s", names, waited)
                 for index in missing:
                     if self._service is not None:
-                        self._service.worker_left(index, self._joining_over(index))
+                        self._service.worker_left(index, self._ended_join_number(index))
                 break
             if waited > limit_secs:
                 raise StartTimeoutError(
@@ -211,8 +211,8 @@ class PeerTracker:
     def _unless_stage(self, of_worker: Callable[..., None], of_stage: Callable[..., None]) -> Callable[..., None]:
         return lambda index, *details: (of_worker if index < self._cluster.num_workers else of_stage)(index, *details)
 
-    def _joining_over(self, index: int) -> int:
-        """Number of the last joining that is over, of a worker that is not ready; its next one may have begun."""
+    def _ended_join_number(self, index: int) -> int:
+        """Join number of the last process that has left, of a worker that is not ready; the next may have joined."""
         entry = self.roster.get(index)
         if entry is None:
             return 0

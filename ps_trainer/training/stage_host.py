@@ -49,7 +49,7 @@ class StageHost(WorkerTask):
                 stop,
                 Reactions(
                     on_worker_start=self._worker_started,
-                    on_worker_end=lambda index, status, joining: self._worker_ended(index, status, stop),
+                    on_worker_end=lambda index, status, join_number: self._worker_ended(index, status, stop),
                 ),
                 lost_after_secs=self._config.heartbeat_timeout_secs,
             )

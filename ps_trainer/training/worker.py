@@ -124,7 +124,7 @@ class Worker(WorkerTask):
             return
         run_start = self._current_run.start
         step = run_start.step if run_start is not None else 0
-        start_name = self._recovery.start_name(step, is_first=self._joining == 1)
+        start_name = self._recovery.start_name(step, is_first=self._join_number == 1)
         with self._heartbeat():
             self._train(self._build_graph(start_name), stop)
 
@@ -136,7 +136,7 @@ class Worker(WorkerTask):
             self._config,
             self._current_run.run_id,
             start=start_name,
-            joining=self._joining,
+            join_number=self._join_number,
             shards=self._current_run.shards,
         )
         self._recovery.is_possible = train.step.exchange is None

@@ -35,7 +35,7 @@ class WorkerTask(abc.ABC):
         self._config = config
         self._controls: list[PsControl] = []
         self._run: RunRecord | None = None  # before this task has found one
-        self._joining = 0  # number of this worker's last joining; those of its earlier processes count too
+        self._join_number = 0  # counts the joins of this worker's earlier processes too
         self._recovery = RecoveryPolicy(config)
         self._fingerprint = task_fingerprint.of(cluster)
         self._writer = MetricsWriter(config.logdir, cluster.task_name)
@@ -146,16 +146,15 @@ class WorkerTask(abc.ABC):
         return True
 
     def _say_joined(self) -> None:
-        """Reports that this task joins, under a number larger than those of its joinings before.
+        """Reports that this task joins, under a join number larger than at each earlier join.
 
         Raises:
             tf.errors.OpError: The ps task 0 does not answer.
         """
         state = self._controls[0].read(is_patient=True)
-        before = preflight.last_joining(state, self._current_run.run_id, self._cluster.worker_index)
-        # ps 0 knows the joinings of earlier processes, and this process knows those that a restarted ps 0 has
-        # forgotten.
-        self._joining = max(self._joining, before) + 1
+        before = preflight.last_join_number(state, self._current_run.run_id, self._cluster.worker_index)
+        # ps 0 knows the joins of earlier processes; this process knows those that a restarted ps 0 has forgotten.
+        self._join_number = max(self._join_number, before) + 1
         self._send_status(Status.JOINED)
 
     def _note_end(self, failure: str) -> None:
@@ -191,7 +190,7 @@ class WorkerTask(abc.ABC):
         """Reports a status to every ps task."""
         entry = WorkerEntry(
             status=status,
-            joining=self._joining,
+            joining=self._join_number,
             fingerprint=self._fingerprint,
             reason=reason,
             error=error,

@@ -92,7 +92,7 @@ class RuleContext(NamedTuple):
         applier: Applies gradients on the ps tasks, or on the worker's replica.
         push: Sends gradients to the ps tasks.
         run_id: Name that is unique to the run and the same on all its workers.
-        joining: Number of this joining of the run by this worker. It is at least 1, and grows with each joining.
+        join_number: Counts the times that this worker has joined the run. It is at least 1, and grows with each join.
     """
 
     num_workers: int
@@ -102,7 +102,7 @@ class RuleContext(NamedTuple):
     applier: Applier
     push: Push
     run_id: str = ""
-    joining: int = 1
+    join_number: int = 1
 
 
 class Exchange(abc.ABC):

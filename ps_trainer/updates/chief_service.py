@@ -40,13 +40,13 @@ class ChiefService(abc.ABC):
         """Records that a worker is ready to train; every worker counts from the start until it leaves. Never waits."""
 
     @abc.abstractmethod
-    def worker_left(self, worker_index: int, joining: int) -> None:
+    def worker_left(self, worker_index: int, join_number: int) -> None:
         """Records that a worker is lost or has no more data, so that nothing waits for it any more. Never waits.
 
         Args:
             worker_index: Index of the worker.
-            joining: Number of the joining that is over, 0 if the worker never joined. A later joining of the worker
-                stays, even if it arrives before the record is carried out.
+            join_number: Join number of the process that has left, 0 if the worker never joined. A later join of the
+                worker stays, even if it arrives before the record is carried out.
         """
 
     @abc.abstractmethod

@@ -103,14 +103,14 @@ class GradientCollector:
 
     def build_join(self) -> tf.Operation:
         """The op with which this worker joins the groups of all ps tasks, ps 0 first."""
-        joiner, (first, *others) = (self._context.worker_index, self._context.joining), self._groups
+        joiner, (first, *others) = (self._context.worker_index, self._context.join_number), self._groups
         results = [first.join(*joiner)]
         results += [group.join(*joiner, [results[0].notice]) for group in others]
         return tf.group(*self._go_on(results)[1])
 
     def build_leave(self) -> tf.Operation:
         """The op with which this worker leaves the groups of all ps tasks, when its steps are over."""
-        return self._build_leave(self._context.worker_index, self._context.joining)
+        return self._build_leave(self._context.worker_index, self._context.join_number)
 
     def build_prepare(self) -> tf.Operation:
         """The op with which the chief takes back the release of a former chief."""
@@ -122,11 +122,11 @@ class GradientCollector:
             return None
         with tf.device(self._store.worker_device):
             worker = tf.placeholder(tf.int64, [], f"{self._name}/worker")
-            joining = tf.placeholder(tf.int64, [], f"{self._name}/joining")
-        leave = self._build_leave(worker, joining)
+            join_number = tf.placeholder(tf.int64, [], f"{self._name}/join_number")
+        leave = self._build_leave(worker, join_number)
         release = tf.group(*(group.release() for group in self._groups))
         first = self._groups[0]
-        return LiveWorkers(self._name, LiveWorkerOps(leave, worker, joining, release, first.pushed, first.used))
+        return LiveWorkers(self._name, LiveWorkerOps(leave, worker, join_number, release, first.pushed, first.used))
 
     def build_staleness(self, results: Sequence[VisitResult]) -> list[tf.Tensor]:
         """Builds for each ps task the gradient's staleness there, -1 if it was dropped; int64 scalar on the ps."""
@@ -137,10 +137,10 @@ class GradientCollector:
                 staleness.append(tf.where(result.is_accepted > 0, stale, tf.constant(-1, tf.int64)))
         return staleness
 
-    def _build_leave(self, worker: int | tf.Tensor, joining: int | tf.Tensor) -> tf.Operation:
-        """The op after which no group waits for joining number `joining` of `worker`."""
-        results = [self._groups[0].leave(worker, joining)]
-        results += [group.leave(worker, joining, [results[0].notice]) for group in self._groups[1:]]
+    def _build_leave(self, worker: int | tf.Tensor, join_number: int | tf.Tensor) -> tf.Operation:
+        """The op after which no group waits for the process of `worker` with `join_number`."""
+        results = [self._groups[0].leave(worker, join_number)]
+        results += [group.leave(worker, join_number, [results[0].notice]) for group in self._groups[1:]]
         return tf.group(*(result.notice for result in results))
 
     def _go_on(self, results: Sequence[VisitResult]) -> tuple[tf.Tensor, list[tf.Operation]]:

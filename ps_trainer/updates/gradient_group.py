@@ -10,8 +10,8 @@ tasks. The rules below keep that old step from doing harm:
   task, or all of them, or ps 0 but not yet some ps task that follows it.
 * The new process *joins* with a ticket of its own, which each of its pushes carries. ps 0 decides, and rejects a push
   whose ticket does not belong to the last process that joined: such a push belongs to an earlier process.
-* The joinings of a worker are numbered. The chief takes a worker out with the number of the joining that was lost. On a
-  ps task where a later joining has arrived meanwhile, this does nothing.
+* Each join of a worker has a larger *join number*. The chief takes a worker out with the join number of the lost
+  process. On a ps task where a later join has arrived meanwhile, this does nothing.
 * If the old gradient is in the open group, it counts as the worker's turn in that group. Where workers wait for the
   update, joining waits for that one, too. So no worker is counted twice, and the others get the gradient they wait for.
 * ps 0 numbers the gradients that it accepts from each worker, and every visit tells the number to the ps tasks that
@@ -81,7 +81,7 @@ class GradientGroup:
         # Only ps 0 compares tickets. It answers a push with an old ticket as if the worker were released.
         self._checks_tickets = ps == 0
         self._follows = policy.is_fresh_only and ps > 0  # does what ps 0 has decided
-        # Each process builds a graph for each of its joinings, so the ticket names one joining of one process.
+        # Each process builds a graph for each of its joins, so the ticket names one join of one process.
         # The shift leaves 63 bits, which fit into an int64.
         self._ticket = uuid.uuid4().int >> 65
         self._gate = Gate(store, ps, num_workers, name)
@@ -115,12 +115,12 @@ class GradientGroup:
 
         return self._visit(visit, *notices, *values)
 
-    def join(self, worker: int, joining: int, notices: Sequence[tf.Tensor] = ()) -> VisitResult:
+    def join(self, worker: int, join_number: int, notices: Sequence[tf.Tensor] = ()) -> VisitResult:
         """Builds the visit in which a new process of a worker arrives; from now on groups wait for that process.
 
         Args:
             worker: Index of the worker.
-            joining: Number of this joining of the worker (`RuleContext.joining`).
+            join_number: Join number of the worker's new process (`RuleContext.join_number`).
             notices: As for `push`.
         """
 
@@ -130,33 +130,33 @@ class GradientGroup:
             now = now._replace(
                 gone=now.gone * (1 - one_hot),
                 tickets=now.tickets * (1 - one_hot) + self._ticket * one_hot,
-                joinings=now.joinings * (1 - one_hot) + joining * one_hot,
+                join_numbers=now.join_numbers * (1 - one_hot) + join_number * one_hot,
             )
             return self._settle_without_gradient(now, one_hot, one_hot, arrived)
 
         return self._visit(visit, *notices)
 
     def leave(
-        self, worker: int | tf.Tensor, joining: int | tf.Tensor, notices: Sequence[tf.Tensor] = ()
+        self, worker: int | tf.Tensor, join_number: int | tf.Tensor, notices: Sequence[tf.Tensor] = ()
     ) -> VisitResult:
         """Builds the visit after which no group waits for a worker; it closes a group that waited only for that one.
 
-        The visit does nothing if a later joining of the worker has arrived.
+        The visit does nothing if a later join of the worker has arrived.
 
         Args:
             worker: Index of the worker.
-            joining: Number of the joining that is over.
+            join_number: Join number of the process that has left.
             notices: As for `push`.
         """
 
-        def visit(worker: tf.Tensor, joining: tf.Tensor, *arrived: tf.Tensor) -> VisitResult:
+        def visit(worker: tf.Tensor, join_number: tf.Tensor, *arrived: tf.Tensor) -> VisitResult:
             now = self._variables.read()
-            one_hot = self._one_hot(worker) * tf.cast(now.joinings <= joining, tf.int64)
+            one_hot = self._one_hot(worker) * tf.cast(now.join_numbers <= join_number, tf.int64)
             now = now._replace(gone=tf.maximum(now.gone, one_hot))
             return self._settle_without_gradient(now, one_hot, 0 * one_hot, arrived)
 
         with tf.device(self._store.ps_device(self._ps)):
-            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, joining)]
+            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, join_number)]
         return self._visit(visit, *left, *notices)
 
     def wait(self, worker: int, result: VisitResult) -> tf.Operation:

@@ -19,7 +19,7 @@ class GroupState(NamedTuple):
         pushed: [num_workers], number of gradients of each worker that arrived so far, rejected ones included.
         stamps: [num_workers], version of the parameters that each worker computes with.
         tickets: [num_workers], ticket of the process that represents each worker at present.
-        joinings: [num_workers], number of each worker's last joining; 0 for a worker that never joined.
+        join_numbers: [num_workers], last join number of each worker; 0 for a worker that never joined.
         version: Number of groups closed so far.
         size: Number of gradients in the last closed group. On a ps task that follows the decisions of ps 0, it is the
             number of gradients that the open group will have, or 0 while ps 0 has not told it.
@@ -32,7 +32,7 @@ class GroupState(NamedTuple):
     pushed: Any
     stamps: Any
     tickets: Any
-    joinings: Any
+    join_numbers: Any
     version: Any
     size: Any
     released: Any

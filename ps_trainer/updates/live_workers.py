@@ -22,10 +22,10 @@ class LiveWorkerOps(NamedTuple):
     """Ops that the chief runs on the ps tasks.
 
     Attributes:
-        leave: Takes `worker` out of the live set, unless a later joining than `joining` has arrived. Steps that waited
-            only for that worker continue.
+        leave: Takes `worker` out of the live set, unless a later join of it has arrived. Steps that waited only for
+            that worker continue.
         worker: Int64 scalar placeholder for the index of the worker.
-        joining: Int64 scalar placeholder for the number of the joining that is over.
+        join_number: Int64 scalar placeholder for the join number of the process that has left.
         release: Lets every worker continue, with `RELEASED`.
         pushed: Number of gradients of each worker that arrived so far, int64 [num_workers]. None for rules in which
             every gradient makes an update.
@@ -34,7 +34,7 @@ class LiveWorkerOps(NamedTuple):
 
     leave: tf.Operation
     worker: tf.Tensor
-    joining: tf.Tensor
+    join_number: tf.Tensor
     release: tf.Operation
     pushed: tf.Tensor | None = None
     used: tf.Tensor | None = None
@@ -64,8 +64,8 @@ class LiveWorkers(ChiefService):
 
     A thread of its own makes the calls to the ps tasks, one after the other. A call to a frozen ps task lasts until the
     session's deadline, and the thread that reports a lost worker must watch other tasks meanwhile. If the worker
-    rejoins before its call is made, the service drops the call. If the call is already under way, the number of the
-    joining makes it harmless.
+    rejoins before its call is made, the service drops the call. If the call is already under way, the join
+    number makes it harmless.
 
     Args:
         name: Name of the rule, for messages.
@@ -95,10 +95,10 @@ class LiveWorkers(ChiefService):
         self._gone.discard(worker_index)
         logging.info("%s: worker %d joined", self._name, worker_index)
 
-    def worker_left(self, worker_index: int, joining: int) -> None:
+    def worker_left(self, worker_index: int, join_number: int) -> None:
         """Takes a worker out of the live set; has no effect on a worker that has left already."""
         self._gone.add(worker_index)
-        feeds = {self._ops.worker: worker_index, self._ops.joining: joining}
+        feeds = {self._ops.worker: worker_index, self._ops.join_number: join_number}
         self._call(self._ops.leave, feeds, f"{self._name}: worker {worker_index} left")
 
     def release(self) -> None:

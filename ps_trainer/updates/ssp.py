@@ -83,7 +83,7 @@ class Ssp(UpdateRule):
         return TrainStep(
             [phase],
             join_op=clocks.build_join(),
-            leave_op=None if context.is_chief else clocks.build_leave(context.worker_index, context.joining),
+            leave_op=None if context.is_chief else clocks.build_leave(context.worker_index, context.join_number),
             prepare_op=clocks.build_prepare(),
             state=clocks.state,
             service=clocks.create_service(),
@@ -96,14 +96,14 @@ class _WorkerClockState(NamedTuple):
     Attributes:
         steps: [num_workers], worker clock of each worker.
         gone: [num_workers], 1 for a worker that has left.
-        joinings: [num_workers], number of each worker's last joining; 0 for a worker that never joined.
+        join_numbers: [num_workers], last join number of each worker; 0 for a worker that never joined.
         slowest: Smallest worker clock of a live worker; it never decreases.
         released: 1 after the workers were released for good.
     """
 
     steps: Any
     gone: Any
-    joinings: Any
+    join_numbers: Any
     slowest: Any
     released: Any
 
@@ -126,7 +126,7 @@ class WorkerClocks:
         self._staleness = staleness
         self._gate = Gate(store, 0, context.num_workers, "ssp")
         n = context.num_workers
-        shapes = _WorkerClockState(steps=[n], gone=[n], joinings=[n], slowest=[], released=[])
+        shapes = _WorkerClockState(steps=[n], gone=[n], join_numbers=[n], slowest=[], released=[])
         with tf.device(store.ps_device(0)):
             self._variables = _WorkerClockState(
                 *(
@@ -192,22 +192,22 @@ class WorkerClocks:
             after = now._replace(
                 steps=now.steps * (1 - one_hot) + now.slowest * one_hot,
                 gone=now.gone * (1 - one_hot),
-                joinings=now.joinings * (1 - one_hot) + self._context.joining * one_hot,
+                join_numbers=now.join_numbers * (1 - one_hot) + self._context.join_number * one_hot,
             )
             return self._settle(after)
 
         return exclusive(self._store, 0, visit).op
 
-    def build_leave(self, worker: int | tf.Tensor, joining: int | tf.Tensor) -> tf.Operation:
-        """Builds the op after which no step waits for `worker`, unless a later joining of the worker has arrived."""
+    def build_leave(self, worker: int | tf.Tensor, join_number: int | tf.Tensor) -> tf.Operation:
+        """Builds the op after which no step waits for `worker`, unless a later join of the worker has arrived."""
 
-        def visit(worker: tf.Tensor, joining: tf.Tensor) -> tf.Tensor:
+        def visit(worker: tf.Tensor, join_number: tf.Tensor) -> tf.Tensor:
             now = self._read()
-            one_hot = self._one_hot(worker) * tf.cast(now.joinings <= joining, tf.int64)
+            one_hot = self._one_hot(worker) * tf.cast(now.join_numbers <= join_number, tf.int64)
             return self._settle(now._replace(gone=tf.maximum(now.gone, one_hot)))
 
         with tf.device(self._store.ps_device(0)):
-            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, joining)]
+            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, join_number)]
         return exclusive(self._store, 0, visit, *left).op
 
     def build_prepare(self) -> tf.Operation:
@@ -221,9 +221,9 @@ class WorkerClocks:
 
         with tf.device(self._store.worker_device):
             worker = tf.placeholder(tf.int64, [], "ssp/worker")
-            joining = tf.placeholder(tf.int64, [], "ssp/joining")
+            join_number = tf.placeholder(tf.int64, [], "ssp/join_number")
         return LiveWorkers(
-            "ssp", LiveWorkerOps(self.build_leave(worker, joining), worker, joining, self._set_released(1))
+            "ssp", LiveWorkerOps(self.build_leave(worker, join_number), worker, join_number, self._set_released(1))
         )
 
     def _set_released(self, value: int) -> tf.Operation:

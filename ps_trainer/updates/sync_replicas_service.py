@@ -75,7 +75,7 @@ class SyncReplicasService(ChiefService):
             self._live.add(worker_index)
             self._changed.notify_all()
 
-    def worker_left(self, worker_index: int, joining: int) -> None:
+    def worker_left(self, worker_index: int, join_number: int) -> None:
         with self._changed:
             self._live.discard(worker_index)
             self._fill_up()

@@ -149,10 +149,10 @@ class TestWaitForRun:
         assert self.wait(ps_0) == ("r", False)
 
     @pytest.mark.parametrize(("run_id", "worker", "number"), [("r", 1, 3), ("r", 2, 0), ("earlier", 1, 0)])
-    def test_the_roster_counts_a_workers_joinings(self, run_id, worker, number):
+    def test_the_roster_counts_the_joins_of_a_worker(self, run_id, worker, number):
         ps_0 = self.ready(w0="training", w1="lost")
         ps_0.fields["roster"].workers[1] = entry("lost", joining=3)
-        assert preflight.last_joining(ps_0.read(), run_id, worker) == number
+        assert preflight.last_join_number(ps_0.read(), run_id, worker) == number
 
     @pytest.mark.parametrize("run", [None, ready_run(status=RunStatus.STARTING, start=None)])
     def test_names_a_chief_that_does_not_come(self, run):

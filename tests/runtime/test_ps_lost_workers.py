@@ -23,23 +23,23 @@ def test_a_worker_whose_port_is_closed_is_lost_and_may_come_back(serve, monkeypa
     assert task.end() == 0
 
 
-def joinings(state):
+def join_numbers(state):
     return {index: entry.joining for index, entry in state.roster.workers.items()}
 
 
-def test_a_loss_belongs_to_the_last_joining_and_so_does_the_end_of_a_process_before_its_join(serve, monkeypatch):
+def test_a_loss_belongs_to_the_last_join_and_so_does_the_end_of_a_process_before_its_join(serve, monkeypatch):
     task = serve(recover_timeout_secs=DEADLINE_SECS)
     joined(task)
     task.send(1, Status.JOINED, joining=3)
-    task.wait_for(lambda state: joinings(state) == {0: 0, 1: 3})
+    task.wait_for(lambda state: join_numbers(state) == {0: 0, 1: 3})
     monkeypatch.setattr(liveness, "fault_of", lambda address: "refused" if address == "localhost:2" else "")
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "lost"})
-    assert joinings(state) == {0: 0, 1: 3}
+    assert join_numbers(state) == {0: 0, 1: 3}
     task.send(1, Status.INTERRUPTED, run_id="", joining=0)
     state = task.wait_for(lambda state: statuses(state) == {0: "training", 1: "interrupted"})
-    assert joinings(state) == {0: 0, 1: 3}
+    assert join_numbers(state) == {0: 0, 1: 3}
     task.send(1, Status.JOINED, joining=4)
-    task.wait_for(lambda state: joinings(state) == {0: 0, 1: 4})
+    task.wait_for(lambda state: join_numbers(state) == {0: 0, 1: 4})
 
 
 def test_a_silent_worker_is_lost_and_its_next_sign_of_life_brings_it_back(serve):

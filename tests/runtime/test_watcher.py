@@ -43,7 +43,7 @@ class Watched:
             watcher.Reactions(
                 on_worker_start=lambda index: self.started.append(index),
                 on_worker_return=lambda index: self.returned.append(index),
-                on_worker_end=on_worker_end or (lambda index, status, joining: self.ended.append((index, status))),
+                on_worker_end=on_worker_end or (lambda index, status, join_number: self.ended.append((index, status))),
                 on_poll=look,
             ),
             lost_after_secs=30.0, time_fn=lambda: self.now,
@@ -185,8 +185,8 @@ def test_a_worker_that_came_back_and_was_lost_between_two_polls_is_reported():
     entries = ps_0.fields["roster"].workers
     told = []
     with Watched(ps_0, on_worker_end=lambda *said: told.append(said)) as watched:
-        for joining in (1, 2):
-            entries[2] = entry("lost", reason="killed", joining=joining)
+        for join_number in (1, 2):
+            entries[2] = entry("lost", reason="killed", joining=join_number)
             watched.poll()
     assert told == [(2, "lost", 1), (2, "lost", 2)]
 
@@ -287,7 +287,7 @@ def test_an_error_of_the_poll_ends_the_job():
 
 
 def failing(error):
-    def callback(index, status, joining):
+    def callback(index, status, join_number):
         raise error
 
     return callback
@@ -317,7 +317,7 @@ def test_a_hanging_callback_does_not_delay_close_and_none_is_called_after_it(mon
     monkeypatch.setattr(watcher, "_CLOSE_SECS", 0.05)
     ended, called = threading.Event(), []
 
-    def blocked(index, status, joining):
+    def blocked(index, status, join_number):
         called.append(index)
         ended.wait(DEADLINE_SECS)
 

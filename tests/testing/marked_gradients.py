@@ -186,7 +186,7 @@ class MarkedRun:
     def notice(self, worker: int) -> None:
         """Takes a worker out of the live set, as the chief does when it notices a loss."""
         ops = self._chief.train.step.service._ops
-        self._chief.session.run(ops.leave, {ops.worker: worker, ops.joining: self.num_processes(worker)})
+        self._chief.session.run(ops.leave, {ops.worker: worker, ops.join_number: self.num_processes(worker)})
 
     def num_processes(self, worker: int) -> int:
         """Number of processes of a worker so far."""

@@ -36,7 +36,9 @@ class MarkedProcess:
     def __init__(self, run: MarkedRun, worker: int):
         task = run.cluster.task("worker", worker)
         self.worker = worker
-        self.train = graph_lib.build(run.components, task, run.config, run.name, joining=run.num_processes(worker) + 1)
+        self.train = graph_lib.build(
+            run.components, task, run.config, run.name, join_number=run.num_processes(worker) + 1
+        )
         config = session_config(task.device, ["/job:ps"])
         self.session = tf.Session(f"grpc://{task.own_address}", graph=self.train.graph, config=config)
         self.session.run(self.train.scaffold.local_init_op)

@@ -41,17 +41,17 @@ class Visits:
     Args:
         num_workers: Number of workers.
         required: Number of gradients per group.
-        joining: Number of this joining of each worker.
+        join_number: Join number of each worker.
         **grouping: Options of the groups; the default groups take all workers' fresh gradients, and workers wait.
     """
 
-    def __init__(self, num_workers: int, required: int, joining: int, **grouping: bool):
+    def __init__(self, num_workers: int, required: int, join_number: int, **grouping: bool):
         defaults = {"counts_workers": True, "is_fresh_only": True, "waits": True}
         with tf.variable_scope("", use_resource=True):
             store = TwoPs()
             self.who = [tf.placeholder(tf.float32, [2]) for _ in (0, 1)]
             self.notice = tf.placeholder(tf.int64, [5])
-            self.leaver, self.joining_over = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+            self.leaver, self.ended_join_number = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             rule = GroupPolicy(required=lambda clock: tf.constant(required, tf.int64), **(defaults | grouping))
 
             def update(ps: int, averages: Any) -> tf.Operation:
@@ -71,8 +71,10 @@ class Visits:
             self.pushes = [
                 [groups[ps].push(worker, [self.who[ps]], [self.notice] * ps) for worker in workers] for ps in (0, 1)
             ]
-            self.joins = [[groups[ps].join(worker, joining, [self.notice] * ps) for worker in workers] for ps in (0, 1)]
-            self.leaves = [groups[ps].leave(self.leaver, self.joining_over, [self.notice] * ps) for ps in (0, 1)]
+            self.joins = [
+                [groups[ps].join(worker, join_number, [self.notice] * ps) for worker in workers] for ps in (0, 1)
+            ]
+            self.leaves = [groups[ps].leave(self.leaver, self.ended_join_number, [self.notice] * ps) for ps in (0, 1)]
             self.resume_version = tf.placeholder(tf.int64, [])
             waits_for = self.pushes[0][0]._replace(resume_version=self.resume_version)
             self.waits = [[groups[ps].wait(worker, waits_for) for worker in workers] for ps in (0, 1)]
@@ -98,7 +100,7 @@ class Processes(Visits):
         num_workers: Number of workers.
         required: Number of gradients per group.
         in_update: Function that the ps task calls in the middle of each update.
-        joining: Number of this joining of each worker.
+        join_number: Join number of each worker.
         **grouping: As for `Visits`.
     """
 
@@ -109,10 +111,10 @@ class Processes(Visits):
         num_workers: int,
         required: int,
         in_update: Callable[[], None],
-        joining: int,
+        join_number: int,
         **grouping: bool,
     ):
-        built, visits = _built(num_workers, required, joining, grouping=frozenset(grouping.items()))
+        built, visits = _built(num_workers, required, join_number, grouping=frozenset(grouping.items()))
         graph_def = tf.GraphDef()
         graph_def.CopyFrom(built)
         with tf.Graph().as_default() as graph:
@@ -159,8 +161,8 @@ class Groups:
         self.is_updating = threading.Event()
         required = num_workers if required is None else required
         self._processes = [
-            Processes(cluster, container, num_workers, required, self._in_update, joining, **grouping)
-            for joining in (1, 2)
+            Processes(cluster, container, num_workers, required, self._in_update, join_number, **grouping)
+            for join_number in (1, 2)
         ]
         self._processes[0].session.run(self._processes[0].init_op)
         for worker in range(num_workers):
@@ -192,7 +194,7 @@ class Groups:
     ) -> tuple[int, np.ndarray]:
         """Removes that process of a worker, as the chief does when the process has ended."""
         one = self._processes[0]
-        return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker, one.joining_over: process + 1})
+        return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker, one.ended_join_number: process + 1})
 
     def wait(self, ps: int, worker: int, notice: Sequence[int], process: int = 0) -> threading.Thread:
         """Waits in a thread, as a worker does after a visit with that notice."""

@@ -35,8 +35,8 @@ class ObservedAbsences:
     def worker_came(self, index):
         self.told.append(("came", index))
 
-    def worker_left(self, index, joining):
-        self.told.append(("left", index, joining))
+    def worker_left(self, index, join_number):
+        self.told.append(("left", index, join_number))
 
     def pass_time(self, secs):
         """Moves the time in steps too short to count as a pause of this process."""

@@ -36,8 +36,8 @@ class Service:
     def worker_came(self, index):
         self.calls.append(("came", index))
 
-    def worker_left(self, index, joining):
-        self.calls.append(("left", index, joining))
+    def worker_left(self, index, join_number):
+        self.calls.append(("left", index, join_number))
 
 
 class FakeWriter:

@@ -92,21 +92,21 @@ def test_inputs_without_scaling_are_warned_of(tmp_path, cluster):
     assert len(warned) == 1
 
 
-def test_the_number_of_joinings_grows_over_the_processes_of_a_worker():
+def test_the_join_number_grows_over_the_processes_of_a_worker():
     endless = config_of("Dense", "Rows", batch_size=4, max_steps=10**9, recover_timeout_secs=60.0)
     with InProcessCluster(1, 2) as cluster:
         chief, worker = cluster.start(endless, 0), cluster.start(endless, 1)
         wait_until(lambda: worker.made and len(worker.made[-1].losses) > 3)
-        assert (chief.worker._joining, worker.worker._joining) == (1, 1)
+        assert (chief.worker._join_number, worker.worker._join_number) == (1, 1)
         made = len(worker.made)
         worker.stop.request(PsLostError("ps-0, as this worker thinks"))
         wait_until(lambda: len(worker.made) > made and len(worker.made[-1].losses) > 3)
-        assert worker.worker._joining == 2
+        assert worker.worker._join_number == 2
         worker.stop.request(Interrupted(15))
         cluster.finish_call(worker)
         again = cluster.start(endless, 1)
         wait_until(lambda: again.made and len(again.made[-1].losses) > 3)
-        assert again.worker._joining == 3
+        assert again.worker._join_number == 3
         for call in (again, chief):
             call.stop.request(Interrupted(15))
             cluster.finish_call(call)

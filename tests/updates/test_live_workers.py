@@ -14,7 +14,9 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.updates.chief_service import GradientCounts  # isort: skip
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers  # isort: skip
 
-OPS = LiveWorkerOps(leave="leave", worker="worker", joining="joining", release="release", pushed="pushed", used="used")
+OPS = LiveWorkerOps(
+    leave="leave", worker="worker", join_number="join_number", release="release", pushed="pushed", used="used"
+)
 GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
 

@@ -174,15 +174,15 @@ def test_a_leave_of_a_replaced_process_removes_no_worker(cluster):
     with tf.Graph().as_default() as graph, graph.container("late-leave"), tf.variable_scope("", use_resource=True):
         store = TwoPs()
         contexts = [
-            RuleContext(3, 2, is_chief=True, max_steps=None, applier=None, push=None, joining=joining)
-            for joining in (1, 2)
+            RuleContext(3, 2, is_chief=True, max_steps=None, applier=None, push=None, join_number=join_number)
+            for join_number in (1, 2)
         ]
         processes = [WorkerClocks(store, contexts[0], 1)]
         with tf.variable_scope("", reuse=True):
             processes.append(WorkerClocks(store, contexts[1], 1))
         joins = [clocks.build_join() for clocks in processes]
-        joining = tf.placeholder(tf.int64, [])
-        leave = processes[0].build_leave(2, joining)
+        join_number = tf.placeholder(tf.int64, [])
+        leave = processes[0].build_leave(2, join_number)
         (gone,) = [variable for variable in processes[0].state if variable.op.name == "ssp/gone"]
         init_op = tf.group(tf.global_variables_initializer(), *initializers())
         task = cluster.task("worker", 0)
@@ -194,7 +194,7 @@ def test_a_leave_of_a_replaced_process_removes_no_worker(cluster):
                 (joins[1], 2, 1),
             ):
                 session.run(op)
-                session.run(leave, {joining: number})
+                session.run(leave, {join_number: number})
                 assert session.run(gone).tolist() == [0, 0, is_gone]
 
 
