@@ -12,7 +12,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import PsStepOps, counted_exclusively, counted_phase
+from ps_trainer.updates.counted_step import PsStepOps, build_counted_phase, build_counted_step
 
 
 class HalfWhenStale(UpdateRule):
@@ -42,7 +42,7 @@ class HalfWhenStale(UpdateRule):
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             context.applier.create_slots(ps, [gradient.piece for gradient in part])
             counts.append(self._apply(store, ps, part, context))
-        return TrainStep([counted_phase(store, counts, context.push.targets)])
+        return TrainStep([build_counted_phase(store, counts, context.push.targets)])
 
     def _apply(self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> PsStepOps:
         def apply(clock_read: tf.Tensor, *values: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
@@ -54,4 +54,4 @@ class HalfWhenStale(UpdateRule):
                 return tf.stack([count_update(store.clocks[ps]) + 1, staleness])
 
         # One section for each ps task, so no other worker's update falls between the clock and the apply.
-        return counted_exclusively(store, context, ps, part, apply)
+        return build_counted_step(store, context, ps, part, apply)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ps_trainer.api.cluster import LocalCluster as LocalCluster
     from ps_trainer.api.cluster import train as train
     from ps_trainer.api.job import Job as Job
-    from ps_trainer.api.joined import join as join
+    from ps_trainer.api.join_cluster import join as join
     from ps_trainer.api.model_fn import EstimatorSpec as EstimatorSpec
     from ps_trainer.api.model_fn import ModeKeys as ModeKeys
     from ps_trainer.api.model_fn import from_model_fn as from_model_fn
@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "train": "ps_trainer.api.cluster",
     "LocalCluster": "ps_trainer.api.cluster",
-    "join": "ps_trainer.api.joined",
+    "join": "ps_trainer.api.join_cluster",
     "from_model_fn": "ps_trainer.api.model_fn",
     "EstimatorSpec": "ps_trainer.api.model_fn",
     "ModeKeys": "ps_trainer.api.model_fn",

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from examples.operations import watch_run
-from ps_trainer.runtime import supervise
+from ps_trainer.runtime import job_runner
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OPERATIONS = ROOT / "examples" / "operations"
@@ -83,16 +83,16 @@ def test_the_manifest_gives_each_pod_its_role(pod, tmp_path):
     assert job["template"]["spec"]["subdomain"] == documents["Service"]["metadata"]["name"] == name
     assert documents["Service"]["spec"]["selector"] == labels
     assert documents["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
-    assert job["template"]["spec"]["terminationGracePeriodSeconds"] > supervise.EXIT_SECS
+    assert job["template"]["spec"]["terminationGracePeriodSeconds"] > job_runner.EXIT_SECS
 
 
 def test_the_documents_give_the_grace_period_of_the_code():
     """The code ends a task itself after EXIT_SECS; supervisors wait longer."""
     unit = (OPERATIONS / "ps_trainer@.service").read_text(encoding="utf-8")
-    assert f"ends within {supervise.EXIT_SECS:.0f} s of SIGTERM" in unit
+    assert f"ends within {job_runner.EXIT_SECS:.0f} s of SIGTERM" in unit
     for page, words in (("howto/supervisor.md", "s"), ("reference/exit-codes.md", "seconds")):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        assert f"within {supervise.EXIT_SECS:.0f} {words}" in text
+        assert f"within {job_runner.EXIT_SECS:.0f} {words}" in text
 
 
 def write_metrics(logdir, task, *records):

@@ -15,8 +15,8 @@ from ps_trainer.api.servers import ServerSet
 from ps_trainer.api.task_thread import TaskThread
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, RunError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.ps import PsTask
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.chief import Chief
 from ps_trainer.training.worker import Worker

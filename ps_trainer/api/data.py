@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.api.input_function import EVAL, TRAIN, InputFunction
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline import spread
+from ps_trainer.data.pipeline import feature_spread
 from ps_trainer.data.pipeline.array_source import MAX_ARRAY_BYTES, ArraySource
 from ps_trainer.data.pipeline.data_source import PREFETCH_BATCHES, DataSource
 from ps_trainer.data.pipeline.shard import Shard
@@ -235,8 +235,10 @@ def _of_arrays(train: Any, test: Any) -> ArrayDataset | LargeArrayDataset:
         sum(array.nbytes for array in tf.nest.flatten(split)) for split in (train, test) if split is not None
     )
     dataset = (ArrayDataset if num_bytes <= MAX_ARRAY_BYTES else LargeArrayDataset)(train, test)
-    deviations = spread.of_arrays(tf.nest.flatten(train))
-    dataset.advice = spread.advice(deviations, "divide each feature by its standard deviation before you pass it")
+    deviations = feature_spread.of_arrays(tf.nest.flatten(train))
+    dataset.advice = feature_spread.advice(
+        deviations, "divide each feature by its standard deviation before you pass it"
+    )
     return dataset
 
 

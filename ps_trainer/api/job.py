@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from ps_trainer.api.result import Result
-from ps_trainer.runtime.supervise import EXIT_SECS
+from ps_trainer.runtime.job_runner import EXIT_SECS
 
 # A chief saves a checkpoint before it ends; `EXIT_SECS` after a stop request each task is given up at the latest.
 END_SECS = EXIT_SECS + 4.0

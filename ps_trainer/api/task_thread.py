@@ -1,7 +1,7 @@
 """`TaskThread`: a task of a cluster in a thread of this process, with a deadline for its end.
 
 A task that has a process of its own is watched by its main thread, which ends the process if the task hangs
-(`runtime.supervise.run_job`). Here a second thread watches, and gives the task up. No signal handler is installed.
+(`runtime.job_runner.run_job`). Here a second thread watches, and gives the task up. No signal handler is installed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from ps_trainer.runtime import supervise
-from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime import job_runner
+from ps_trainer.runtime.job_runner import StopRequest
 
 
 class TaskThread:
@@ -74,7 +74,7 @@ class TaskThread:
 
     def _watch(self) -> None:
         try:
-            supervise.watch(self._job_ended, self.stop, self._give_up)
+            job_runner.watch(self._job_ended, self.stop, self._give_up)
         finally:
             self._ended.set()
 

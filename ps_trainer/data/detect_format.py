@@ -21,7 +21,7 @@ from ps_trainer.data.formats import (
     text,
     transcript_list,
 )
-from ps_trainer.data.pipeline.line_files import first_line, head
+from ps_trainer.data.pipeline.line_source import first_line, head
 from ps_trainer.errors import DataError
 
 _LANGUAGE = "[a-z]{2}"  # ISO 639-1

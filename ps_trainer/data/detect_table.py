@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ps_trainer.data import near_misses
 from ps_trainer.data.pipeline import parquet_rows
-from ps_trainer.data.pipeline.line_files import first_lines
+from ps_trainer.data.pipeline.line_source import first_lines
 from ps_trainer.data.pipeline.table_rows import is_parquet, number_of
 
 _LABELS = ("label", "labels", "target", "class", "y", "outcome")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ps_trainer.data.formats import image_folder, movielens, transcript_list
 from ps_trainer.data.pipeline import parquet_rows
-from ps_trainer.data.pipeline.line_files import first_lines
+from ps_trainer.data.pipeline.line_source import first_lines
 from ps_trainer.data.pipeline.table_rows import is_parquet
 from ps_trainer.errors import DataError
 

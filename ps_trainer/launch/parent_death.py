@@ -17,7 +17,7 @@ def wake_when_parent_dies(environ: Mapping[str, str] = os.environ) -> None:
     """Asks the kernel to send this process SIGCONT when its launcher ends; without a launcher does nothing.
 
     The signal has no effect on a running process. A stopped process continues, sees that its parent has changed
-    (`runtime/supervise.py`), saves and ends.
+    (`runtime/job_runner.py`), saves and ends.
     """
     if PARENT_PID_VARIABLE in environ and sys.platform == "linux":
         # A signal that ends the task would be wrong here: the kernel sends it when the parent's thread that started the

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.metrics.figures import StepReport
-from ps_trainer.metrics.lines import LineFile
+from ps_trainer.metrics.line_file import LineFile
 
 # TensorFlow's writer of events raises these when the disk is full.
 _EVENT_ERRORS = (OSError, RuntimeError, tf.errors.OpError)

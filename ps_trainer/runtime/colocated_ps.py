@@ -21,10 +21,10 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError
-from ps_trainer.runtime import lost, ps
+from ps_trainer.runtime import lost_task_errors, ps
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.run_record import Status
-from ps_trainer.runtime.supervise import StopRequest
 
 _JOIN_SECS = 5.0  # for the thread to end after its own deadlines
 
@@ -105,7 +105,7 @@ class ColocatedPs(PsTask):
         except BaseException as error:  # noqa: BLE001 - raised by `stay`, or in the job
             self._error = error
             if self._job_end is None:
-                stop.request(lost.reason_to_stop(error, is_colocated=True))
+                stop.request(lost_task_errors.reason_to_stop(error, is_colocated=True))
         finally:
             self._close()
 
@@ -122,5 +122,5 @@ class ColocatedPs(PsTask):
             self._give_notice(f"was {stop.signal}", ps.NOTICE_SECS)
             raise stop.signal
         if self._job_end is not None and self._job_end.error is not None:
-            self._give_notice(f"failed: {lost.reason(self._job_end.error)}", ps.FAILED_SECS)
+            self._give_notice(f"failed: {lost_task_errors.reason(self._job_end.error)}", ps.FAILED_SECS)
             raise self._job_end.error

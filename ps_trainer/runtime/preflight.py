@@ -20,9 +20,9 @@ from ps_trainer.errors import ClusterConfigError, OptionError, PeerFailedError, 
 from ps_trainer.runtime import control, reachability, task_fingerprint
 from ps_trainer.runtime.alone_control import AloneControl
 from ps_trainer.runtime.control import PsClient, PsControl, PsState
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFingerprint
 from ps_trainer.runtime.run_setup import agreement, incarnations
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.wait import POLL_SECS, Wait
 from ps_trainer.shared_settings import differences
 

@@ -19,6 +19,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted, RunError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import control, messages
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.liveness import Liveness
 from ps_trainer.runtime.roster_book import RosterBook
 from ps_trainer.runtime.run_record import (
@@ -32,12 +33,11 @@ from ps_trainer.runtime.run_record import (
 )
 from ps_trainer.runtime.server import session_config
 from ps_trainer.runtime.shard_leases import LeaseServer
-from ps_trainer.runtime.supervise import StopRequest
 
 # A worker's call that brings its last message must return before the ps task ends.
 LINGER_SECS = 0.5
 # After SIGTERM: time for the workers to see the notice, and for the chief to save a checkpoint.
-# Shorter than `supervise.EXIT_SECS`, at which this process is ended.
+# Shorter than `job_runner.EXIT_SECS`, at which this process is ended.
 NOTICE_SECS = 6.0
 FAILED_SECS = 15.0  # for workers to report how they ended when the chief has failed
 

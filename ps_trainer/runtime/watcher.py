@@ -14,14 +14,14 @@ from absl import logging
 
 from ps_trainer.errors import PeerFailedError, PsLostError, RunReplacedError
 from ps_trainer.runtime.control import PsControl, PsState
-from ps_trainer.runtime.lost import reason_to_stop
+from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.runtime.lost_task_errors import reason_to_stop
 from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, WorkerEntry
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.suspension import SuspensionDetector
 
 _POLL_SECS = 0.25
 # For a callback that is under way when the watcher is closed, such as a call of a rule's service to a frozen ps task. A
-# worker closes the session of that call first, so the callback soon returns. No relation to `supervise.ABORT_SECS`.
+# worker closes the session of that call first, so the callback soon returns. No relation to `job_runner.ABORT_SECS`.
 _CLOSE_SECS = 5.0
 
 

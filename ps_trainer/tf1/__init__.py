@@ -29,12 +29,7 @@ tensorflow_import.load()
 import tensorflow.compat.v1 as tf  # noqa: E402 - the environment comes first
 
 from ps_trainer.tf1 import exit_codes  # noqa: E402
-from ps_trainer.tf1.creators import (  # noqa: E402
-    ChiefSessionCreator,
-    SingularMonitoredSession,
-    WorkerSessionCreator,
-)
-from ps_trainer.tf1.monitored import MonitoredSession, MonitoredTrainingSession  # noqa: E402
+from ps_trainer.tf1.monitored_session import MonitoredSession, MonitoredTrainingSession  # noqa: E402
 from ps_trainer.tf1.packing import packed  # noqa: E402
 from ps_trainer.tf1.placement import (  # noqa: E402
     GreedyLoadBalancingStrategy,
@@ -43,6 +38,11 @@ from ps_trainer.tf1.placement import (  # noqa: E402
 )
 from ps_trainer.tf1.saving import CheckpointSaverHook  # noqa: E402
 from ps_trainer.tf1.script_settings import configure  # noqa: E402
+from ps_trainer.tf1.session_creators import (  # noqa: E402
+    ChiefSessionCreator,
+    SingularMonitoredSession,
+    WorkerSessionCreator,
+)
 from ps_trainer.tf1.supervisor import Supervisor  # noqa: E402
 from ps_trainer.tf1.sync_replicas import SyncReplicasOptimizer  # noqa: E402
 from ps_trainer.tf1.tasks import Server  # noqa: E402

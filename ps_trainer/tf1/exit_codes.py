@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from ps_trainer.errors import Interrupted, PsTrainerError
-from ps_trainer.runtime import supervise
+from ps_trainer.runtime import job_runner
 
 # Names of the threads that call ps tasks; each call has a deadline.
 _THREADS = ("ask-", "close-", "heartbeat-", "job", "mail", "release", "abort", "sync-replicas", "watcher")
@@ -37,7 +37,7 @@ def install() -> None:
         if not isinstance(error, PsTrainerError | Interrupted) or hasattr(sys, "ps1"):  # a console continues
             before(error_type, error, trace)
             return
-        _codes.insert(0, supervise.report(error))
+        _codes.insert(0, job_runner.report(error))
         atexit._run_exitfuncs()
         # Python's own end would stop threads in the middle of a call to a lost task, which ends in an abort.
         end_process(_codes[0])
@@ -61,7 +61,7 @@ def _report_threads() -> None:
 
     def report(thread: threading.ExceptHookArgs) -> None:
         if isinstance(thread.exc_value, PsTrainerError | Interrupted) and not hasattr(sys, "ps1"):
-            _codes.append(supervise.report(thread.exc_value))
+            _codes.append(job_runner.report(thread.exc_value))
         else:
             before(thread)
 

@@ -23,14 +23,14 @@ from ps_trainer.errors import (
     RunError,
     StalledError,
 )
-from ps_trainer.runtime import supervise
-from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime import job_runner
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.tf1 import exit_codes, run_state, script_settings, signals, sync_replicas
 from ps_trainer.tf1.run_state import SetUp
+from ps_trainer.tf1.script_worker import ScriptHandle, ScriptPart, ScriptWorker
 from ps_trainer.tf1.step_guard import StepGuard, in_words
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.tf1.watched_session import Session
-from ps_trainer.tf1.worker import ScriptHandle, ScriptPart, ScriptWorker
 
 _POLL_SECS = 0.1
 
@@ -189,7 +189,7 @@ class ScriptJob:
         atexit.register(self._leave_at_exit)
         self._thread.start()
         watch = (self._ended, self.stop, self._give_up)
-        threading.Thread(target=supervise.watch, args=watch, name="watch-job", daemon=True).start()
+        threading.Thread(target=job_runner.watch, args=watch, name="watch-job", daemon=True).start()
 
     def _run(self) -> None:
         try:
@@ -242,7 +242,7 @@ class ScriptJob:
                 self.wait_for_others(self._script_handle.session)
             self.leave(error)
         except BaseException as failure:  # noqa: BLE001 - nobody is left who could catch it
-            code = supervise.report(in_words(failure))
+            code = job_runner.report(in_words(failure))
             if not self._is_leaving:
                 self.save_last(failure)
                 self.leave(failure)

@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import LostError, PsLostError, PsTrainerError, StalledError
-from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.tf1 import script_settings
-from ps_trainer.tf1.worker import ScriptWorker
+from ps_trainer.tf1.script_worker import ScriptWorker
 from ps_trainer.training.step_errors import explained
 
 _REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second

@@ -13,12 +13,12 @@ from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, ClusterConfigError, Interrupted, OptionError, PeerFailedError, PsTrainerError
-from ps_trainer.runtime import lost, preflight, supervise, task_fingerprint
+from ps_trainer.runtime import job_runner, lost_task_errors, preflight, task_fingerprint
 from ps_trainer.runtime.control import PsClient
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import prepare_server, start_errors
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import script_settings, signals
 
 _SOURCE = "ClusterSpec"
@@ -114,7 +114,7 @@ class Server(tf.train.Server):
             status=Status.FAILED,
             joining=0,
             fingerprint=task_fingerprint.of(self.cluster),
-            reason=lost.reason(error),
+            reason=lost_task_errors.reason(error),
             error=type(error).__name__,
         )
         message = StatusMessage(run_id="", worker=self.cluster.worker_index, entry=entry)
@@ -194,7 +194,7 @@ def own_task() -> Server:
 def _serve(ps: PsTask) -> int:
     try:
         if threading.current_thread() is threading.main_thread():
-            return supervise.call_job(ps.serve)
+            return job_runner.call_job(ps.serve)
         stop = StopRequest()
 
         def on_signal(signum: int) -> None:

@@ -10,8 +10,8 @@ from absl import logging
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.suspension import SuspensionDetector
 from ps_trainer.updates.chief_service import ChiefService
 

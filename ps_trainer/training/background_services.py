@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.training.sessions import Sessions
 from ps_trainer.training.shard_reader import LeaseLink
 from ps_trainer.training.train_graph import TrainGraph

@@ -34,10 +34,10 @@ from ps_trainer.errors import (
     StartTimeoutError,
     UsageError,
 )
-from ps_trainer.runtime import lost, preflight, run_setup
+from ps_trainer.runtime import lost_task_errors, preflight, run_setup
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFingerprint
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import initial_state, run_files, run_summary, target_watch
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
@@ -147,7 +147,7 @@ class Chief(Worker):
                 is_refused = isinstance(error, UsageError) and self._set_up_run is None
                 if not (is_refused and run_files.has_summary(self._config)):
                     run_files.write_summary(self._config, RunFailure(status=status, reason=str(error)))
-                self._note_end(f"worker 0 {status}: {lost.reason(error)}")
+                self._note_end(f"worker 0 {status}: {lost_task_errors.reason(error)}")
             raise
 
     def _train(self, train: TrainGraph, stop: StopRequest) -> None:

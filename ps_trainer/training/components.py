@@ -19,8 +19,8 @@ from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Transform
-from ps_trainer.gradients.parse import load as load_transforms
-from ps_trainer.optimizers.assigned import Optimizers
+from ps_trainer.gradients.transform_list import load as load_transforms
+from ps_trainer.optimizers.assignment import OptimizerAssignment
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store import model_check
 from ps_trainer.store.base import ParameterStore
@@ -53,7 +53,7 @@ class Components(NamedTuple):
     model: Any
     dataset: Any
     rule: UpdateRule
-    optimizers: Optimizers
+    optimizers: OptimizerAssignment
     schedule: Any
     layout: type[ParameterStore]
     layout_options: Any

@@ -23,8 +23,8 @@ from ps_trainer.errors import (
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import preflight
 from ps_trainer.runtime.control import PsControl, PsState
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import FINAL, Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.counted_files import LINES, FileSource, LineDecoder
 from ps_trainer.data.pipeline.decode_errors import problem_of
+from ps_trainer.data.pipeline.file_source import LINES, FileSource, LineDecoder
 from ps_trainer.errors import DataError
 from ps_trainer.training.predictor import BATCH_SIZE, batches_of
 

@@ -34,7 +34,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.errors import PsLostError
-from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.training.step_calls import StepCalls
 from ps_trainer.training.step_errors import translated_errors
 from ps_trainer.training.step_fetches import StepFetches

@@ -22,7 +22,7 @@ from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError, UnknownNameError
-from ps_trainer.gradients.parse import load as load_transforms
+from ps_trainer.gradients.transform_list import load as load_transforms
 from ps_trainer.options import format_value
 from ps_trainer.registry import split_inline
 from ps_trainer.training import run_optimizers

@@ -26,7 +26,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import RunError
-from ps_trainer.runtime.supervise import StopRequest, run_inside
+from ps_trainer.runtime.job_runner import StopRequest, run_inside
 from ps_trainer.training import alone_sessions
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.chief import Chief, check_as_chief

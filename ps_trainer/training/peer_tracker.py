@@ -13,8 +13,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import StalledError, StartTimeoutError
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, WorkerEntry
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Reactions, Watcher
 from ps_trainer.training.absences import Absences
 from ps_trainer.training.stage_workers import StageWorkers

@@ -5,14 +5,14 @@ from __future__ import annotations
 from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
 from ps_trainer.gradients.base import Transform
-from ps_trainer.gradients.parse import check_optimizer
-from ps_trainer.optimizers.assigned import Optimizers, VariableOptimizer
-from ps_trainer.optimizers.assigned import load as load_assigned
+from ps_trainer.gradients.transform_list import check_optimizer
+from ps_trainer.optimizers.assignment import OptimizerAssignment, VariableOptimizer
+from ps_trainer.optimizers.assignment import load as load_assigned
 from ps_trainer.registry import split_inline
 from ps_trainer.updates.base import RunPlan, UpdateRule
 
 
-def create(config: TrainConfig) -> Optimizers:
+def create(config: TrainConfig) -> OptimizerAssignment:
     """Creates the optimizers that a configuration names.
 
     Raises:
@@ -20,11 +20,15 @@ def create(config: TrainConfig) -> Optimizers:
     """
     own = component_tables.OPTIMIZERS.create(config.optimizer, config.optimizer_option)
     assigned = load_assigned(config.optimizer_for, config.learning_rate)
-    return Optimizers(VariableOptimizer(own, config.learning_rate, config.optimizer), assigned)
+    return OptimizerAssignment(VariableOptimizer(own, config.learning_rate, config.optimizer), assigned)
 
 
 def check(
-    rule: UpdateRule, optimizers: Optimizers, transforms: list[Transform], config: TrainConfig, num_workers: int
+    rule: UpdateRule,
+    optimizers: OptimizerAssignment,
+    transforms: list[Transform],
+    config: TrainConfig,
+    num_workers: int,
 ) -> None:
     """Checks that the update rule and the gradient transforms of a run accept its optimizers.
 

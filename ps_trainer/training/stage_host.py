@@ -10,8 +10,8 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.worker_groups import WorkerGroup
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import RunStatus, Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.watcher import Reactions, Watcher
 from ps_trainer.training.worker_task import WorkerTask
 

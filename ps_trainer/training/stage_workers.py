@@ -17,9 +17,9 @@ from ps_trainer.cluster.worker_groups import WorkerGroup
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError, StartTimeoutError
 from ps_trainer.runtime import reachability
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.preflight import REACH_SECS
 from ps_trainer.runtime.run_record import Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.runtime.wait import POLL_SECS, Wait
 
 

@@ -21,8 +21,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import PeerFailedError, PeerLostError
-from ps_trainer.runtime.lost import FREED_ERRORS, LOST_ERRORS, lost_task
-from ps_trainer.runtime.supervise import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.runtime.lost_task_errors import FREED_ERRORS, LOST_ERRORS, lost_task
 
 _REASON_SECS = 6.0  # the ps tasks notice within this time that a worker was killed
 

@@ -38,7 +38,7 @@ import numpy as np
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
-from ps_trainer.metrics.lines import LineFile
+from ps_trainer.metrics.line_file import LineFile
 from ps_trainer.training.worker_progress import WorkerProgress
 
 

@@ -15,9 +15,9 @@ from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime import environment, logdir_checks
+from ps_trainer.runtime.job_runner import run_job
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.runtime.server import create_server
-from ps_trainer.runtime.supervise import run_job
 from ps_trainer.training import components, model_defaults, one_process
 from ps_trainer.training.chief import Chief, check_as_chief
 from ps_trainer.training.components import Components

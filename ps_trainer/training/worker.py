@@ -31,9 +31,9 @@ from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
-from ps_trainer.runtime.lost import reason_to_stop
+from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.runtime.lost_task_errors import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFingerprint
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.alone_sessions import AloneSessions
 from ps_trainer.training.components import Components

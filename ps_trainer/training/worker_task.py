@@ -12,12 +12,12 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, LostError, PeerFailedError, RunError, StartTimeoutError
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.writer import MetricsWriter
-from ps_trainer.runtime import lost, preflight, run_setup, task_fingerprint
+from ps_trainer.runtime import lost_task_errors, preflight, run_setup, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.control import PsControl
 from ps_trainer.runtime.heartbeat import Heartbeat
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.recovery_policy import RecoveryPolicy
 from ps_trainer.training.step_errors import explained
 
@@ -80,7 +80,7 @@ class WorkerTask(abc.ABC):
             self._work_through_losses(stop)
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
-            self._send_status(status, reason=lost.reason(error), error=type(error).__name__)
+            self._send_status(status, reason=lost_task_errors.reason(error), error=type(error).__name__)
             is_effect = isinstance(error, PeerFailedError | LostError)
             self._writer.state(f"failed: {error}", peer_failure=is_effect, error=type(error).__name__)
             raise

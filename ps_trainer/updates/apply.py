@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.optimizers.assigned import Optimizers
+from ps_trainer.optimizers.assignment import OptimizerAssignment
 from ps_trainer.store import undo_log
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
@@ -42,7 +42,7 @@ class Applier:
         replica_slots: (piece, slot variable) of every slot that was created for the replica so far.
     """
 
-    def __init__(self, store: ParameterStore, optimizers: Optimizers, schedule: Any):
+    def __init__(self, store: ParameterStore, optimizers: OptimizerAssignment, schedule: Any):
         self._store = store
         self._optimizers = optimizers
         self._schedule = schedule

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.optimizers.assigned import FLAG, VariableOptimizer
+from ps_trainer.optimizers.assignment import FLAG, VariableOptimizer
 from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece, Snapshot

@@ -11,7 +11,7 @@ from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.store.variables import create_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import PsStepOps, counted_exclusively, counted_phase
+from ps_trainer.updates.counted_step import PsStepOps, build_counted_phase, build_counted_step
 from ps_trainer.updates.options import DcAsgdOptions
 
 _DECAY = 0.95
@@ -70,7 +70,7 @@ class DcAsgd(UpdateRule):
             return own[piece.variable.op.name].assign(value, read_value=False)
 
         return TrainStep(
-            [counted_phase(store, counts, context.push.targets)],
+            [build_counted_phase(store, counts, context.push.targets)],
             state=[backup for of_worker in backups.values() for backup in of_worker.values()],
             on_pull=keep,
         )
@@ -96,7 +96,7 @@ class DcAsgd(UpdateRule):
                 before = count_update(store.clocks[ps])
             return tf.stack([before + 1, before - clock_read])
 
-        return counted_exclusively(store, context, ps, part, apply)
+        return build_counted_step(store, context, ps, part, apply)
 
     def _create_mean_squares(
         self, store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext

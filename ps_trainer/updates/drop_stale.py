@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Piece
 from ps_trainer.updates.apply import Applier, count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import counted_exclusively, counted_phase
+from ps_trainer.updates.counted_step import build_counted_phase, build_counted_step
 from ps_trainer.updates.options import DropStaleOptions
 
 _DROPPED = -1
@@ -61,7 +61,7 @@ class DropStale(UpdateRule):
             is_fresh = store.clocks[0].read_value() - clock_read <= self._options.staleness
             return _apply_or_drop(is_fresh, clock_read, store, 0, _pairs(by_ps[0], values), context.applier)
 
-        steps = [counted_exclusively(store, context, 0, by_ps[0], decide)]
+        steps = [build_counted_step(store, context, 0, by_ps[0], decide)]
         with tf.device(store.ps_device(0)):
             # On ps 0, so that one bool travels to each other ps task, not the count.
             is_fresh = steps[0].count[1] >= 0
@@ -76,8 +76,8 @@ class DropStale(UpdateRule):
                 *values, is_fresh = arrived
                 return _apply_or_drop(is_fresh, clock_read, store, ps, _pairs(part, values), context.applier)
 
-            steps.append(counted_exclusively(store, context, ps, part, follow, is_fresh))
-        return TrainStep([counted_phase(store, steps, context.push.targets)])
+            steps.append(build_counted_step(store, context, ps, part, follow, is_fresh))
+        return TrainStep([build_counted_phase(store, steps, context.push.targets)])
 
 
 def _apply_or_drop(

@@ -11,7 +11,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import PsStepOps, counted_phase
+from ps_trainer.updates.counted_step import PsStepOps, build_counted_phase
 
 
 class Hogwild(UpdateRule):
@@ -60,4 +60,4 @@ class Hogwild(UpdateRule):
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
                 before = count_update(store.clocks[ps])
                 counts.append(PsStepOps(tf.stack([before + 1, before - store.clock_reads[ps]])))
-        return TrainStep([counted_phase(store, counts, context.push.targets)])
+        return TrainStep([build_counted_phase(store, counts, context.push.targets)])

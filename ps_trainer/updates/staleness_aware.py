@@ -10,7 +10,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RuleContext, TrainStep, UpdateRule, grouped_by_ps
-from ps_trainer.updates.counted import PsStepOps, counted_exclusively, counted_phase
+from ps_trainer.updates.counted_step import PsStepOps, build_counted_phase, build_counted_step
 
 
 class StalenessAware(UpdateRule):
@@ -46,7 +46,7 @@ class StalenessAware(UpdateRule):
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             context.applier.create_slots(ps, [gradient.piece for gradient in part])
             counts.append(_apply_exclusively(store, ps, part, context))
-        return TrainStep([counted_phase(store, counts, context.push.targets)])
+        return TrainStep([build_counted_phase(store, counts, context.push.targets)])
 
 
 def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient], context: RuleContext) -> PsStepOps:
@@ -59,4 +59,4 @@ def _apply_exclusively(store: ParameterStore, ps: int, part: Sequence[Gradient],
         with tf.control_dependencies([apply_op, staleness]):
             return tf.stack([count_update(store.clocks[ps]) + 1, staleness])
 
-    return counted_exclusively(store, context, ps, part, apply)
+    return build_counted_step(store, context, ps, part, apply)

@@ -9,7 +9,7 @@ from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.local import LocalFlags
 from ps_trainer.config import TrainConfig
-from ps_trainer.gradients import parse
+from ps_trainer.gradients import transform_list
 from ps_trainer.registry import split_inline
 from ps_trainer.updates.base import RunPlan
 
@@ -17,7 +17,7 @@ ALL = [pytest.param(setting, id=name) for table in (RULES, TRANSFORMS) for name,
 
 
 def plan_of(setting: TrainingSetting, num_workers: int) -> RunPlan:
-    transforms = parse.load(setting.transforms)
+    transforms = transform_list.load(setting.transforms)
     return RunPlan(
         num_workers=num_workers,
         optimizer=component_tables.OPTIMIZERS.create(setting.optimizer),
@@ -66,5 +66,5 @@ def test_rule_of_the_step_rates_goes_with_two_workers(name):
 
 def test_only_lossy_transforms_promise_fewer_bytes():
     for setting in TRANSFORMS.values():
-        is_lossy = any(transform.is_lossy for transform in parse.load(setting.transforms))
+        is_lossy = any(transform.is_lossy for transform in transform_list.load(setting.transforms))
         assert (setting.least_factor > 1) == is_lossy

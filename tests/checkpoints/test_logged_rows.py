@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import component_tables
 from ps_trainer.checkpoints import held_state, logged_rows
 from ps_trainer.checkpoints.stored_state import SavedVariable
-from ps_trainer.optimizers.assigned import Optimizers, VariableOptimizer
+from ps_trainer.optimizers.assignment import OptimizerAssignment, VariableOptimizer
 from ps_trainer.store import undo_log
 from ps_trainer.store.extents import Extent, VariableSpec
 from ps_trainer.store.pieces import Piece
@@ -52,7 +52,7 @@ class LoggedTable:
         with tf.Graph().as_default() as graph, graph.container("run"):
             store = Store()
             (self.piece,) = store.pieces
-            optimizers = Optimizers(VariableOptimizer(component_tables.OPTIMIZERS.create(optimizer), 0.5))
+            optimizers = OptimizerAssignment(VariableOptimizer(component_tables.OPTIMIZERS.create(optimizer), 0.5))
             applier = Applier(store, optimizers, component_tables.SCHEDULES.create("constant"))
             self.indices = tf.placeholder(tf.int64, [None])
             self.values = tf.placeholder(tf.float32, [None, WIDTH])

@@ -6,7 +6,7 @@ import bisect
 
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.runs import Results, RunResult
-from ps_trainer.experiments.toolkit import virtual
+from ps_trainer.experiments.toolkit import virtual_run
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import schedule_table
 
@@ -38,7 +38,7 @@ class SimulatedCluster:
         whole = dict(schedule_table.RULES)
         schedule_table.RULES.update(self._rules)
         try:
-            schedule = virtual.run(
+            schedule = virtual_run.run(
                 flags["update"],
                 [value for name, value in pairs if name == "update_option"],
                 num_workers=cluster.num_workers,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.gradients import parse
+from ps_trainer.gradients import transform_list
 from ps_trainer.gradients.base import Segment, Site, SiteGradient
 from ps_trainer.gradients.state import TransformState
 from ps_trainer.gradients.wire import Wire
@@ -62,7 +62,7 @@ class Lane:
         self._sites = sites
         with tf.Graph().as_default() as graph:
             self.wire = Wire(
-                parse.load(transforms.split()),
+                transform_list.load(transforms.split()),
                 num_workers=NUM_WORKERS,
                 worker_index=worker_index,
                 worker_device="/cpu:0",

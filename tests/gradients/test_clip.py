@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.gradients import parse
+from ps_trainer.gradients import transform_list
 from ps_trainer.gradients.base import SiteGradient
 from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
@@ -63,7 +63,7 @@ def test_reduce_gives_on_the_worker_the_values_that_send_gives_on_the_ps():
         (sent,) = lane.send(gradient).values
     with tf.Graph().as_default(), tf.Session() as session:
         wire = Wire(
-            parse.load(["clip_norm:norm=1"]),
+            transform_list.load(["clip_norm:norm=1"]),
             num_workers=1,
             worker_index=0,
             worker_device="/cpu:0",

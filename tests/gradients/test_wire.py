@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer import component_tables
 from ps_trainer.cluster.ports import pick_free_ports
-from ps_trainer.gradients import parse
+from ps_trainer.gradients import transform_list
 from ps_trainer.gradients.base import Site, SiteGradient
 from ps_trainer.gradients.wire import Wire
 from tests.gradients import lane as lane_lib
@@ -82,7 +82,7 @@ def send(target, transforms, inputs):
     """Makes a step between the two servers; returns its messages, or a later step's if its record has gaps."""
     with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
         wire = Wire(
-            parse.load(transforms.split()),
+            transform_list.load(transforms.split()),
             num_workers=2,
             worker_index=lane_lib.WORKER,
             worker_device="/job:worker/task:0",

@@ -15,9 +15,9 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.api.servers import clear_control
 from ps_trainer.runtime import ps
 from ps_trainer.runtime.control import PsClient
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import AliveMessage, Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import create_server
-from ps_trainer.runtime.supervise import StopRequest
 
 DEADLINE_SECS = 20.0
 

@@ -14,9 +14,9 @@ from ps_trainer.errors import Interrupted, NanLossError, PeerFailedError, PsLost
 from ps_trainer.runtime import liveness, ps
 from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.control import PsClient
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import Status, StatusMessage, WorkerEntry
 from ps_trainer.runtime.server import create_server
-from ps_trainer.runtime.supervise import StopRequest
 from tests.testing.cluster import (
     environment,  # noqa: F401 - prepares TensorFlow's environment
     wait_until,

@@ -21,9 +21,9 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from ps_trainer.runtime import control, doctor, messages, preflight, reachability, task_fingerprint
 from ps_trainer.runtime.control import ControlGraph, PsClient, PsState
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import Roster, TaskFingerprint
 from ps_trainer.runtime.server import session_config
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.store.trace import trace
 from tests.runtime.fakes import FakeControl, entry, ready_run
 

@@ -16,8 +16,8 @@ from tests.testing.cluster import DEADLINE_SECS, InProcessCluster
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.runtime import control, preflight, run_setup
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import FINAL, Hello, RunStatus, Status, StatusMessage
-from ps_trainer.runtime.supervise import StopRequest
 from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster
 
 NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)

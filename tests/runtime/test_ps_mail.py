@@ -16,8 +16,8 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
 from ps_trainer.errors import StartTimeoutError
 from ps_trainer.runtime import control, liveness, preflight, shard_leases
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import LeaseKind, LeaseMessage, Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.store.variables import create_variable
 
 OWN_DEVICES = tf.ConfigProto(operation_timeout_in_ms=3000, device_filters=["/job:none"])  # of a session's target

@@ -11,7 +11,7 @@ from tests.testing.cluster import DEADLINE_SECS
 
 from ps_trainer.runtime import watcher  # isort: skip - after the cluster's environment
 from ps_trainer.runtime.run_record import FINAL, Hello, EndNotice, RunStatus, Status  # isort: skip
-from ps_trainer.runtime.supervise import StopRequest  # isort: skip
+from ps_trainer.runtime.job_runner import StopRequest  # isort: skip
 from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster  # isort: skip
 
 READY = ready_run(num_ps=3)

@@ -19,8 +19,8 @@ environment.prepare(is_ps=False)
 tensorflow_import.load()
 
 from ps_trainer.api.servers import ServerSet, clear_control  # noqa: E402 - the environment comes first
+from ps_trainer.runtime.job_runner import StopRequest  # noqa: E402
 from ps_trainer.runtime.ps import PsTask  # noqa: E402
-from ps_trainer.runtime.supervise import StopRequest  # noqa: E402
 from ps_trainer.training import components as components_lib  # noqa: E402
 from ps_trainer.training.chief import Chief  # noqa: E402
 from ps_trainer.training.stage_host import StageHost  # noqa: E402

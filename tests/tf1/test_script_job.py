@@ -10,22 +10,22 @@ import pytest
 
 from ps_trainer import tf1 as train
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError
-from ps_trainer.runtime import supervise
-from ps_trainer.tf1 import signals, worker
+from ps_trainer.runtime import job_runner
+from ps_trainer.tf1 import script_worker, signals
 from tests.tf1.in_process import Task, counter, start
 
 
 def test_a_job_that_hangs_while_the_script_leaves_it_gives_the_reason_and_ends_no_process(monkeypatch):
     may_close = threading.Event()
-    close = worker._close
+    close = script_worker._close
 
     def close_late(session):
         if not session._on_close.__self__.is_chief:
             may_close.wait()
         close(session)
 
-    monkeypatch.setattr(supervise, "EXIT_SECS", 0.5)
-    monkeypatch.setattr(worker, "_close", close_late)
+    monkeypatch.setattr(job_runner, "EXIT_SECS", 0.5)
+    monkeypatch.setattr(script_worker, "_close", close_late)
 
     def script(task: Task):
         _, _, train_op = counter(task)

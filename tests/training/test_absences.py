@@ -6,8 +6,8 @@ import pytest
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import PeerFailedError, PeerLostError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.absences import Absences
 
 LOST, INTERRUPTED, FAILED, DONE = Status.LOST, Status.INTERRUPTED, Status.FAILED, Status.DONE

@@ -22,8 +22,8 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 
 from models import layers
 from models.matrix_factorization import MatrixFactorization
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import Status
-from ps_trainer.runtime.supervise import StopRequest
 from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
 
 NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one

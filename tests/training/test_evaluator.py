@@ -9,8 +9,8 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import EXIT_DONE, Interrupted, OptionError, PeerFailedError, PsLostError, StalledError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import evaluator as evaluator_lib
 from ps_trainer.training.evaluator import EvaluatorTask
 from tests.checkpoints.checkpoint_files import INDEX, write

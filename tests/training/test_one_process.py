@@ -14,7 +14,7 @@ from ps_trainer.errors import Interrupted, OptionError
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.rule_promises import PROMISES
 
-from ps_trainer.runtime.supervise import StopRequest  # isort: skip - after the cluster's environment
+from ps_trainer.runtime.job_runner import StopRequest  # isort: skip - after the cluster's environment
 from ps_trainer.training import chief  # isort: skip
 from ps_trainer.training import components as components_lib  # isort: skip
 from ps_trainer.training import one_process  # isort: skip

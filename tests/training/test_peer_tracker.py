@@ -8,8 +8,8 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StalledError, StartTimeoutError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import RunStatus, Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import peer_tracker as peers_lib
 from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
 from tests.runtime.fakes import entry, ready_run

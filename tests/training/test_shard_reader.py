@@ -12,8 +12,8 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.data.pipeline.shard_plan import Coverage
 from ps_trainer.errors import Interrupted, OptionError, PeerFailedError
 from ps_trainer.runtime import shard_leases
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import LeaseKind, LeaseMessage, Shards
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import shard_reader
 from ps_trainer.updates.ring import RingExchange

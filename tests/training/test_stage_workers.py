@@ -10,8 +10,8 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, PeerFailedError, PeerLostError, StartTimeoutError
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import RunStart, RunStatus, Status, StatusMessage
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.training.stage_host import StageHost
 from ps_trainer.training.stage_workers import StageWorkers
 from tests.runtime.fakes import FakeControl, ready_run, roster

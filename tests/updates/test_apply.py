@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.optimizers.assigned import Optimizers, VariableOptimizer
+from ps_trainer.optimizers.assignment import OptimizerAssignment, VariableOptimizer
 from ps_trainer.store.extents import Extent
 from ps_trainer.store.pieces import Piece
 from ps_trainer.updates.apply import Applier, count_update
@@ -49,7 +49,7 @@ class Case:
         (self.piece,) = self.store.pieces
         self.applier = Applier(
             self.store,
-            Optimizers(VariableOptimizer(component_tables.OPTIMIZERS.create(optimizer), RATE)),
+            OptimizerAssignment(VariableOptimizer(component_tables.OPTIMIZERS.create(optimizer), RATE)),
             component_tables.SCHEDULES.create(schedule, schedule_options),
         )
         self.values = tf.placeholder(tf.float32, [None, *cases.INITIAL.shape[1:]] if is_sparse else cases.INITIAL.shape)

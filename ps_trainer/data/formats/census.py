@@ -15,9 +15,9 @@ import re
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.counted_files import CountedFile
 from ps_trainer.data.pipeline.data_folder import folder_of
-from ps_trainer.data.pipeline.line_files import LineSource, first_line, text_file
+from ps_trainer.data.pipeline.file_source import CountedFile
+from ps_trainer.data.pipeline.line_source import LineSource, first_line, text_file
 from ps_trainer.errors import DataError
 
 NUMBER = "number"

@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_files import LineSource, NamedFiles, head
+from ps_trainer.data.pipeline.line_source import LineSource, NamedFiles, head
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 

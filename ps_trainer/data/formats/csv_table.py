@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import spread, table_rows
-from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource, LineDecoder
+from ps_trainer.data.pipeline import feature_spread, table_rows
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_files import SHUFFLED_LINES, text_file
+from ps_trainer.data.pipeline.file_source import CountedFile, FileSource, LineDecoder
+from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file
 from ps_trainer.data.pipeline.table_columns import IGNORE, ColumnCounter, Columns, numbers_in
 from ps_trainer.data.pipeline.table_features import TableFeatures, number_table
 from ps_trainer.data.pipeline.table_options import ColumnOptions, TableOptions
@@ -80,7 +80,7 @@ class Csv(FileSource):
         if not options.normalize:
             deviations = {name: self.columns.scales[name] for name in self._features.numbers}
             fix = "leave out --dataset_option=normalize=false, and they are scaled"
-            self.advice = spread.advice(deviations, fix)
+            self.advice = feature_spread.advice(deviations, fix)
 
     def _learned(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
         """Returns the names of the columns, and what the training rows say about them."""

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_files import LineSource, text_file, unpacked
+from ps_trainer.data.pipeline.line_source import LineSource, text_file, unpacked
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 

@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.data.pipeline import parquet_rows, table_rows
-from ps_trainer.data.pipeline.counted_files import CountedFile
 from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.file_source import CountedFile
 from ps_trainer.data.pipeline.table_columns import CATEGORY, numbers_in
 from ps_trainer.data.pipeline.table_options import ColumnOptions
 from ps_trainer.errors import DataError

@@ -26,7 +26,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from google.protobuf.message import DecodeError
 
-from ps_trainer.data.pipeline.counted_files import CountedFile
+from ps_trainer.data.pipeline.file_source import CountedFile
 from ps_trainer.errors import DataError
 
 _HEADER = struct.Struct("<QI")

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.record_file import record_file
-from ps_trainer.data.pipeline.counted_files import CountedFile, FileSource
 from ps_trainer.data.pipeline.decode_errors import fail, map_named, map_with_context
 from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.file_source import CountedFile, FileSource
 from ps_trainer.data.pipeline.images import decode_image, scale_image
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ps_trainer.data.pipeline.line_files import NamedFiles
+from ps_trainer.data.pipeline.line_source import NamedFiles
 from ps_trainer.data.pipeline.table_columns import KINDS
 from ps_trainer.data.pipeline.table_rows import Dialect
 from ps_trainer.errors import OptionError

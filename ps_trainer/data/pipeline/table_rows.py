@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.data.pipeline.line_files import unpacked
+from ps_trainer.data.pipeline.line_source import unpacked
 from ps_trainer.errors import DataError, did_you_mean
 
 SPACES = " \t\n\v\f\r"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_files import unpacked
+from ps_trainer.data.pipeline.line_source import unpacked
 from ps_trainer.errors import DataError
 
 _BLOCK_IDS = 2**14

@@ -13,7 +13,7 @@ from ps_trainer.experiments.harness.cases import Case, count, described, figures
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit import real, theory, virtual_training
+from ps_trainer.experiments.toolkit import real_clusters, theory, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
 
@@ -111,7 +111,7 @@ class TargetFigures(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RealRateFigures(real.RealFigures):
+class RealRateFigures(real_clusters.RealFigures):
     """Throughput of a cluster and of its simulation."""
 
     measured: GradientRateFigures
@@ -119,7 +119,7 @@ class RealRateFigures(real.RealFigures):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RealTargetFigures(real.RealFigures):
+class RealTargetFigures(real_clusters.RealFigures):
     """Way to the target loss of a cluster and of its simulation."""
 
     measured: TargetFigures
@@ -156,7 +156,7 @@ class TrainedArm(Case):
         return [secs[f"{alpha:g}"] for secs in self.runs.figures("secs")]
 
 
-class RealTraining(real.RealCase):
+class RealTraining(real_clusters.RealCase):
     """A training on a real cluster, and the same one in virtual time."""
 
     mode = setting("mode")
@@ -166,10 +166,10 @@ class RealTraining(real.RealCase):
     name = described("L2, {0.mode}, α={0.alpha:g}")
 
     @property
-    def secs(self) -> real.Pair | None:
+    def secs(self) -> real_clusters.Pair | None:
         """Seconds to the target in the runs whose times count; None without such runs."""
         timed = self.runs.uncontended()
-        return real.pair(self.name, timed, "secs") if timed else None
+        return real_clusters.pair(self.name, timed, "secs") if timed else None
 
 
 def tuned(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
@@ -195,15 +195,15 @@ def predicted_ratio(n: int, alpha: float) -> float:
     return theory.async_over_sync((1.0 - alpha) + alpha * theory.harmonic(n), 1.0)
 
 
-def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real.Pair]]:
+def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real_clusters.Pair]]:
     """Returns the throughput of the runs whose times count, by n and α, and then by mode."""
-    made: dict[tuple[int, float], dict[str, real.Pair]] = {}
+    made: dict[tuple[int, float], dict[str, real_clusters.Pair]] = {}
     for (n, alpha, mode), group in results.uncontended().by("n", "alpha", "mode").items():
-        made.setdefault((n, alpha), {})[mode] = real.pair(f"L2, n={n}, α={alpha:g}, {mode}", group, "rate")
+        made.setdefault((n, alpha), {})[mode] = real_clusters.pair(f"L2, n={n}, α={alpha:g}, {mode}", group, "rate")
     return made
 
 
-def ratio_of(pairs: Mapping[str, real.Pair], of: str) -> float:
+def ratio_of(pairs: Mapping[str, real_clusters.Pair], of: str) -> float:
     """Returns the ratio of asynchronous to synchronous throughput, "measured" or "simulated"."""
     return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
 

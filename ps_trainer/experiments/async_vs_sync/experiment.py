@@ -13,7 +13,7 @@ from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, repeated
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import without_warmup
@@ -149,17 +149,17 @@ class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
     plots = plots.OF_TRAINING
 
 
-def _delayed(settings: RealSettings) -> real.DelayedTraining:
+def _delayed(settings: RealSettings) -> real_clusters.DelayedTraining:
     """Returns the training of a real cluster with the model that idles."""
     delays = [f"shifted_exp:alpha={settings.alpha:g},mean_ms={settings.mean_ms:g}"]
-    return real.DelayedTraining(_update_of(settings.mode), (), settings.n, settings.num_updates, delays)
+    return real_clusters.DelayedTraining(_update_of(settings.mode), (), settings.n, settings.num_updates, delays)
 
 
-class RealThroughput(real.RealPart[RealSettings]):
+class RealThroughput(real_clusters.RealPart[RealSettings]):
     """Gradients per second of real clusters."""
 
     figures_type = RealRateFigures
-    selects = {"level": real.LEVEL, "what": REAL_RATES}
+    selects = {"level": real_clusters.LEVEL, "what": REAL_RATES}
     claims = claims.OF_REAL_THROUGHPUT
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealSettings]]:
@@ -176,13 +176,13 @@ class RealThroughput(real.RealPart[RealSettings]):
             )
         ]
 
-    def training_of(self, settings: RealSettings) -> real.DelayedTraining:
+    def training_of(self, settings: RealSettings) -> real_clusters.DelayedTraining:
         return _delayed(settings)
 
     def measured(self, run: Run[RealSettings], training: Training) -> GradientRateFigures:
-        return GradientRateFigures(rate=_rate(real.update_secs(training), run.settings))
+        return GradientRateFigures(rate=_rate(real_clusters.update_secs(training), run.settings))
 
-    def simulated(self, run: Run[RealSettings], done: virtual.VirtualRun) -> GradientRateFigures:
+    def simulated(self, run: Run[RealSettings], done: virtual_run.VirtualRun) -> GradientRateFigures:
         return GradientRateFigures(rate=_rate(done.schedule.update_secs, run.settings))
 
     cases = staticmethod(cases.real_rates)
@@ -190,11 +190,11 @@ class RealThroughput(real.RealPart[RealSettings]):
     plots = plots.OF_REAL_THROUGHPUT
 
 
-class RealTrainings(real.RealPart[RealTrainingSettings]):
+class RealTrainings(real_clusters.RealPart[RealTrainingSettings]):
     """Trainings of each arm to a target loss, with the same seeds; the quick form has none."""
 
     figures_type = RealTargetFigures
-    selects = {"level": real.LEVEL, "what": REAL_TRAINING}
+    selects = {"level": real_clusters.LEVEL, "what": REAL_TRAINING}
     claims = claims.OF_REAL_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealTrainingSettings]]:
@@ -207,7 +207,7 @@ class RealTrainings(real.RealPart[RealTrainingSettings]):
             runs += _real_runs(seeds[:_NUM_REAL_SEEDS], settings, num_steps)
         return runs
 
-    def training_of(self, settings: RealTrainingSettings) -> real.DelayedTraining:
+    def training_of(self, settings: RealTrainingSettings) -> real_clusters.DelayedTraining:
         model = {"model": "mlp", "model_option": _MODEL_OPTION, "optimizer": "sgd"}
         rates = {"batch_size": settings.batch_size, "learning_rate": settings.lr}
         return _delayed(settings)._replace(settings=model | rates)
@@ -215,7 +215,7 @@ class RealTrainings(real.RealPart[RealTrainingSettings]):
     def measured(self, run: Run[RealTrainingSettings], training: Training) -> TargetFigures:
         return cases.to_target(training.steps, run.settings.batch_size)
 
-    def simulated(self, run: Run[RealTrainingSettings], done: virtual.VirtualRun) -> TargetFigures:
+    def simulated(self, run: Run[RealTrainingSettings], done: virtual_run.VirtualRun) -> TargetFigures:
         """Trains with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
         with _replayed(run.settings, run.seed, done.schedule) as replay:
@@ -252,7 +252,7 @@ def _update_of(mode: Mode) -> str:
 
 def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) -> Schedule:
     compute = [f"shifted_exp:alpha={alpha:g},mean_ms=100"]
-    return virtual.run(update, num_workers=n, compute=compute, num_updates=num_updates, seed=seed).schedule
+    return virtual_run.run(update, num_workers=n, compute=compute, num_updates=num_updates, seed=seed).schedule
 
 
 def _replayed(
@@ -278,7 +278,7 @@ def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any
         "mode": mode,
         "n": n,
         "alpha": alpha,
-        "mean_ms": real.mean_ms(n, _REAL_MEAN_MS),
+        "mean_ms": real_clusters.mean_ms(n, _REAL_MEAN_MS),
         "num_updates": num_updates,
     }
 
@@ -293,6 +293,6 @@ def _real_runs(seeds: Sequence[int], settings: RealSettingsT, num_steps: int) ->
         seeds,
         f"L2-{settings.what}-{name}-n={n}-alpha={alpha:g}",
         settings,
-        real.expected_secs(n, secs),
-        real.LEVEL,
+        real_clusters.expected_secs(n, secs),
+        real_clusters.LEVEL,
     )

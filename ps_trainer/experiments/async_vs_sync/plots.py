@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
 from .cases import Mode, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
@@ -27,7 +27,7 @@ def _draw_ratios(figure: Figure, cases: Sequence[Throughput]) -> None:
     finish(axis, "workers n", "ratio; lines: E[max]/E[X]", log="x")
 
 
-def _draw_real(figure: Figure, rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> None:
+def _draw_real(figure: Figure, rates: Mapping[tuple[int, float], Mapping[str, real_clusters.Pair]]) -> None:
     axis = figure.add_subplot()
     for alpha in dict.fromkeys(alpha for _, alpha in rates):
         own = {n: pairs for (n, one), pairs in sorted(rates.items(), key=lambda rate: rate[0]) if one == alpha}
@@ -107,6 +107,6 @@ OF_REAL_THROUGHPUT = (
         claims=("real_throughput",),
         draw=_draw_real,
         data=lambda rates: {key: pairs for key, pairs in rates.items() if len(pairs) > 1},
-        level=real.LEVEL,
+        level=real_clusters.LEVEL,
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
 from . import cases as measured
@@ -56,7 +56,7 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
     ]
 
 
-def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]]) -> list[Table]:
+def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real_clusters.Pair]]) -> list[Table]:
     """Makes the tables of real throughput and of the simulator's timing; both are empty without runs."""
     columns = (
         *numbers("d", "n"),
@@ -69,9 +69,9 @@ def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real.Pair]
         if len(pairs) > 1
     ]
     title = "Gradients per second of real clusters, asynchronous over synchronous"
-    ratios = Table(title, columns, rows, real.LEVEL)
+    ratios = Table(title, columns, rows, real_clusters.LEVEL)
     flat = [pair for pairs in rates.values() for pair in pairs.values()]
-    return [ratios, real.timing_table("throughput", "gradients per mean step", flat)]
+    return [ratios, real_clusters.timing_table("throughput", "gradients per mean step", flat)]
 
 
 def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
@@ -88,7 +88,7 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
         times = [secs.measured, secs.simulated] if secs else [None, None]
         rows.append([case.mode, case.alpha, case.rate, examples.measured, examples.simulated, *times])
     title = f"Real trainings to a loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_REAL_WORKERS}, one seed"
-    return [Table(title, columns, rows, real.LEVEL)]
+    return [Table(title, columns, rows, real_clusters.LEVEL)]
 
 
 def _arms_table(title: str, arms: Sequence[TrainedArm]) -> Table:

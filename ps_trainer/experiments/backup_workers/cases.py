@@ -12,7 +12,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.cases import Case, described, figures, median, setting
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit import real, theory
+from ps_trainer.experiments.toolkit import real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import spread
 
 from .records import ModelFigures, Rule
@@ -175,7 +175,7 @@ class TrainedRule(Case):
         return float(np.mean(self.updates))
 
 
-class RealBarrier(real.RealCase):
+class RealBarrier(real_clusters.RealCase):
     """The true barrier of a real cluster with a number of backup workers."""
 
     shape = setting("shape")

@@ -12,7 +12,7 @@ from ps_trainer.experiments.harness.cases import cases_by, grouped
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, repeated
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
@@ -114,7 +114,7 @@ class BackupTiming(Part[SweepSettings, Any]):
             return Measured(records.predict(settings.shape, settings.num_needed, settings.b, num_updates, run.seed))
         options = records.options_of(rule, n, settings.b)
         compute = [Shape(settings.shape).text]
-        done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
+        done = virtual_run.run(rule, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 and n <= 10 else ()
         has_arrivals = rule is Rule.TOKENS and not settings.b
         return Measured(records.figures_of(done, settings.num_needed, has_arrivals=has_arrivals), steps)
@@ -157,7 +157,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         settings = run.settings
         rule, n, batch_size = settings.rule, settings.n, settings.batch_size
         options, compute = records.options_of(rule, n, settings.b), [Shape(settings.shape).text]
-        done = virtual.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
+        done = virtual_run.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
         with virtual_training.replayed(
             done.schedule,
             rule,
@@ -175,7 +175,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
     tables = staticmethod(tables.of_training)
 
 
-class RealBackupClusters(real.RealPart[RealBarrierSettings]):
+class RealBackupClusters(real_clusters.RealPart[RealBarrierSettings]):
     """The true barrier on real processes that sleep."""
 
     figures_type = RealBarrierFigures
@@ -191,20 +191,20 @@ class RealBackupClusters(real.RealPart[RealBarrierSettings]):
             runs += _real_runs(seeds, shape, records.NUM_NEEDED, b, num_updates, records.MEAN_MS)
         return runs
 
-    def training_of(self, settings: RealBarrierSettings) -> real.DelayedTraining:
+    def training_of(self, settings: RealBarrierSettings) -> real_clusters.DelayedTraining:
         rule, n, text = settings.rule, settings.n, Shape(settings.shape).text
         options, delays = records.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
-        return real.DelayedTraining(rule, options, n, settings.num_updates, delays)
+        return real_clusters.DelayedTraining(rule, options, n, settings.num_updates, delays)
 
     def measured(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
         return records.figures_of_training(training, run.settings.mean_ms / 1000)
 
-    def simulated(self, run: Run[RealBarrierSettings], done: virtual.VirtualRun) -> BackupStepFigures:
+    def simulated(self, run: Run[RealBarrierSettings], done: virtual_run.VirtualRun) -> BackupStepFigures:
         mean_secs = run.settings.mean_ms / 1000
         return records.figures_of(done, run.settings.num_needed, has_arrivals=False, mean_secs=mean_secs)
 
     def figures_of(
-        self, run: Run[RealBarrierSettings], training: Training, done: virtual.VirtualRun, cost: StepCost
+        self, run: Run[RealBarrierSettings], training: Training, done: virtual_run.VirtualRun, cost: StepCost
     ) -> RealBarrierFigures:
         """Returns the figures of a run, with the models' times for the same delays."""
         settings = run.settings
@@ -271,6 +271,6 @@ def _real_runs(
         seeds,
         f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}",
         settings,
-        real.expected_secs(n, num_updates * steps * mean_ms / 1000),
-        real.LEVEL,
+        real_clusters.expected_secs(n, num_updates * steps * mean_ms / 1000),
+        real_clusters.LEVEL,
     )

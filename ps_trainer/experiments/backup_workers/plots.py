@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.real import LEVEL
+from ps_trainer.experiments.toolkit.real_clusters import LEVEL
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .cases import RealBarrier, Sweep, Timings

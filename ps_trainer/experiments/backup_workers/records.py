@@ -11,11 +11,11 @@ import numpy as np
 
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.toolkit import monte_carlo, real, step_times
+from ps_trainer.experiments.toolkit import monte_carlo, real_clusters, step_times
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, spread
 from ps_trainer.experiments.toolkit.step_times import Shape
-from ps_trainer.experiments.toolkit.virtual import VirtualRun
+from ps_trainer.experiments.toolkit.virtual_run import VirtualRun
 from ps_trainer.simulation.schedule import DROPPED
 
 
@@ -125,7 +125,7 @@ class BackupTrainingFigures(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RealBarrierFigures(real.RealFigures):
+class RealBarrierFigures(real_clusters.RealFigures):
     """Figures of a cluster, of its simulation, and of the models with the same delays."""
 
     measured: BackupStepFigures
@@ -184,7 +184,7 @@ def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigur
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
     used = [worker["gradients_used"] for worker in workers]
     return BackupStepFigures(
-        **_step_figures(real.update_secs(training), mean_secs),
+        **_step_figures(real_clusters.update_secs(training), mean_secs),
         dropped_share=1.0 - sum(used) / sum(worker["pushes"] for worker in workers),
         share_by_worker=(np.array(used) / sum(used)).tolist(),
     )

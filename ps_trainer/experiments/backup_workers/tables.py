@@ -8,7 +8,7 @@ from typing import Any
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit import real, virtual_training
+from ps_trainer.experiments.toolkit import real_clusters, virtual_training
 from ps_trainer.experiments.toolkit.statistics import standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -91,9 +91,9 @@ def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
         if case.num_backups
     ]
     return [
-        real.timing_table("mean time per update", "mean steps", [case.pair("step") for case in cases]),
+        real_clusters.timing_table("mean time per update", "mean steps", [case.pair("step") for case in cases]),
         _figures_table(cases),
-        _contributions_table("real clusters", real.LEVEL, rows),
+        _contributions_table("real clusters", real_clusters.LEVEL, rows),
     ]
 
 
@@ -140,7 +140,7 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
             + [100 * case.num_backups / (case.num_needed + case.num_backups)]
         )
     title = "Backup workers on real clusters, times in mean steps"
-    return Table(title, columns, rows, real.LEVEL)
+    return Table(title, columns, rows, real_clusters.LEVEL)
 
 
 def _contributions_table(what: str, level: str, rows: Sequence[Sequence[Any]]) -> Table:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.cases import Case, largest, median, setting
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -98,7 +98,7 @@ class TrainedBound(Case):
         return _median_or_later(self.runs.where(rate=self.rate), "time")
 
 
-class RealBound(real.RealCase):
+class RealBound(real_clusters.RealCase):
     """Runs of all seeds under one bound on real clusters, runs whose times are not comparable included."""
 
     bound = setting("bound")
@@ -116,9 +116,9 @@ class RealBound(real.RealCase):
         """Returns the runs whose times count."""
         return self.runs.uncontended()
 
-    def pair(self, figure: str) -> real.Pair:
+    def pair(self, figure: str) -> real_clusters.Pair:
         """Returns a figure of the cluster and of the simulator, from the runs whose times count."""
-        return real.pair(self.name, self.timed(), figure)
+        return real_clusters.pair(self.name, self.timed(), figure)
 
     def median(self, name: str) -> float:
         """Returns a figure of the cluster alone, from the runs whose times count."""

@@ -14,7 +14,7 @@ from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Run, repeated
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
@@ -83,7 +83,9 @@ class BoundedTiming(Part[ClockSettings, Any]):
         if settings.what is BoundRun.MODEL:
             return Measured(records.predict(compute, n, bound, num_clocks, run.seed))
         update, options = records.rule_of(bound)
-        done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=n * num_clocks, seed=run.seed)
+        done = virtual_run.run(
+            update, options, num_workers=n, compute=compute, num_updates=n * num_clocks, seed=run.seed
+        )
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured(records.figures_of(done.schedule), steps)
 
@@ -117,7 +119,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
 
         settings = run.settings
         update, options = records.rule_of(settings.bound)
-        schedule = virtual.run(
+        schedule = virtual_run.run(
             update,
             options,
             num_workers=records.NUM_TRAINED_WORKERS,
@@ -152,7 +154,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
     plots = plots.OF_TRAINING
 
 
-class RealBoundedClusters(real.RealPart[RealClockSettings]):
+class RealBoundedClusters(real_clusters.RealPart[RealClockSettings]):
     """Shares of the time of real processes that sleep, and their largest leads."""
 
     figures_type = RealClockFigures
@@ -171,7 +173,7 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
             num_clocks=_NUM_REAL_CLOCKS,
             mean_ms=records.REAL_MEAN_MS,
         )
-        secs = real.expected_secs(n, 2 * _NUM_REAL_CLOCKS * records.REAL_MEAN_MS / 1000)
+        secs = real_clusters.expected_secs(n, 2 * _NUM_REAL_CLOCKS * records.REAL_MEAN_MS / 1000)
         return [
             run
             for bound in ((_QUICK_BOUND,) if quick else _REAL_BOUNDS)
@@ -180,20 +182,20 @@ class RealBoundedClusters(real.RealPart[RealClockSettings]):
                 f"L2-n={n}-{shape}-s={bound}",
                 dataclasses.replace(unbounded, bound=bound),
                 secs,
-                real.LEVEL,
+                real_clusters.LEVEL,
             )
         ]
 
-    def training_of(self, settings: RealClockSettings) -> real.DelayedTraining:
+    def training_of(self, settings: RealClockSettings) -> real_clusters.DelayedTraining:
         update, options = records.rule_of(settings.bound)
         n, delays = settings.n, [with_mean(Shape(settings.shape).text, settings.mean_ms)]
-        return real.DelayedTraining(update, options, n, n * settings.num_clocks, delays)
+        return real_clusters.DelayedTraining(update, options, n, n * settings.num_clocks, delays)
 
     def measured(self, run: Run[RealClockSettings], training: Training) -> ClusterClockFigures:
         settings = run.settings
         return records.figures_of_training(training, settings.n, settings.bound, settings.mean_ms / 1000)
 
-    def simulated(self, run: Run[RealClockSettings], done: virtual.VirtualRun) -> ClockFigures:
+    def simulated(self, run: Run[RealClockSettings], done: virtual_run.VirtualRun) -> ClockFigures:
         figures = records.figures_of(done.schedule, run.settings.mean_ms / 1000)
         return dataclasses.replace(figures, waits=float(np.mean(figures.wait_by_worker)))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
-from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit import real_clusters
 
 from .cases import RealBound, TimedBound, TrainedBound, by_cluster
 from .records import TARGET_LOSS
@@ -129,6 +129,6 @@ OF_REAL_CLUSTERS = (
         claims=("real_wait",),
         draw=_draw_real,
         data=lambda cases: [case for case in cases if case.timed()],
-        level=real.LEVEL,
+        level=real_clusters.LEVEL,
     ),
 )

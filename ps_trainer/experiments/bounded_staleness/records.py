@@ -9,7 +9,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.toolkit import monte_carlo, real, step_times
+from ps_trainer.experiments.toolkit import monte_carlo, real_clusters, step_times
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.schedule import Schedule
@@ -107,7 +107,7 @@ class ClusterClockFigures(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RealClockFigures(real.RealFigures):
+class RealClockFigures(real_clusters.RealFigures):
     """Figures of a cluster and of its simulation."""
 
     measured: ClusterClockFigures
@@ -175,11 +175,13 @@ def figures_of_training(
     computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in own]) / periods
     # A worker does not wait between two steps, but its work there is not computing, so it counts in the rest.
     rest = 1.0 - computes
-    communicates = rest if bound is None else np.minimum(rest, real.overhead_secs(training) / np.array(periods))
+    communicates = (
+        rest if bound is None else np.minimum(rest, real_clusters.overhead_secs(training) / np.array(periods))
+    )
     return ClusterClockFigures(
         rate=float(np.mean(1 / np.array(periods))) * mean_secs,
         computes=float(np.mean(computes)),
         communicates=float(np.mean(communicates)),
         waits=float(np.mean(rest - communicates)),
-        lead_at_begin=largest_leads(real.as_schedule(training, num_workers))[0],
+        lead_at_begin=largest_leads(real_clusters.as_schedule(training, num_workers))[0],
     )

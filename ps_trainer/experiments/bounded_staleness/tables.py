@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from . import records
@@ -103,6 +103,6 @@ def of_real_clusters(cases: Sequence[RealBound]) -> list[Table]:
     title = f"Real clusters, n = {records.NUM_REAL_WORKERS}, {Shape.EXPONENTIAL} steps of {records.REAL_MEAN_MS:g} ms"
     rates = [case.pair("rate") for case in timed]
     return [
-        Table(title, columns, rows, real.LEVEL),
-        real.timing_table("clock rate", "clocks per mean step", rates),
+        Table(title, columns, rows, real_clusters.LEVEL),
+        real_clusters.timing_table("clock rate", "clocks per mean step", rates),
     ]

@@ -11,10 +11,10 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, repeated
-from ps_trainer.experiments.toolkit import goodput, shaped, sized_settings, virtual
+from ps_trainer.experiments.toolkit import goodput, shaped_clusters, sized_settings, virtual_run
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
 from ps_trainer.experiments.toolkit.sized_settings import Curve
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 
@@ -145,7 +145,7 @@ class RealSteps(Part[RealStepSettings, NullStepFigures]):
     cases = staticmethod(null_steps_of)
 
     def why_none(self, cases: NullSteps) -> str:
-        return shaped.why_not() or claims.CONTENDED
+        return shaped_clusters.why_not() or claims.CONTENDED
 
     notes = staticmethod(tables.notes)
     tables = staticmethod(tables.tables)
@@ -172,7 +172,7 @@ class NullStep(Experiment):
 
 def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
     """Plans the runs on shaped hosts; none on machines that cannot shape hosts."""
-    plans = () if shaped.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
+    plans = () if shaped_clusters.why_not() else (_QUICK_SHAPED if quick else _SHAPED)
     return [run for plan in plans for run in _runs_of(plan, Level.SHAPED, seeds)]
 
 
@@ -211,7 +211,7 @@ def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:
         Curve.DENSE: megabytes * sized_settings.MEGABYTE,
         Curve.SPARSE: sized_settings.ROWS_PER_STEP * sized_settings.DIM * 4,
     }[curve]
-    done = virtual.run(
+    done = virtual_run.run(
         "sync",
         num_workers=settings.n,
         num_ps=sized_settings.PAPER_PS,

@@ -11,8 +11,8 @@ from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit import shaped, theory, virtual
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
+from ps_trainer.experiments.toolkit import shaped_clusters, theory, virtual_run
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
 from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
 
@@ -72,7 +72,7 @@ class LinkSetting(Record):
     def cluster(self, seed: int) -> ShapedCluster:
         """The cluster that makes the run."""
         update = {Arm.ASYNC: "async", Arm.RING: "all_reduce"}.get(self.arm, "sync")
-        model = self._skewed_model() if self.is_skewed else shaped.dense_model(self.num_bytes)
+        model = self._skewed_model() if self.is_skewed else shaped_clusters.dense_model(self.num_bytes)
         return ShapedCluster(
             num_workers=self.n,
             num_ps=max(1, self.p),
@@ -157,7 +157,7 @@ def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> floa
 
     On a cluster the workers do not begin together: they join one after the other.
     """
-    run = virtual.run(
+    run = virtual_run.run(
         "async",
         num_workers=n,
         compute=[_IDLE_STEP],

@@ -11,7 +11,7 @@ from typing import Any
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, repeated
-from ps_trainer.experiments.toolkit import real, shaped
+from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
 
 from . import claims, plots, tables
 from .cases import Arm, LinkCase, LinkFigures, LinkSetting, cases_of
@@ -43,7 +43,7 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[LinkSetting]]:
         """No runs where shaped hosts are not available."""
-        if shaped.why_not():
+        if shaped_clusters.why_not():
             return []
         common, arms = (_QUICK, _QUICK_ARMS) if quick else (_FULL, _ARMS)
         settings = [_long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common)) for arm, n, p in arms]
@@ -58,7 +58,11 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
     cases = staticmethod(cases_of)
 
     def why_none(self, cases: Sequence[LinkCase]) -> str:
-        return real.WHY_NONE if cases else f"shaped hosts are not available: {shaped.why_not() or 'no run was made'}"
+        return (
+            real_clusters.WHY_NONE
+            if cases
+            else f"shaped hosts are not available: {shaped_clusters.why_not() or 'no run was made'}"
+        )
 
     def notes(self, cases: Sequence[LinkCase]) -> list[str]:
         return tables.notes(cases) if cases else []

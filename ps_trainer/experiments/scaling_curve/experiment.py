@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, repeated
-from ps_trainer.experiments.toolkit import real, shaped
+from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
 
 from . import cases, claims, plots, records, tables
 from .cases import Scale
@@ -54,7 +54,7 @@ class _ScalePart(Part[ScaleSettings, CurveFigures]):
     cases = staticmethod(cases.scale_of)
 
     def why_none(self, cases: Scale) -> str:
-        return shaped.why_not() or real.WHY_NONE
+        return shaped_clusters.why_not() or real_clusters.WHY_NONE
 
 
 class OurScale(_ScalePart):
@@ -73,7 +73,7 @@ class OurScale(_ScalePart):
             for megabytes in (1, 4)
             for seed in (seeds[:1] if quick else seeds)
         ]
-        if shaped.why_not():
+        if shaped_clusters.why_not():
             return runs
         real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[: records.NUM_REAL_SEEDS])
         return runs + [run for seed in real_seeds for one in real for run in _real_runs(_ours(*one), seed)]
@@ -142,7 +142,7 @@ def _simulate(run: Run[ScaleSettings]) -> Measured[CurveFigures]:
 
 
 def _ours(update: str, n: int, p: int, megabytes: int) -> ClusterSetting:
-    return ClusterSetting(update, n, p, megabytes * 1_000_000, shaped.payload_bytes_per_sec(_RATE), _MEAN_MS)
+    return ClusterSetting(update, n, p, megabytes * 1_000_000, shaped_clusters.payload_bytes_per_sec(_RATE), _MEAN_MS)
 
 
 def _papers(update: str, shape: str) -> ClusterSetting:

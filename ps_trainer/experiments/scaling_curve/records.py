@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.toolkit import shaped, theory, virtual
+from ps_trainer.experiments.toolkit import shaped_clusters, theory, virtual_run
 from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
 from ps_trainer.experiments.toolkit.step_times import samplers, with_mean
 
@@ -62,7 +62,7 @@ class ClusterSetting(NamedTuple):
             num_ps=self.p,
             rate=rate,
             settings={
-                **shaped.dense_model(self.num_bytes),
+                **shaped_clusters.dense_model(self.num_bytes),
                 "update": self.update,
                 "straggler": (self.compute,),
                 "max_steps": self.num_updates(rounds),
@@ -76,7 +76,7 @@ class ClusterSetting(NamedTuple):
 
     def simulated(self, rounds: int, seed: int) -> StepTimes:
         """Step times of the same cluster in virtual time; the same seed gives the same compute times."""
-        run = virtual.run(
+        run = virtual_run.run(
             self.update,
             num_workers=self.n,
             compute=[self.compute],

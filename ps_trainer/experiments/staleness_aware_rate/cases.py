@@ -11,7 +11,7 @@ from ps_trainer.experiments.harness.cases import Case, cases_by, described, figu
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit import real
+from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -88,7 +88,7 @@ class ArmFigures(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RealArmFigures(real.RealFigures):
+class RealArmFigures(real_clusters.RealFigures):
     """Figures of a cluster and of its simulation."""
 
     measured: ArmFigures
@@ -155,7 +155,7 @@ class RateTrainings(NamedTuple):
         return stable
 
 
-class RealArm(real.RealCase):
+class RealArm(real_clusters.RealCase):
     """A training on a real cluster, and the same one in virtual time."""
 
     arm = setting("arm")

@@ -14,7 +14,7 @@ from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import grouped
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, repeated
-from ps_trainer.experiments.toolkit import real, virtual, virtual_training
+from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
 from ps_trainer.experiments.toolkit.statistics import without_warmup
@@ -48,7 +48,7 @@ _SECS_PER_STEP = 0.002
 _REAL_BATCH_SIZE = 15
 _NUM_REAL_EPOCHS = 16
 _NUM_REAL_SEEDS = 5
-_REAL_MEAN_MS = real.mean_ms(cases.NUM_REAL_LEARNERS)
+_REAL_MEAN_MS = real_clusters.mean_ms(cases.NUM_REAL_LEARNERS)
 
 
 class VirtualArms(Part[RateSettings, RateTrainingFigures]):
@@ -113,7 +113,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
         if settings.mode is Updates.SINGLE:
             learners, batch_size = 1, learners * batch_size
         per_update = -(-learners // splits) if splits else learners
-        schedule = virtual.run(
+        schedule = virtual_run.run(
             update,
             options,
             num_workers=learners,
@@ -143,7 +143,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
     plots = plots.PLOTS
 
 
-class RealArms(real.RealPart[RealRateSettings]):
+class RealArms(real_clusters.RealPart[RealRateSettings]):
     """Trainings of each arm on a real cluster, with the same seeds, and simulations of them in virtual time."""
 
     figures_type = RealArmFigures
@@ -161,7 +161,7 @@ class RealArms(real.RealPart[RealRateSettings]):
             num_updates=num_updates,
             mean_ms=_REAL_MEAN_MS,
         )
-        secs = real.expected_secs(learners, num_updates / learners * _REAL_MEAN_MS / 1000)
+        secs = real_clusters.expected_secs(learners, num_updates / learners * _REAL_MEAN_MS / 1000)
         return [
             run
             for arm in (() if quick else REAL_ARMS)
@@ -170,18 +170,18 @@ class RealArms(real.RealPart[RealRateSettings]):
                 f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
                 dataclasses.replace(settings, arm=arm),
                 secs,
-                real.LEVEL,
+                real_clusters.LEVEL,
             )
         ]
 
-    def training_of(self, settings: RealRateSettings) -> real.DelayedTraining:
+    def training_of(self, settings: RealRateSettings) -> real_clusters.DelayedTraining:
         learners, arm = settings.learners, settings.arm
         update, options = _rule_of(arm, learners)
         delays = [with_mean(Shape.NEARLY_EVEN.text, settings.mean_ms)]
         model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": settings.batch_size}
         model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings.momentum}"}
         model |= {"learning_rate": _rate_of(settings.lr, arm, learners)}
-        return real.DelayedTraining(update, options, learners, settings.num_updates, delays, settings=model)
+        return real_clusters.DelayedTraining(update, options, learners, settings.num_updates, delays, settings=model)
 
     def train(self, run: Run[RealRateSettings], folder: pathlib.Path) -> Training:
         """Trains on the cluster. A loss of NaN ends the run, but is an expected result of some arms."""
@@ -200,10 +200,10 @@ class RealArms(real.RealPart[RealRateSettings]):
             staleness=float(np.mean(used)),
             # A model with NaN parameters always predicts the first class, which is as good as guessing.
             test_error=1.0 - metrics["accuracy"] if metrics else 0.9,
-            rate=_updates_per_sec(real.update_secs(training)),
+            rate=_updates_per_sec(real_clusters.update_secs(training)),
         )
 
-    def simulated(self, run: Run[RealRateSettings], done: virtual.VirtualRun) -> ArmFigures:
+    def simulated(self, run: Run[RealRateSettings], done: virtual_run.VirtualRun) -> ArmFigures:
         settings = run.settings
         arm, learners, batch_size = settings.arm, settings.learners, settings.batch_size
         update, options = _rule_of(arm, learners)

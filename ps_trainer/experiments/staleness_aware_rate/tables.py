@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit import quadratic, real
+from ps_trainer.experiments.toolkit import quadratic, real_clusters
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 
 from .cases import MOMENTUM, NUM_REAL_LEARNERS, NUM_TEST_EXAMPLES, RateTraining, RateTrainings, RealArm, Updates
@@ -57,10 +57,10 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
         for arm in arms
     ]
     title = f"One real training of each arm, λ = n = {NUM_REAL_LEARNERS}"
-    timed = [real.pair(arm.name, arm.runs.uncontended(), "rate") for arm in arms if arm.runs.uncontended()]
+    timed = [real_clusters.pair(arm.name, arm.runs.uncontended(), "rate") for arm in arms if arm.runs.uncontended()]
     return [
-        Table(title, columns, rows, real.LEVEL),
-        real.timing_table("throughput", "gradients/s", timed),
+        Table(title, columns, rows, real_clusters.LEVEL),
+        real_clusters.timing_table("throughput", "gradients/s", timed),
     ]
 
 

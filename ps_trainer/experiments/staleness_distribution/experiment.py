@@ -10,7 +10,7 @@ from typing import Any
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, keyed, repeated
-from ps_trainer.experiments.toolkit import calibration, real, virtual
+from ps_trainer.experiments.toolkit import calibration, real_clusters, virtual_run
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -56,7 +56,7 @@ class VirtualStaleness(Part[StalenessSettings, StalenessFigures]):
     def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
         update, options, compute = _rule_of(run.settings)
         n, num_updates = run.settings.n, run.settings.num_updates
-        done = virtual.run(update, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
+        done = virtual_run.run(update, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured(StalenessFigures(staleness=histograms_as_json(done.staleness_by_worker())), steps)
 
@@ -73,7 +73,12 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
         def of(n: int, shape: Shape, *, splits: int | None = None, is_slow: bool | None = None) -> StalenessSettings:
             num_updates = 400 if quick else 1_600
             return StalenessSettings(
-                n=n, shape=shape, splits=splits, is_slow=is_slow, mean_ms=real.mean_ms(n), num_updates=num_updates
+                n=n,
+                shape=shape,
+                splits=splits,
+                is_slow=is_slow,
+                mean_ms=real_clusters.mean_ms(n),
+                num_updates=num_updates,
             )
 
         if quick:
@@ -140,10 +145,10 @@ def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
     return ("softsync", [f"splits={settings.splits}"], compute) if settings.splits else ("async", [], compute)
 
 
-def _delayed(settings: StalenessSettings) -> real.DelayedTraining:
+def _delayed(settings: StalenessSettings) -> real_clusters.DelayedTraining:
     """The training of a real cluster."""
     update, options, compute = _rule_of(settings)
-    return real.DelayedTraining(update, options, settings.n, settings.num_updates, compute)
+    return real_clusters.DelayedTraining(update, options, settings.n, settings.num_updates, compute)
 
 
 def _virtual_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:
@@ -152,8 +157,8 @@ def _virtual_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run
 
 
 def _real_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:
-    secs = real.expected_secs(settings.n, settings.num_gradients / settings.n * settings.mean_ms / 1000)
-    return repeated(seeds, _key("L2", settings), settings, secs, real.LEVEL)
+    secs = real_clusters.expected_secs(settings.n, settings.num_gradients / settings.n * settings.mean_ms / 1000)
+    return repeated(seeds, _key("L2", settings), settings, secs, real_clusters.LEVEL)
 
 
 def _key(level: str, settings: StalenessSettings) -> str:

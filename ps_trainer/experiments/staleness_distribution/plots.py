@@ -9,7 +9,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish, finish_grid
-from ps_trainer.experiments.toolkit import real, theory
+from ps_trainer.experiments.toolkit import real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -145,4 +145,4 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
     )
 
 
-PLOTS = (*_plots_of(Level.VIRTUAL), *_plots_of(real.LEVEL))
+PLOTS = (*_plots_of(Level.VIRTUAL), *_plots_of(real_clusters.LEVEL))

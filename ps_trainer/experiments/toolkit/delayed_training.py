@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.runs import Run
-from ps_trainer.experiments.toolkit import virtual
+from ps_trainer.experiments.toolkit import virtual_run
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.step_times import paced
 
@@ -76,9 +76,9 @@ class DelayedTraining(NamedTuple):
             folder
         )
 
-    def simulate(self, run: Run[Any], cost: StepCost) -> virtual.VirtualRun:
+    def simulate(self, run: Run[Any], cost: StepCost) -> virtual_run.VirtualRun:
         """Simulates the same delays in virtual time, with what a step costs besides them."""
-        return virtual.run(
+        return virtual_run.run(
             self.update,
             self.options,
             num_workers=self.num_workers,

@@ -11,9 +11,9 @@ from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.null_step.cases import link_bytes_per_sec, loss_error, null_steps_of, skew_ms, step_ms
 from ps_trainer.experiments.null_step.experiment import NullStep
-from ps_trainer.experiments.toolkit import goodput, shaped, theory, virtual
+from ps_trainer.experiments.toolkit import goodput, shaped_clusters, theory, virtual_run
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster, ShapedTraining
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, ShapedTraining
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
 from ps_trainer.experiments.toolkit.sized_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
@@ -85,7 +85,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(Cluster, "train", train)
     monkeypatch.setattr(ShapedCluster, "train", train_shaped)
     monkeypatch.setattr(goodput, "measure", lambda rate, num_transfers: [BYTES_PER_SEC] * num_transfers)
-    monkeypatch.setattr(shaped, "why_not", lambda: "")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
     return machine
 
 
@@ -124,17 +124,17 @@ def test_a_broken_cluster_refutes_the_claims_about_it(quick, machine, broken, cl
 
 
 def test_a_simulator_whose_ps_tasks_have_no_limit_refutes_the_reading_of_the_source(quick, monkeypatch):
-    run = virtual.run
+    run = virtual_run.run
 
     def unlimited(*args, **kwargs):
         return run(*args, **{**kwargs, "ps_bytes_per_sec": math.inf})
 
-    monkeypatch.setattr(virtual, "run", unlimited)
+    monkeypatch.setattr(virtual_run, "run", unlimited)
     assert refuted(findings_of(*quick())) == {"phases"}
 
 
 def test_without_shaped_hosts_the_claims_about_links_are_not_testable(quick, monkeypatch):
-    monkeypatch.setattr(shaped, "why_not", lambda: "no ip here")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "no ip here")
     experiment, results = quick()
     assert {result.run.level for result in results} == {Level.VIRTUAL, Level.PROCESSES}
     checked = experiment.analyse(results).checked

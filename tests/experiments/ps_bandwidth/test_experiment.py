@@ -18,8 +18,8 @@ from ps_trainer.experiments.ps_bandwidth.cases import (
     simulated_secs,
 )
 from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth
-from ps_trainer.experiments.toolkit import shaped
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster, payload_bytes_per_sec
+from ps_trainer.experiments.toolkit import shaped_clusters
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 M = 8_000_000
@@ -79,7 +79,7 @@ class FakeTransfer:
 
 
 def executed(monkeypatch, folder, wire, quick=False):
-    monkeypatch.setattr(shaped, "why_not", lambda: "")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
     monkeypatch.setattr(ShapedCluster, "train", lambda cluster, folder: wire.train(cluster, folder))
     experiment = PsBandwidth()
     return experiment, results_of(experiment, experiment.runs([0], quick=quick), folder)
@@ -119,7 +119,7 @@ def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
 
 
 def test_without_shaped_hosts_the_findings_give_the_reason(monkeypatch):
-    monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "tc not found")
     experiment = PsBandwidth()
     assert experiment.runs([0], quick=False) == []
     checked = experiment.analyse(Results()).checked

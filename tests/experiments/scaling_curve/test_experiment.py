@@ -15,8 +15,8 @@ from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
 from ps_trainer.experiments.scaling_curve.cases import pairs_of, points_of, scale_of
 from ps_trainer.experiments.scaling_curve.experiment import ScalingCurve
 from ps_trainer.experiments.scaling_curve.records import ASYNC, EVEN, SYNC, ClusterSetting
-from ps_trainer.experiments.toolkit import shaped, theory
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster
+from ps_trainer.experiments.toolkit import shaped_clusters, theory
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
 from ps_trainer.simulation.link import SharedLink
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
@@ -28,7 +28,7 @@ REAL = {"fit_sync", "fit_async", "simulator"}
 
 def part(monkeypatch, why_not="switched off"):
     """The quick form with the larger model only."""
-    monkeypatch.setattr(shaped, "why_not", lambda: why_not)
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: why_not)
     experiment = ScalingCurve()
     return experiment, [run for run in experiment.runs([0], quick=True) if run.settings.cluster.num_bytes != MB]
 
@@ -49,7 +49,7 @@ def real_results(monkeypatch, folder, secs_of):
         update, n = cluster.settings["update"], cluster.num_workers
         num_bytes = 4 * int(cluster.settings["model_option"][0].partition("=")[2])
         setting = ClusterSetting(
-            update, n, cluster.num_ps, num_bytes, shaped.payload_bytes_per_sec(cluster.rate), 200.0
+            update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 200.0
         )
         assert cluster.settings["straggler"] == (setting.compute,)
         assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
@@ -67,7 +67,7 @@ def test_in_virtual_time_the_quick_form_reproduces_the_shape(virtual_results):
 
 
 def test_with_even_compute_times_the_tail_is_not_longer(monkeypatch, tmp_path):
-    monkeypatch.setattr(shaped, "why_not", lambda: "switched off")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "switched off")
     experiment = ScalingCurve()
     own = [
         run
@@ -103,7 +103,7 @@ def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
 
 
 def test_without_shaped_hosts_the_real_part_gives_the_reason(monkeypatch, virtual_results):
-    monkeypatch.setattr(shaped, "why_not", lambda: "tc not found")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "tc not found")
     experiment = ScalingCurve()
     checked = {one.claim.key: one for one in experiment.analyse(virtual_results).checked}
     assert {key for key, one in checked.items() if one.finding is ClaimFinding.NOT_TESTABLE} == {*REAL, "tail_even"}

@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Run
-from ps_trainer.experiments.toolkit import calibration, real
+from ps_trainer.experiments.toolkit import calibration, real_clusters
 from ps_trainer.experiments.toolkit.calibration import Calibrations, calibration_of
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining, StepCost
@@ -94,6 +94,6 @@ def test_a_calibrated_simulation_has_the_times_of_a_cluster_of_that_cost(tmp_pat
     delayed = DelayedTraining("sync", (), 4, 100, ["det:jitter=0.05,mean_ms=20"])
     run = Run("r", None, seed=1, level=Level.PROCESSES)
     alone = Calibrations().execute(calibration.run_for(delayed, Level.PROCESSES), tmp_path).figures
-    measured = real.update_secs(delayed.train(run, tmp_path))[-1]
+    measured = real_clusters.update_secs(delayed.train(run, tmp_path))[-1]
     assert measured / delayed.simulate(run, alone.cost).schedule.update_secs[-1] == pytest.approx(1.0, abs=0.01)
     assert measured / delayed.simulate(run, StepCost()).schedule.update_secs[-1] > 1.1

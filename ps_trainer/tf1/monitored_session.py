@@ -12,9 +12,9 @@ from tensorflow.python.training.monitored_session import USE_DEFAULT
 
 from ps_trainer.errors import OptionError
 from ps_trainer.tf1 import exit_codes, packing, saving, sync_replicas, tasks
-from ps_trainer.tf1.creators import JobSessionCreator
 from ps_trainer.tf1.saving import CheckpointSaverHook
 from ps_trainer.tf1.script_job import ScriptJob, check_is_chief
+from ps_trainer.tf1.session_creators import JobSessionCreator
 from ps_trainer.tf1.staleness import StalenessHook
 from ps_trainer.tf1.sync_replicas import SyncReplicasHook
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import PeerLostError, PsLostError
-from ps_trainer.runtime.lost import lost_task, reason, reason_to_stop
+from ps_trainer.runtime.lost_task_errors import lost_task, reason, reason_to_stop
 
 
 class TestLostTask:

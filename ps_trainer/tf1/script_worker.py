@@ -24,9 +24,9 @@ from absl import logging
 from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
-from ps_trainer.runtime import lost, preflight, run_setup
+from ps_trainer.runtime import lost_task_errors, preflight, run_setup
+from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import RunStart, RunStatus, Status
-from ps_trainer.runtime.supervise import StopRequest
 from ps_trainer.tf1 import run_state
 from ps_trainer.tf1.run_state import Containers, SetUp
 from ps_trainer.tf1.sync_ops import SyncOps
@@ -136,7 +136,7 @@ class ScriptWorker(WorkerTask):
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
-                self._note_end(f"worker 0 {status}: {lost.reason(error)}")
+                self._note_end(f"worker 0 {status}: {lost_task_errors.reason(error)}")
             raise
         self._note_end(failure="")
 
@@ -193,7 +193,7 @@ class ScriptWorker(WorkerTask):
     def _create_peers(self, service: SyncService | None, stop: StopRequest) -> PeerTracker:
         def look(waited_at: float) -> None:
             if service is not None and (error := service.error()) is not None:
-                raise lost.reason_to_stop(error) from error
+                raise lost_task_errors.reason_to_stop(error) from error
             self._part.check_steps(waited_at)
 
         return PeerTracker(

@@ -23,7 +23,7 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, SettingsT
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit import calibration, virtual
+from ps_trainer.experiments.toolkit import calibration, virtual_run
 from ps_trainer.experiments.toolkit.calibration import Calibration
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining as DelayedTraining
@@ -147,11 +147,11 @@ class RealPart(Part[SettingsT, RealFigures]):
         """Figures of the cluster."""
 
     @abc.abstractmethod
-    def simulated(self, run: Run[SettingsT], done: virtual.VirtualRun) -> Record:
+    def simulated(self, run: Run[SettingsT], done: virtual_run.VirtualRun) -> Record:
         """The same figures of the simulation."""
 
     def figures_of(
-        self, run: Run[SettingsT], training: Training, done: virtual.VirtualRun, cost: StepCost
+        self, run: Run[SettingsT], training: Training, done: virtual_run.VirtualRun, cost: StepCost
     ) -> RealFigures:
         """All figures of a run."""
         return self.figures_type(

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ps_trainer.metrics.lines import LineFile
+from ps_trainer.metrics.line_file import LineFile
 from tests.testing.logs import log_lines
 
 

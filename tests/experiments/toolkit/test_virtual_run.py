@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from ps_trainer.experiments.toolkit import theory, virtual
+from ps_trainer.experiments.toolkit import theory, virtual_run
 from ps_trainer.experiments.toolkit.statistics import of_histogram
 
 EVEN = "det:jitter=0,mean_ms=100"
@@ -27,14 +27,14 @@ def async_staleness(draw, num_workers, num_updates):
 
 
 def test_warm_up_is_the_first_fifth_of_the_updates():
-    run = virtual.run("async", num_workers=2, compute=[EVEN], num_updates=10, seed=0)
+    run = virtual_run.run("async", num_workers=2, compute=[EVEN], num_updates=10, seed=0)
     assert len(run.schedule.update_secs) == 10
     assert run.warm_steps.update.tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def test_staleness_is_counted_by_worker():
     # Worker 1 takes three times as long, so three pushes of worker 0 fall between two of its own.
-    run = virtual.run(
+    run = virtual_run.run(
         "async", num_workers=2, compute=[EVEN, "det:jitter=0,mean_ms=310,worker=1"], num_updates=400, seed=0
     )
     histograms = run.staleness_by_worker()
@@ -45,7 +45,7 @@ def test_staleness_is_counted_by_worker():
 
 @pytest.mark.parametrize("n", [2, 5])
 def test_lognormal_staleness_agrees_with_an_independent_simulation(n):
-    run = virtual.run("async", num_workers=n, compute=["lognormal:sigma=0.5"], num_updates=20_000, seed=1)
+    run = virtual_run.run("async", num_workers=n, compute=["lognormal:sigma=0.5"], num_updates=20_000, seed=1)
     ours = of_histogram(sum(run.staleness_by_worker().values(), Counter()))
     rng = random.Random(1)
     theirs = of_histogram(async_staleness(lambda: rng.lognormvariate(0, 0.5), n, 20_000))
@@ -55,7 +55,7 @@ def test_lognormal_staleness_agrees_with_an_independent_simulation(n):
 
 
 def test_records_have_the_fields_of_real_ones():
-    run = virtual.run("drop_stale", ["staleness=0"], num_workers=2, compute=[EVEN], num_updates=10, seed=0)
+    run = virtual_run.run("drop_stale", ["staleness=0"], num_workers=2, compute=[EVEN], num_updates=10, seed=0)
     first, second, *_ = records = list(run.step_records(4))
     assert len(records) == 4
     assert (first["worker"], first["local_step"], first["gs_read"], first["gs_applied"]) == (0, 1, 0, 1)
@@ -66,7 +66,7 @@ def test_records_have_the_fields_of_real_ones():
 
 
 def test_the_cluster_may_have_links():
-    run = virtual.run(
+    run = virtual_run.run(
         "sync",
         num_workers=2,
         compute=[EVEN],

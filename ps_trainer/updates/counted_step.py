@@ -1,7 +1,7 @@
 """Builds the phase of rules whose every step is counted on each ps task.
 
-`counted_exclusively` makes a step's update, its count and the read for the next step one exclusive section.
-`counted_phase` assembles the phase from the counts of all ps tasks.
+`build_counted_step` makes a step's update, its count and the read for the next step one exclusive section.
+`build_counted_phase` assembles the phase from the counts of all ps tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PsStepOps(NamedTuple):
     pulled: Snapshot | None = None
 
 
-def counted_exclusively(
+def build_counted_step(
     store: ParameterStore,
     context: RuleContext,
     ps: int,
@@ -71,7 +71,7 @@ def counted_exclusively(
     return PsStepOps(count, pulled)
 
 
-def counted_phase(store: ParameterStore, steps: Sequence[PsStepOps], targets: Sequence[tf.Operation]) -> Phase:
+def build_counted_phase(store: ParameterStore, steps: Sequence[PsStepOps], targets: Sequence[tf.Operation]) -> Phase:
     """Builds the phase of a step that ends on each ps task when its count is known.
 
     One message comes back from each ps task.

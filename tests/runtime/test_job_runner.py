@@ -13,8 +13,8 @@ import pytest
 
 from ps_trainer.config import PARENT_PID_VARIABLE
 from ps_trainer.errors import ClusterConfigError, Interrupted, NanLossError, PeerFailedError, PsLostError
-from ps_trainer.runtime import supervise
-from ps_trainer.runtime.supervise import StopRequest, run_job
+from ps_trainer.runtime import job_runner
+from ps_trainer.runtime.job_runner import StopRequest, run_job
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_SECS = 30.0
@@ -22,9 +22,9 @@ DEADLINE_SECS = 30.0
 
 @pytest.fixture(autouse=True)
 def short_stages(monkeypatch):
-    monkeypatch.setattr(supervise, "RELEASE_SECS", 0.02)
-    monkeypatch.setattr(supervise, "ABORT_SECS", 0.15)
-    monkeypatch.setattr(supervise, "EXIT_SECS", 0.3)
+    monkeypatch.setattr(job_runner, "RELEASE_SECS", 0.02)
+    monkeypatch.setattr(job_runner, "ABORT_SECS", 0.15)
+    monkeypatch.setattr(job_runner, "EXIT_SECS", 0.3)
     monkeypatch.delenv(PARENT_PID_VARIABLE, raising=False)
 
 
@@ -179,11 +179,11 @@ class TestStopRequest:
 BLOCKED = """
 import signal, sys, threading
 from ps_trainer.runtime import supervise
-supervise.RELEASE_SECS, supervise.ABORT_SECS, supervise.EXIT_SECS = 0.05, 0.1, 0.3
+job_runner.RELEASE_SECS, job_runner.ABORT_SECS, job_runner.EXIT_SECS = 0.05, 0.1, 0.3
 def job(stop):
     print("started", flush=True)
     threading.Event().wait()
-sys.exit(supervise.run_job(job))
+sys.exit(job_runner.run_job(job))
 """
 
 

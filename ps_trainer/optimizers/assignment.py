@@ -48,7 +48,7 @@ class VariableOptimizer(NamedTuple):
     pattern: str = "*"
 
 
-class Optimizers:
+class OptimizerAssignment:
     """The optimizers of a run.
 
     Args:

@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.counted_files import LINES, CountedFile, FileSource
 from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline.file_source import LINES, CountedFile, FileSource
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 

@@ -6,7 +6,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.errors import OptionError, UnknownNameError, UsageError
-from ps_trainer.gradients import parse
+from ps_trainer.gradients import transform_list
 from ps_trainer.gradients.base import Stage, Transform
 from ps_trainer.gradients.wire import Wire
 
@@ -26,31 +26,31 @@ class Halve(Transform):
 def test_every_registered_transform_loads_under_its_own_name_with_its_defaults():
     for name in component_tables.GRADIENT_TRANSFORMS.names():
         follower = ["top_k"] if name == "error_feedback" else []
-        assert parse.load([name, *follower])[0].name == name
+        assert transform_list.load([name, *follower])[0].name == name
 
 
 def test_options_come_after_a_colon():
-    (transform,) = parse.load(["qsgd:levels=4,bucket_size=64"])
+    (transform,) = transform_list.load(["qsgd:levels=4,bucket_size=64"])
     assert (transform.options.levels, transform.options.bucket_size, transform.options.norm) == (4, 64, "l2")
 
 
 def test_a_users_class_is_given_by_module():
-    assert isinstance(parse.load([OWN])[0], Halve)
+    assert isinstance(transform_list.load([OWN])[0], Halve)
 
 
 def test_keeps_the_order():
     given = ["clip_value", "clip_norm", "error_feedback", "top_k", "cast"]
-    assert [transform.name for transform in parse.load(given)] == given
+    assert [transform.name for transform in transform_list.load(given)] == given
 
 
 def test_an_unknown_name():
     with pytest.raises(UnknownNameError, match=r"--gradient_transform=topk: .*did you mean top_k"):
-        parse.load(["topk:ratio=0.1"])
+        transform_list.load(["topk:ratio=0.1"])
 
 
 def refusal(*strings):
     with pytest.raises(UsageError) as caught:
-        parse.load(strings)
+        transform_list.load(strings)
     assert "--gradient_transform" in str(caught.value)
     return str(caught.value)
 
@@ -89,16 +89,16 @@ def test_wrong_orders_and_combinations_are_rejected(strings, message):
 
 
 def test_momentum_on_worker_and_ps_is_rejected():
-    parse.check_optimizer(parse.load(["dgc"]), "sgd", 0.0)
-    parse.check_optimizer(parse.load(["dgc:momentum=0"]), "momentum", 0.9)
-    parse.check_optimizer(parse.load(["error_feedback", "top_k"]), "momentum", 0.9)
+    transform_list.check_optimizer(transform_list.load(["dgc"]), "sgd", 0.0)
+    transform_list.check_optimizer(transform_list.load(["dgc:momentum=0"]), "momentum", 0.9)
+    transform_list.check_optimizer(transform_list.load(["error_feedback", "top_k"]), "momentum", 0.9)
     with pytest.raises(OptionError, match=r"dgc keeps the momentum .*use --optimizer=sgd, or .*dgc:momentum=0"):
-        parse.check_optimizer(parse.load(["dgc"]), "momentum", 0.9)
+        transform_list.check_optimizer(transform_list.load(["dgc"]), "momentum", 0.9)
 
 
 def test_a_rule_that_sends_nothing_rejects_lossy_transforms():
     wire = Wire(
-        parse.load(["clip_norm", "top_k"]),
+        transform_list.load(["clip_norm", "top_k"]),
         num_workers=1,
         worker_index=0,
         worker_device="",

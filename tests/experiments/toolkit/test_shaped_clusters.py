@@ -9,12 +9,14 @@ import signal
 import pytest
 
 from ps_trainer.errors import Interrupted, RunError, UsageError
-from ps_trainer.experiments.toolkit import shaped
+from ps_trainer.experiments.toolkit import shaped_clusters
 from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.shaped import ShapedCluster, ShapedTraining
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, ShapedTraining
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
 
-needs_namespaces = pytest.mark.skipif(bool(shaped.why_not()), reason=f"no shaped hosts here: {shaped.why_not()}")
+needs_namespaces = pytest.mark.skipif(
+    bool(shaped_clusters.why_not()), reason=f"no shaped hosts here: {shaped_clusters.why_not()}"
+)
 
 
 def step(worker, t_end):
@@ -41,7 +43,7 @@ def test_a_round_of_other_workers_is_n_divided_by_their_rate():
 
 
 def test_payload_is_the_share_of_full_frames_that_tcp_carries():
-    assert shaped.payload_bytes_per_sec("200mbit") == pytest.approx(25e6 * 1448 / 1514)
+    assert shaped_clusters.payload_bytes_per_sec("200mbit") == pytest.approx(25e6 * 1448 / 1514)
 
 
 def launched(monkeypatch, code, hosts_traffic=None):
@@ -52,21 +54,21 @@ def launched(monkeypatch, code, hosts_traffic=None):
         given.update(dataclasses.asdict(cluster), config=cluster.config)
         console.print("what it said")
         logdir = given["logdir"] = cluster.config.logdir
-        steps = shaped.pathlib.Path(logdir) / "steps"
+        steps = shaped_clusters.pathlib.Path(logdir) / "steps"
         steps.mkdir()
         (steps / "worker-0.jsonl").write_text("".join(json.dumps(step(0, float(i))) + "\n" for i in range(5)))
         (steps.parent / "summary.json").write_text("{}")
         return code
 
-    monkeypatch.setattr(shaped.local, "run", run)
-    monkeypatch.setattr(shaped.MeteredHosts, "between", lambda hosts, start, end: {"window": (start, end)})
+    monkeypatch.setattr(shaped_clusters.local, "run", run)
+    monkeypatch.setattr(shaped_clusters.MeteredHosts, "between", lambda hosts, start, end: {"window": (start, end)})
     return given
 
 
 def test_flags_and_configuration_agree(monkeypatch, tmp_path):
     given = launched(monkeypatch, 0)
     cluster = ShapedCluster(
-        num_workers=3, num_ps=2, rate="150mbit", settings={**shaped.dense_model(8_000_000), "update": "sync"}
+        num_workers=3, num_ps=2, rate="150mbit", settings={**shaped_clusters.dense_model(8_000_000), "update": "sync"}
     )
     done = cluster.train(tmp_path)
     assert (given["num_workers"], given["num_ps"]) == (3, 2)
@@ -100,7 +102,7 @@ def test_a_signal_is_not_a_failure_of_the_run(monkeypatch, tmp_path):
 @pytest.mark.process
 @needs_namespaces
 def test_traffic_between_tasks_on_one_host_does_not_use_the_link(tmp_path):
-    settings = {**shaped.dense_model(1_000_000), "update": "sync", "max_steps": 8}
+    settings = {**shaped_clusters.dense_model(1_000_000), "update": "sync", "max_steps": 8}
     cluster = ShapedCluster(
         num_workers=2, num_ps=1, rate="400mbit", shared={"ps-0": "worker-0"},
         settings={**settings, "straggler": ("det:mean_ms=100",)},

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import line_files
-from ps_trainer.data.pipeline.line_files import LineSource, text_file
+from ps_trainer.data.pipeline import line_source
+from ps_trainer.data.pipeline.line_source import LineSource, text_file
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
@@ -134,10 +134,10 @@ def test_a_single_line_cannot_be_both_trained_and_tested_on(tmp_path):
 def test_lines_are_counted_as_in_python(seed, monkeypatch):
     """Random texts are read in chunks so small that every border occurs."""
     random = np.random.RandomState(seed)
-    monkeypatch.setattr(line_files, "_CHUNK_BYTES", int(random.randint(1, 5)))
+    monkeypatch.setattr(line_source, "_CHUNK_BYTES", int(random.randint(1, 5)))
     text = bytes(random.choice([ord("a"), ord("\n")], size=random.randint(0, 30)).tolist())
     stripped = text.rstrip(b"\n")
-    assert line_files._count_lines(io.BytesIO(text)) == (len(stripped.split(b"\n")) if stripped else 0)
+    assert line_source._count_lines(io.BytesIO(text)) == (len(stripped.split(b"\n")) if stripped else 0)
 
 
 def test_another_file_is_read_whole_and_leaves_the_training_files_as_they_are(tmp_path):

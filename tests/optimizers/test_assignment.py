@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ps_trainer.errors import OptionError, UnknownNameError
-from ps_trainer.optimizers.assigned import Optimizers, VariableOptimizer, load
+from ps_trainer.optimizers.assignment import OptimizerAssignment, VariableOptimizer, load
 from ps_trainer.optimizers.stock import Ftrl, Sgd
 
 
 def of(*texts):
-    return Optimizers(
+    return OptimizerAssignment(
         VariableOptimizer(Sgd(Sgd.Options()) if hasattr(Sgd, "Options") else Sgd(None), 0.1), load(texts, 0.1)
     )
 
