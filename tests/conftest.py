@@ -38,6 +38,7 @@ LONGEST = [
     "models",
     "simulation",
     "training",
+    "inference",
     "disturbances",
     "testing",
     "store",

@@ -83,7 +83,7 @@ def test_every_map_of_a_folder_is_linked():
 
 
 # A rule or transform of updates/ and gradients/ is in the reference instead.
-@pytest.mark.parametrize("folder", ["checkpoints", "cli", "launch", "runtime", "tf1", "training"])
+@pytest.mark.parametrize("folder", ["checkpoints", "cli", "inference", "launch", "runtime", "tf1", "training"])
 def test_map_names_each_file_of_its_folder_once(folder):
     path = ROOT / "ps_trainer" / folder
     named = re.findall(r"^\| .*", (path / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -29,7 +29,7 @@ COMPONENTS = {"store", "gradients", "optimizers", "data", "metrics"}
 # Reads the files of runs; no task imports it.
 READERS = {"comparison"}
 MIDDLE = {"updates", "checkpoints", "runtime", "simulation"}
-TOP = {"training", "launch", "experiments", "tf1", "serving"}
+TOP = {"training", "launch", "experiments", "tf1", "inference"}
 # The module `ps_trainer` itself, which offers the names of the API.
 PACKAGE = "ps_trainer"
 
@@ -44,7 +44,7 @@ ALLOWED = {
     "training": COMPONENTS | MIDDLE | {"cluster", "disturbances"},
     "experiments": COMPONENTS | READERS | MIDDLE | {"cluster", "disturbances", "launch"},
     "launch": {"cluster", "disturbances"},
-    "serving": {"checkpoints", "training"},
+    "inference": {"data", "store", "checkpoints", "training"},
     "tf1": {"cluster", "metrics", "store", "checkpoints", "runtime", "updates", "training"},
     "cli": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances"},
     "api": COMPONENTS | READERS | MIDDLE | TOP | {"cluster", "disturbances", "cli"},
@@ -208,6 +208,8 @@ def test_every_module_keeps_the_directions():
         ("ps_trainer.cli.task", "import rich.table"),
         ("ps_trainer.cli.experiment", "from ps_trainer.experiments import session"),
         ("ps_trainer.training.worker", "from ps_trainer.experiments import clusters"),
+        ("ps_trainer.training.worker", "from ps_trainer.inference import predictor"),
+        ("ps_trainer.inference.predictor", "from ps_trainer.runtime import control"),
         ("ps_trainer.experiments.harness.session", "from ps_trainer.training import worker"),
         ("models.cnn", "from . import mlp"),
         ("models.cnn", "from models import layers"),
@@ -225,6 +227,7 @@ def test_finds_an_import_against_the_directions(module, source):
     [
         ("ps_trainer.cluster.config", "from ps_trainer.errors import ClusterConfigError"),
         ("ps_trainer.training.task", "from ps_trainer.training import worker"),
+        ("ps_trainer.inference.predictor", "from ps_trainer.training import components"),
         ("ps_trainer.cli.task", "def f():\n    from ps_trainer.training import task"),
         ("ps_trainer", "from ps_trainer.api.result import Result"),
         ("ps_trainer.api.processes", "from ps_trainer.cli.local import LocalFlags"),

@@ -75,7 +75,7 @@ def _run(argv: Sequence[str]) -> int:
     run_lookup.start()
 
     with importing_tensorflow():
-        from ps_trainer.training import word_vectors
+        from ps_trainer.inference import word_vectors
 
     act(word_vectors.load(folder, own.table, own.vocabulary), words, own)
     return EXIT_DONE

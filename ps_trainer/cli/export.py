@@ -67,7 +67,7 @@ def _run(argv: Sequence[str]) -> int:
     )  # TensorFlow's SavedModel code warns about its own deprecated calls
 
     with importing_tensorflow():
-        from ps_trainer.training import export
+        from ps_trainer.inference import export
 
     print(export.write(config, checkpoint_dir, out))
     return EXIT_DONE

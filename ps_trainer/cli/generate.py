@@ -70,7 +70,7 @@ def _run(argv: Sequence[str]) -> int:
     run_lookup.start()
 
     with importing_tensorflow():
-        from ps_trainer.training import generation
+        from ps_trainer.inference import generation
 
     model = generation.create_model(config)
     is_translation = generation.translates(model)

@@ -73,7 +73,7 @@ def _run(argv: Sequence[str]) -> int:
     run_lookup.start()
 
     with importing_tensorflow():
-        from ps_trainer.training import prediction
+        from ps_trainer.inference import prediction
 
     lines = open(0, "rb", closefd=False) if reads_stdin else None  # noqa: SIM115 - nothing to close
     told = prediction.write(config, checkpoint_dir, lines or source, out or sys.stdout.buffer)

@@ -73,10 +73,10 @@ def _run(argv: Sequence[str]) -> int:
     run_lookup.start()
 
     with importing_tensorflow():
+        from ps_trainer.inference.http_server import ApiServer, RequestLimits
+        from ps_trainer.inference.rest_api import RestApi
+        from ps_trainer.inference.served_model import ServedModel
         from ps_trainer.runtime.job_runner import StopRequest, run_job
-        from ps_trainer.serving.http_server import ApiServer, RequestLimits
-        from ps_trainer.serving.rest_api import RestApi
-        from ps_trainer.serving.served_model import ServedModel
         from ps_trainer.training import components
 
     model = ServedModel(

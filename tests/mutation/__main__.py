@@ -16,7 +16,7 @@ import tempfile
 from tests.mutation.campaign import ERROR, Campaign, write_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ("updates", "gradients", "optimizers", "store", "training")
+FOLDERS = ("updates", "gradients", "optimizers", "store", "training", "inference")
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.cli import predict
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError
-from ps_trainer.training import components, export, one_process
+from ps_trainer.inference import export
+from ps_trainer.training import components, one_process
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
 
 MARKOV = TrainConfig(model="lstm_lm", dataset="markov", dataset_option=("num_train=500",), batch_size=2)

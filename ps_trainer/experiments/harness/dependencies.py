@@ -64,9 +64,10 @@ _FOLDERS = {
     # Parses flags into the settings that a run's own part holds.
     "cli": _Runs.NONE,
     "comparison": _Runs.NONE,
+    # Uses of a trained model, after the run.
+    "inference": _Runs.NONE,
     # Ways to start a run from Python, which no experiment uses.
     "api": _Runs.NONE,
-    "serving": _Runs.NONE,
     "tf1": _Runs.NONE,
     # The experiment's own part says which of these files count.
     "experiments": _Runs.NONE,

@@ -13,8 +13,8 @@ from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.errors import DataError, OptionError
+from ps_trainer.inference import prediction
 from ps_trainer.options import parse
-from ps_trainer.training import prediction
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once
 

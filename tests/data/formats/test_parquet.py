@@ -20,8 +20,8 @@ from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
+from ps_trainer.inference import prediction
 from ps_trainer.options import parse
-from ps_trainer.training import prediction
 from tests.data.reading import read_batches, read_leased
 from tests.data.sharding import assert_every_record_once
 

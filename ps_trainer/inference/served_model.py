@@ -16,12 +16,12 @@ from absl import logging
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints import report
 from ps_trainer.errors import CheckpointError, DataError
-from ps_trainer.training import line_prediction
+from ps_trainer.inference import line_prediction
+from ps_trainer.inference.line_reader import LineReader
+from ps_trainer.inference.prediction import row_of
+from ps_trainer.inference.prediction_names import PredictionNames
+from ps_trainer.inference.predictor import BATCH_SIZE, Predictor, batches_of, build_graph, parts_of
 from ps_trainer.training.components import Components
-from ps_trainer.training.line_reader import LineReader
-from ps_trainer.training.prediction import row_of
-from ps_trainer.training.prediction_names import PredictionNames
-from ps_trainer.training.predictor import BATCH_SIZE, Predictor, batches_of, build_graph, parts_of
 
 BYTES = "b64"
 """The key of an instance that holds a file in base64."""

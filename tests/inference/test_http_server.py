@@ -12,8 +12,8 @@ import time
 import pytest
 
 from ps_trainer.errors import UsageError
-from ps_trainer.serving.http_server import ApiServer, RequestLimits
-from ps_trainer.serving.rest_api import Response
+from ps_trainer.inference.http_server import ApiServer, RequestLimits
+from ps_trainer.inference.rest_api import Response
 
 
 class Echo:

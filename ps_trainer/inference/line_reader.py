@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline.decode_errors import problem_of
 from ps_trainer.data.pipeline.file_source import LINES, FileSource, LineDecoder
 from ps_trainer.errors import DataError
-from ps_trainer.training.predictor import BATCH_SIZE, batches_of
+from ps_trainer.inference.predictor import BATCH_SIZE, batches_of
 
 _MAX_KEPT = 16  # forms; a client that sends columns in ever new orders must not fill the memory
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ps_trainer.errors import DataError
+from ps_trainer.inference.line_reader import LineReader
+from ps_trainer.inference.predictor import Predicted, Predictor, build_graph, parts_of
 from ps_trainer.training.components import Components
-from ps_trainer.training.line_reader import LineReader
-from ps_trainer.training.predictor import Predicted, Predictor, build_graph, parts_of
 
 STDIN = "stdin"
 """Name of the stream in messages."""

@@ -8,7 +8,7 @@ import pytest
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.generators.number_words import Numbers, _draw, chinese, english
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
-from ps_trainer.training.generation import Sampling, decoded, draw, encode
+from ps_trainer.inference.generation import Sampling, decoded, draw, encode
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
 
 from ps_trainer.cli import generate  # isort: skip

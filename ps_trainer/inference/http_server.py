@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from ps_trainer.errors import UsageError
-from ps_trainer.serving.rest_api import ApiError, Response, RestApi
+from ps_trainer.inference.rest_api import ApiError, Response, RestApi
 
 _CHUNK_BYTES = 2**16
 

@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.recorded_words import RESERVED, RecordedWords
+from ps_trainer.inference import export, word_signature
+from ps_trainer.inference.prediction_names import PredictionNames
+from ps_trainer.inference.predictor import Predictor, batches_of, build_graph
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import export, word_signature
-from ps_trainer.training.prediction_names import PredictionNames
-from ps_trainer.training.predictor import Predictor, batches_of, build_graph
 
 VOCABULARIES = {
     "words": RecordedWords("word", ("the", "<eos>", "cat", "<unk>", "sat")),

@@ -14,11 +14,11 @@ from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import SaveError
+from ps_trainer.inference import prediction_names, word_signature
+from ps_trainer.inference.predictor import build_graph
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import prediction_names, word_signature
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import load_values
-from ps_trainer.training.predictor import build_graph
 
 PREDICTIONS = "predictions"
 

@@ -18,12 +18,12 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
 from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
+from ps_trainer.inference.line_prediction import STDIN, predict_lines
+from ps_trainer.inference.prediction_names import PredictionNames
+from ps_trainer.inference.predictor import BATCH_SIZE, Predicted, check_finite, parts_of
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
-from ps_trainer.training.line_prediction import STDIN, predict_lines
-from ps_trainer.training.prediction_names import PredictionNames
-from ps_trainer.training.predictor import BATCH_SIZE, Predicted, check_finite, parts_of
 
 
 def write(

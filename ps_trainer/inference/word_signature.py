@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
-from ps_trainer.training.prediction_names import PredictionNames
+from ps_trainer.inference.prediction_names import PredictionNames
 
 CLASS, TEXT, NEXT = "class", "text", "next"
 """Outputs: the most probable class, the text of the predicted ids, the word or character after a text."""

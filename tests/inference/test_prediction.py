@@ -18,10 +18,10 @@ from ps_trainer.data.generators.number_words import Numbers
 from ps_trainer.data.generators.telephone_tones import Tones
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.errors import DataError, UsageError
+from ps_trainer.inference import prediction
+from ps_trainer.inference.line_prediction import predict_lines
+from ps_trainer.inference.prediction_names import PredictionNames
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import prediction
-from ps_trainer.training.line_prediction import predict_lines
-from ps_trainer.training.prediction_names import PredictionNames
 from tests.testing import components as small
 from tests.testing.cluster import config_of
 

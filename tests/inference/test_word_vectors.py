@@ -13,8 +13,8 @@ from ps_trainer.cli import embeddings
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import CheckpointError, UnknownNameError, UsageError
-from ps_trainer.training import word_vectors
-from ps_trainer.training.word_vectors import WordVectors
+from ps_trainer.inference import word_vectors
+from ps_trainer.inference.word_vectors import WordVectors
 
 WORDS = RecordedWords("word", ("the", "<unk>", "king", "<eos>", "queen", "man", "woman", "naïve"))
 TABLE = np.array(

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import DataError
-from ps_trainer.serving.served_model import Loaded, ServedModel
-from ps_trainer.training.prediction import plain
+from ps_trainer.inference.prediction import plain
+from ps_trainer.inference.served_model import Loaded, ServedModel
 
 SIGNATURE = "serving_default"
 

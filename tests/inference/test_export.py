@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from models import layers
 from ps_trainer.checkpoints import writer
 from ps_trainer.errors import CheckpointError, SaveError
-from ps_trainer.training import export
+from ps_trainer.inference import export
 from tests.testing import components as small
 from tests.testing.cluster import config_of
 

@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
-from ps_trainer.serving.rest_api import RestApi
-from ps_trainer.serving.served_model import ServedModel
+from ps_trainer.inference import line_reader
+from ps_trainer.inference.rest_api import RestApi
+from ps_trainer.inference.served_model import ServedModel
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import line_reader
 
 BASE = "/v1/models/pets"
 

@@ -15,11 +15,11 @@ from ps_trainer.cli import predict
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.errors import DataError
+from ps_trainer.inference import export, predictor
+from ps_trainer.inference.line_prediction import predict_lines
+from ps_trainer.inference.line_reader import LineReader
+from ps_trainer.inference.prediction_names import PredictionNames
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import export, predictor
-from ps_trainer.training.line_prediction import predict_lines
-from ps_trainer.training.line_reader import LineReader
-from ps_trainer.training.prediction_names import PredictionNames
 
 PETS = {"weights": np.full([1, 1], 9, np.float32), "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
 
