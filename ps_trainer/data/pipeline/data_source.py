@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,22 @@ SOUND_SUFFIX = ".wav"
 
 PREFETCH_BATCHES = 2
 """Batches that the pipeline prepares while the model computes: the next one, and one more against variation."""
+
+
+def _without_autograph(build: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
+    """Spares the functions of this package's own datasets the translation by AutoGraph, which only users' may need.
+
+    AutoGraph takes most of the time that the first pipeline of a process takes, and a killed process leaves its
+    generated source files in the temporary folder.
+    """
+    as_written = tf.autograph.experimental.do_not_convert(build)
+
+    @functools.wraps(build)
+    def call(self: DataSource, *args: Any, **options: Any) -> tf.data.Dataset:
+        is_of_package = type(self).__module__.startswith("ps_trainer.data.")
+        return (as_written if is_of_package else build)(self, *args, **options)
+
+    return call
 
 
 class DataSource(abc.ABC):
@@ -87,6 +104,7 @@ class DataSource(abc.ABC):
     def num_test_examples(self) -> int:
         """Number of test examples."""
 
+    @_without_autograph
     def train(
         self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0
     ) -> tf.data.Dataset:
@@ -136,6 +154,7 @@ class DataSource(abc.ABC):
         records = similar_lengths.grouped(read_from, self._record_lengths, **sizes, seed=shard_seed, start=start)
         return self._batches(records, batch_size, drop_remainder=True).map(self._without_padding)
 
+    @_without_autograph
     def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
         """Batches of small shards that a worker gets one after the other, instead of one shard for the whole run.
 
@@ -205,16 +224,19 @@ class DataSource(abc.ABC):
         """
         return self.in_order("test", batch_size=batch_size)
 
+    @_without_autograph
     def test_sample(self, *, batch_size: int, num_examples: int) -> tf.data.Dataset:
         """Returns `num_examples` test examples, spread evenly over all of them; the last batch may be smaller."""
         stride = max(1, self.num_test_examples // num_examples)
         records = self._records("test", Shard(0, stride)).take(num_examples)
         return self._batches(records, batch_size, drop_remainder=False)
 
+    @_without_autograph
     def in_order(self, split: str, *, batch_size: int) -> tf.data.Dataset:
         """Returns every example of "train" or "test" exactly once, in file order; the last batch may be smaller."""
         return self._batches(self._records(split, Shard(0, 1)), batch_size, drop_remainder=False)
 
+    @_without_autograph
     def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
         """Returns every example of another file in this dataset's format, in file order; the last batch may be smaller.
 

@@ -160,3 +160,24 @@ def test_shard_smaller_than_a_batch_names_sizes_and_remedy(source):
 def test_shard_index_out_of_range_is_rejected(source, index):
     with pytest.raises(ValueError, match=f"shard index {index} of 3"):
         source.train(shard=Shard(index, 3), batch_size=1, seed=0, num_epochs=None)
+
+
+class _Branching(ArraySource):
+    """A user's dataset, whose function branches on the value of a tensor as only AutoGraph allows."""
+
+    def _decode(self, batch):
+        if batch["label"][0] > 2:
+            return {"label": -batch["label"]}
+        return {"label": batch["label"]}
+
+
+def test_autograph_translates_the_functions_of_a_users_dataset():
+    source = _Branching(numbered_columns(5), numbered_columns(5), num_classes=5)
+    assert sorted(_epoch(source, 0, 1)) == [-4, -3, 0, 1, 2]
+    assert list(read_column(lambda: source.test(batch_size=1), "label")) == [0, 1, 2, -3, -4]
+
+
+def test_autograph_does_not_translate_the_functions_of_the_packages_own_datasets(source, monkeypatch):
+    monkeypatch.setattr(ArraySource, "_decode", _Branching._decode)
+    with pytest.raises(TypeError, match="symbolic .* as a Python .bool"):
+        _epoch(source, 0, 1)
