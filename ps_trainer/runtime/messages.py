@@ -73,8 +73,12 @@ def decode_message(text: bytes, num_workers: int) -> Message:
     return StatusMessage(run_id=envelope.run_id, worker=envelope.worker, entry=_decode(WorkerEntry, fields))
 
 
+@functools.lru_cache(maxsize=512)
 def decode_record(name: str, text: bytes) -> Any:
     """A record of a ps task from its JSON; None (for "leases": an empty mapping) where nothing was written yet.
+
+    Records cannot be changed, so the result is kept: a task reads every ps task a few times a second, and most records
+    are as they were.
 
     Args:
         name: "hello", "run", "roster", "notice" or "leases".
@@ -175,7 +179,7 @@ def _decode_dataclass(hint: Any, fields: Mapping[str, Any], path: str) -> Any:
     return hint(**given)
 
 
-@functools.cache  # every worker reads every ps task a few times a second
+@functools.cache
 def _hints(hint: Any) -> dict[str, Any]:
     return typing.get_type_hints(hint)
 
