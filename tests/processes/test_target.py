@@ -10,7 +10,9 @@ from tests.testing.processes import START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
 USAGE = 2
-TARGET = "--target_metric=accuracy>=0.9"
+# Near this value the test loss falls at each update. An accuracy may be lower again in the last checkpoint, and then a
+# second run rightly trains further.
+TARGET = "--target_metric=loss<=0.85"
 
 
 @pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"], every=3))
@@ -20,10 +22,10 @@ def test_all_end_once_a_checkpoint_reaches_the_target_and_a_second_run_ends_at_o
     assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
     summary = run.summary()
     reached = summary["target_metric"]
-    assert reached["is_reached"] and reached["value"] >= 0.9
+    assert reached["is_reached"] and reached["value"] <= 0.85
     assert 0 < reached["global_step"] <= summary["global_step"] == run.checkpoint_step()
     assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
-    assert f"accuracy>=0.9 is reached: {reached['value']:.4g} at step {reached['global_step']}" in tasks[1].log
+    assert f"loss<=0.85 is reached: {reached['value']:.4g} at step {reached['global_step']}" in tasks[1].log
     for worker in tasks[1:]:
         assert "by the target metric" in worker.log
 
