@@ -87,7 +87,8 @@ def _run(argv: Sequence[str]) -> int:
 def _check(config: TrainConfig, num_workers: int, given: Collection[str], *, builds: bool = False) -> str | None:
     """Checks the components, with `builds` also the built model; returns the advice about it."""
     with importing_tensorflow():
-        from ps_trainer.training import components, model_defaults, warm_start
+        from ps_trainer.checkpoints import warm_start
+        from ps_trainer.training import components, model_defaults
 
     if config.init_from is not None:
         warm_start.find(config.init_from)

@@ -9,14 +9,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.checkpoints import folder_listing, writer
+from ps_trainer.checkpoints import folder_listing, warm_start, writer
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints.held_state import HeldSnapshot
+from ps_trainer.checkpoints.save_tally import SaveTally
+from ps_trainer.checkpoints.save_thread import SaveThread, Values
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
-from ps_trainer.training import warm_start
-from ps_trainer.training.save_tally import SaveTally
-from ps_trainer.training.save_thread import SaveThread, Values
 from ps_trainer.training.train_graph import TrainGraph
 
 _WRITE_SECS = 30.0

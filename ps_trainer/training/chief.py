@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.checkpoints.save_tally import SaveTally
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.worker_groups import members_of_groups
 from ps_trainer.config import TrainConfig
@@ -46,7 +47,6 @@ from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
 from ps_trainer.training.initial_state import PriorState
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.run_summary import RunFailure, RunSummary
-from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker import ActiveRun, Worker

@@ -8,12 +8,11 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
-from ps_trainer.checkpoints import start_mark, writer
+from ps_trainer.checkpoints import start_mark, warm_start, writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
 from ps_trainer.store.placement_report import placement_report
-from ps_trainer.training import warm_start
 from ps_trainer.training.train_graph import TrainGraph
 
 

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ps_trainer.checkpoints.save_tally import SaveTally
 from ps_trainer.data.pipeline.shard_plan import Coverage
 from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.runtime.run_record import Status, WorkerEntry
-from ps_trainer.training.save_tally import SaveTally
 from ps_trainer.training.target_watch import TargetOutcome
 from ps_trainer.updates.chief_service import GradientCounts
 

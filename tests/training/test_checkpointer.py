@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints.held_state import HeldSnapshot
+from ps_trainer.checkpoints.save_tally import SaveTally
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError, SaveError
 from ps_trainer.training import checkpointer
-from ps_trainer.training.save_tally import SaveTally
 from tests.checkpoints.checkpoint_files import values_of, write
 from tests.testing.logs import log_lines
 from tests.testing.processes import START_SECS, wait_until

@@ -71,7 +71,7 @@ def test_a_resumed_run_takes_nothing(tmp_path, trained):
 def test_a_checkpoint_of_another_model_is_rejected(tmp_path, trained):
     logdir, _ = trained
     with pytest.raises(CheckpointError, match=f"--init_from={logdir}: .* has none of the model's variables"):
-        begin(tmp_path, "tests.training.test_warm_start:Other", logdir)
+        begin(tmp_path, "tests.checkpoints.test_warm_start:Other", logdir)
 
 
 def test_a_missing_checkpoint_is_rejected_before_the_start(tmp_path):
