@@ -87,5 +87,6 @@ def test_every_map_of_a_folder_is_linked():
 def test_map_names_each_file_of_its_folder_once(folder):
     path = ROOT / "ps_trainer" / folder
     named = re.findall(r"^\| .*", (path / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    files = re.findall(r"\]\((\w+\.py)\)", "\n".join(named))
-    assert sorted(files) == sorted(file.name for file in path.glob("*.py") if file.name != "__init__.py")
+    linked = re.findall(r"\]\(([\w/]+\.py)\)", "\n".join(named))
+    files = [str(file.relative_to(path)) for file in path.rglob("*.py") if file.name != "__init__.py"]
+    assert sorted(linked) == sorted(files)

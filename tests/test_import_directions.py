@@ -53,6 +53,8 @@ ALLOWED = {
 WITHOUT_TENSORFLOW = {"core", "cluster", "disturbances", "launch"}
 # The modules of the simulation that replay real gradients; a schedule alone needs no TensorFlow.
 REPLAY = "ps_trainer.simulation.replay"
+# Parts of a worker's graph, which the rest of training assembles and runs.
+GRAPH_PARTS = "ps_trainer.training.graph_parts"
 # Modules that the simulation's rules share with the cluster's.
 RULE_OPTIONS = "ps_trainer.updates.options"
 TENSORFLOW = {"tensorflow", "keras", "tf_keras"}
@@ -152,6 +154,8 @@ def _ps_trainer_fault(imported: Import, module: str) -> str:
     if top != "ps_trainer":
         return ""
     target = part_of(imported.module)
+    if module.startswith(GRAPH_PARTS) and target == part and not _is_in(GRAPH_PARTS, imported):
+        return f"{GRAPH_PARTS} imports nothing else of training"
     if target in ALLOWED[part] | {part, "core"}:
         return ""
     if part == "simulation" and _is_in(RULE_OPTIONS, imported):
@@ -209,6 +213,7 @@ def test_every_module_keeps_the_directions():
         ("ps_trainer.cli.experiment", "from ps_trainer.experiments import session"),
         ("ps_trainer.training.worker", "from ps_trainer.experiments import clusters"),
         ("ps_trainer.training.worker", "from ps_trainer.inference import predictor"),
+        ("ps_trainer.training.graph_parts.step_calls", "from ps_trainer.training import loop"),
         ("ps_trainer.inference.predictor", "from ps_trainer.runtime import control"),
         ("ps_trainer.experiments.harness.session", "from ps_trainer.training import worker"),
         ("models.cnn", "from . import mlp"),
@@ -228,6 +233,8 @@ def test_finds_an_import_against_the_directions(module, source):
         ("ps_trainer.cluster.config", "from ps_trainer.errors import ClusterConfigError"),
         ("ps_trainer.training.task", "from ps_trainer.training import worker"),
         ("ps_trainer.inference.predictor", "from ps_trainer.training import components"),
+        ("ps_trainer.training.graph", "from ps_trainer.training.graph_parts import step_calls"),
+        ("ps_trainer.training.graph_parts.step_calls", "from ps_trainer.training.graph_parts import step_fetches"),
         ("ps_trainer.cli.task", "def f():\n    from ps_trainer.training import task"),
         ("ps_trainer", "from ps_trainer.api.result import Result"),
         ("ps_trainer.api.processes", "from ps_trainer.cli.local import LocalFlags"),

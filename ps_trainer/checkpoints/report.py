@@ -143,7 +143,7 @@ def newest_loadable(findings: list[CheckpointFinding]) -> CheckpointFinding | No
 
 
 def worker_files(directory: pathlib.Path) -> list[str]:
-    """Returns a line for each file with the state of one worker (`training/worker_state_saver.py`)."""
+    """Returns a line for each file with the state of one worker (`training/graph_parts/worker_state_saver.py`)."""
     lines = []
     for path in sorted(worker_file.find(directory)):
         try:

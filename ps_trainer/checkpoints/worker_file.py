@@ -1,4 +1,4 @@
-"""Reads and writes `worker-<index>-<pushes>.npz`: the state of one worker (`training/worker_state_saver.py`)."""
+"""Reads and writes `worker-<index>-<pushes>.npz`: the state that `worker_state_saver.py` keeps for a worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SavedWorkerState(NamedTuple):
     Attributes:
         values: Values by name of the variable.
         step: Last global_step that the worker knew.
-        lineage: Number of the run that saved the state (`training.push_counts.PushMark`).
+        lineage: Number of the run that saved the state (`training.graph_parts.push_counts.PushMark`).
         pushes: Number of pushes that the worker had made. None in files of older versions, which did not record it.
     """
 

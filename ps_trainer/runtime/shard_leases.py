@@ -5,8 +5,9 @@ batches of its shards that are not counted go to other workers. A worker that co
 still run. So each lease names the *generation* of the worker's leases, which changes when its shards are given back.
 After a pause the worker asks for the newest generation, and drops leases of an older one.
 
-Each push of a worker also adds to the counts (`training/batch_counter.py`), which lie beside the parameters. So both
-are lost, saved and restored together, and a restarted ps task knows from the counts alone which shards are left.
+Each push of a worker also adds to the counts (`training/graph_parts/batch_counter.py`), which lie beside the
+parameters. So both are lost, saved and restored together, and a restarted ps task knows from the counts alone which
+shards are left.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.training.graph_parts.shard_reader import LeaseLink
 from ps_trainer.training.sessions import Sessions
-from ps_trainer.training.shard_reader import LeaseLink
 from ps_trainer.training.train_graph import TrainGraph
 
 

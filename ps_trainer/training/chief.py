@@ -44,6 +44,7 @@ from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, ne
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
+from ps_trainer.training.graph_parts.worker_state_saver import WorkerStateSaver
 from ps_trainer.training.initial_state import PriorState
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.run_summary import RunFailure, RunSummary
@@ -51,7 +52,6 @@ from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker import ActiveRun, Worker
 from ps_trainer.training.worker_progress import StepObserver, WorkerProgress
-from ps_trainer.training.worker_state_saver import WorkerStateSaver
 from ps_trainer.updates.chief_service import GradientCounts
 
 

@@ -25,7 +25,8 @@ from ps_trainer.optimizers.base import PsOptimizer
 from ps_trainer.store import model_check
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
-from ps_trainer.training import model_sizes, run_optimizers, step_calls
+from ps_trainer.training import model_sizes, run_optimizers
+from ps_trainer.training.graph_parts import step_calls
 from ps_trainer.updates.base import UpdateRule
 
 

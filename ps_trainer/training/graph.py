@@ -33,15 +33,15 @@ from ps_trainer.store.base import ModelGetter, ParameterStore
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.store.table_lookups import TableLookups
 from ps_trainer.store.trace import STAGE_DEVICES, derive_seed
-from ps_trainer.training import device_parts, step_calls, step_fetches, worker_input
-from ps_trainer.training.after_pushes import AfterPushes
 from ps_trainer.training.components import Components
-from ps_trainer.training.multi_step_graph import MultiStepGraph
-from ps_trainer.training.push_counts import PushCounts
-from ps_trainer.training.straggler import Straggler
-from ps_trainer.training.straggler import create as create_straggler
+from ps_trainer.training.graph_parts import device_parts, step_calls, step_fetches, worker_input
+from ps_trainer.training.graph_parts.after_pushes import AfterPushes
+from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
+from ps_trainer.training.graph_parts.push_counts import PushCounts
+from ps_trainer.training.graph_parts.straggler import Straggler
+from ps_trainer.training.graph_parts.straggler import create as create_straggler
+from ps_trainer.training.graph_parts.worker_state_saver import OwnVariables
 from ps_trainer.training.train_graph import TrainGraph
-from ps_trainer.training.worker_state_saver import OwnVariables
 from ps_trainer.updates import exclusive
 from ps_trainer.updates.apply import Applier
 from ps_trainer.updates.base import RuleContext, TrainStep

@@ -17,8 +17,8 @@
     run leave_op, call at_end
 
 Steps run on the bare session, because `MonitoredSession.run` costs up to a millisecond a step. If the user gives
-`SessionRunHook`s, every step goes through them instead. A phase may be a call of several steps (`step_calls.py`), which
-counts all of them but the last.
+`SessionRunHook`s, every step goes through them instead. A phase may be a call of several steps
+(`graph_parts/step_calls.py`), which counts all of them but the last.
 
 `step_errors.py` lists the errors that end the loop, and what the loop raises for them.
 """
@@ -35,9 +35,9 @@ from absl import logging
 
 from ps_trainer.errors import PsLostError
 from ps_trainer.runtime.job_runner import StopRequest
-from ps_trainer.training.step_calls import StepCalls
+from ps_trainer.training.graph_parts.step_calls import StepCalls
+from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from ps_trainer.training.step_errors import translated_errors
-from ps_trainer.training.step_fetches import StepFetches
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker_progress import WorkerProgress
 from ps_trainer.updates.base import RELEASED, Exchange, StartCondition

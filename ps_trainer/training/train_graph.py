@@ -10,12 +10,12 @@ from ps_trainer.checkpoints.held_state import HeldState
 from ps_trainer.checkpoints.stored_state import StoredState
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace
-from ps_trainer.training.multi_step_graph import MultiStepGraph
-from ps_trainer.training.shard_reader import ShardReader
-from ps_trainer.training.step_calls import CallLimits
-from ps_trainer.training.step_fetches import StepFetches
-from ps_trainer.training.straggler import Straggler
-from ps_trainer.training.worker_state_saver import OwnVariables
+from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
+from ps_trainer.training.graph_parts.shard_reader import ShardReader
+from ps_trainer.training.graph_parts.step_calls import CallLimits
+from ps_trainer.training.graph_parts.step_fetches import StepFetches
+from ps_trainer.training.graph_parts.straggler import Straggler
+from ps_trainer.training.graph_parts.worker_state_saver import OwnVariables
 from ps_trainer.updates.base import TrainStep
 
 

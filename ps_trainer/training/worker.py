@@ -37,15 +37,15 @@ from ps_trainer.runtime.run_record import Status, TaskFingerprint
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.alone_sessions import AloneSessions
 from ps_trainer.training.components import Components
+from ps_trainer.training.graph_parts.shard_reader import LeaseLink
+from ps_trainer.training.graph_parts.worker_state_saver import WorkerStateSaver
 from ps_trainer.training.loop import LoopCalls, StepLoop
 from ps_trainer.training.peer_tracker import PeerNeed, PeerTracker
 from ps_trainer.training.sessions import ServerSessions, Sessions
-from ps_trainer.training.shard_reader import LeaseLink
 from ps_trainer.training.stall_watch import StallWatch
 from ps_trainer.training.step_log import progress_for
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker_progress import StepObserver, WorkerProgress
-from ps_trainer.training.worker_state_saver import WorkerStateSaver
 from ps_trainer.training.worker_task import WorkerTask
 from ps_trainer.updates.chief_service import ChiefService
 

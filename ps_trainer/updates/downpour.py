@@ -54,7 +54,7 @@ class Downpour(UpdateRule):
     Departures from the paper: its client also pushes at its first step, while here a push always holds n_push
     gradients. Its client fetches and pushes in threads while the next step begins; here both are part of the step. A
     restarted worker restores replica and accrued gradient if they belong to its last push, and otherwise begins
-    without them (`training/worker_state_saver.py`).
+    without them (`training/graph_parts/worker_state_saver.py`).
     """
 
     Options = DownpourOptions

@@ -85,7 +85,7 @@ class Campaign:
 
     def places(self) -> list[list[Mutant]]:
         """All places in the folders' files."""
-        files = [path for folder in self.folders for path in sorted((self.tree / self.package / folder).glob("*.py"))]
+        files = [path for folder in self.folders for path in sorted((self.tree / self.package / folder).rglob("*.py"))]
         names = [path.relative_to(self.tree).as_posix() for path in files]
         kept = [name for name in names if name not in self.excluded]
         return [place for name in kept for place in places_of(name, (self.tree / name).read_text(encoding="utf-8"))]
@@ -127,7 +127,7 @@ class Campaign:
         """The tests of a folder that pass without a mutant: id -> {"secs", "hits"}, found by one run of all tests."""
         known = self.work / f"tests-{folder}.json"
         if not known.exists():
-            paths = sorted((self.tree / self.package / folder).glob("*.py"))
+            paths = sorted((self.tree / self.package / folder).rglob("*.py"))
             names = [path.relative_to(self.tree).as_posix() for path in paths]
             changes = {name: lambda source, name=name: instrument(name, source, PROBE) for name in names}
             with self._changed(changes):

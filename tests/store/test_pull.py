@@ -16,7 +16,7 @@ from tests.training.test_graph import build, crossings
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from models import layers
-from ps_trainer.training import joined_result
+from ps_trainer.training.graph_parts import joined_result
 
 LAYOUTS = ("packed", "per_variable")
 STEPS, RATE = 6, 0.1

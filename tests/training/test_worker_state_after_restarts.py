@@ -15,7 +15,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.errors import Interrupted, PsLostError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
-from ps_trainer.training.push_counts import PUSHES
+from ps_trainer.training.graph_parts.push_counts import PUSHES
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.repetitions import representatives
 

@@ -84,7 +84,7 @@ def test_a_change_of_a_runs_presentation_or_of_another_experiment_keeps_it(monke
         ("updates/synchronous.py", False),
         ("updates/options.py", True),
         ("disturbances/delay_distributions.py", True),
-        ("training/straggler.py", False),
+        ("training/graph_parts/straggler.py", False),
         ("simulation/events.py", True),
         ("data/formats/digits.py", True),
     ],

@@ -15,7 +15,7 @@ from ps_trainer.runtime import shard_leases
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import LeaseKind, LeaseMessage, Shards
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import shard_reader
+from ps_trainer.training.graph_parts import shard_reader
 from ps_trainer.updates.ring import RingExchange
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions

@@ -13,9 +13,9 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.runtime.run_record import Shards
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.training import shard_reader
-from ps_trainer.training.batch_counter import BatchCounter, create_example_counts
-from ps_trainer.training.shard_reader import ShardReader
+from ps_trainer.training.graph_parts import shard_reader
+from ps_trainer.training.graph_parts.batch_counter import BatchCounter, create_example_counts
+from ps_trainer.training.graph_parts.shard_reader import ShardReader
 from ps_trainer.updates.base import TrainStep
 
 

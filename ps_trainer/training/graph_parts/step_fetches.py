@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
-from ps_trainer.training import joined_result
-from ps_trainer.training.worker_state_saver import OwnVariables
+from ps_trainer.training.graph_parts import joined_result
+from ps_trainer.training.graph_parts.worker_state_saver import OwnVariables
 from ps_trainer.updates.base import Phase, TrainStep
 
 

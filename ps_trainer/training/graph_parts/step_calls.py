@@ -26,8 +26,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import OptionError
-from ps_trainer.training.multi_step_graph import MultiStepGraph
-from ps_trainer.training.step_fetches import StepFetches
+from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
+from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from ps_trainer.updates.base import TrainStep, UpdateRule
 
 AUTOMATIC_STEPS = 50

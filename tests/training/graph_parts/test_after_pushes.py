@@ -9,7 +9,7 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
-from ps_trainer.training.after_pushes import AfterPushes
+from ps_trainer.training.graph_parts.after_pushes import AfterPushes
 from tests.testing.cluster import config_of
 from tests.training.test_graph import crossings
 

@@ -13,7 +13,7 @@ from tests.training.test_graph import build, crossings
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from ps_trainer.training.batch_counter import EXAMPLE_COUNTS, create_example_counts
+from ps_trainer.training.graph_parts.batch_counter import EXAMPLE_COUNTS, create_example_counts
 
 TINY_RATE = 1e-30  # so the loss of a step identifies its batch
 LOCAL = ["accumulate", "downpour", "easgd", "local_sgd", "model_averaging"]

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.ancestors import ancestors
-from ps_trainer.training.step_fetches import StepFetches
+from ps_trainer.training.graph_parts.step_fetches import StepFetches
 
 _PREFIX = "call"
 _FRAME = "call/steps"

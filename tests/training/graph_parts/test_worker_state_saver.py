@@ -10,9 +10,9 @@ import pytest
 
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.config import TrainConfig
-from ps_trainer.training.after_pushes import AfterPushes
-from ps_trainer.training.push_counts import PushMark
-from ps_trainer.training.worker_state_saver import OwnVariables, WorkerStateSaver
+from ps_trainer.training.graph_parts.after_pushes import AfterPushes
+from ps_trainer.training.graph_parts.push_counts import PushMark
+from ps_trainer.training.graph_parts.worker_state_saver import OwnVariables, WorkerStateSaver
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment

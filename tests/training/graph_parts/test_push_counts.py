@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from ps_trainer.training.push_counts import PushCounts
+from ps_trainer.training.graph_parts.push_counts import PushCounts
 from ps_trainer.updates.base import RELEASED
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 

@@ -13,9 +13,9 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError, OptionError
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
-from ps_trainer.training import step_calls
-from ps_trainer.training.step_calls import CallLimits, StepCalls
-from ps_trainer.training.step_fetches import StepFetches
+from ps_trainer.training.graph_parts import step_calls
+from ps_trainer.training.graph_parts.step_calls import CallLimits, StepCalls
+from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from tests.testing.rule_promises import PROMISES
 
 PER_CALL = 5

@@ -27,9 +27,9 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.store.pieces import Gradient
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
-from ps_trainer.training import straggler as straggler_lib
+from ps_trainer.training.graph_parts import straggler as straggler_lib
+from ps_trainer.training.graph_parts.straggler import Straggler
 from ps_trainer.training.sessions import open_alone
-from ps_trainer.training.straggler import Straggler
 
 SCRIPT = [0, 1, 1, 0, 1, 0]
 STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of other workers since the worker's own previous step

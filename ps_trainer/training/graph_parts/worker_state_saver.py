@@ -35,8 +35,8 @@ from ps_trainer.checkpoints import worker_file
 from ps_trainer.checkpoints.worker_file import SavedWorkerState
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
-from ps_trainer.training.after_pushes import AfterPushes
-from ps_trainer.training.push_counts import PushCounts, PushMark
+from ps_trainer.training.graph_parts.after_pushes import AfterPushes
+from ps_trainer.training.graph_parts.push_counts import PushCounts, PushMark
 
 ReadVariables = Callable[[Sequence[tf.Variable]], Sequence[np.ndarray]]
 
