@@ -196,7 +196,9 @@ def _check_value(field: dataclasses.Field[Any], value: Any, where: str) -> None:
         key = key_of(field)
         nearest = did_you_mean(str(wrong[0]), map(str, field.metadata.get("choices", ())))
         each = "each value of " if isinstance(value, tuple) else ""
-        raise OptionError(f"{where}: {nearest}{each}{key} must be {_allowed(field, wrong[0])}{_default_of(field)}")
+        raise OptionError(
+            f"{where}: {nearest}{each}{key} must be {_allowed_values(field, wrong[0])}{_default_of(field)}"
+        )
 
 
 def _is_in_range(value: Any, field: dataclasses.Field[Any]) -> bool:
@@ -214,7 +216,7 @@ def _default_of(field: dataclasses.Field[Any]) -> str:
     return "" if field.default is dataclasses.MISSING else f"; the default is {format_value(field.default)}"
 
 
-def _allowed(field: dataclasses.Field[Any], value: Any) -> str:
+def _allowed_values(field: dataclasses.Field[Any], value: Any) -> str:
     return " and ".join(filter(None, [range_of(field), _limit_of_type(field, value)]))
 
 

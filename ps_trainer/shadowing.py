@@ -25,7 +25,7 @@ def refuse() -> None:
     """
     package = sys.modules[_NAME]
     if getattr(package, "__file__", None) is None:
-        print(f"error: {_explained(list(package.__path__))}", file=sys.stderr, flush=True)
+        print(f"error: {_explain(list(package.__path__))}", file=sys.stderr, flush=True)
         raise SystemExit(_EXIT_USAGE)
 
 
@@ -42,10 +42,10 @@ def problem_of_children(folder: str, path: Sequence[str]) -> str | None:
     # A spec without an origin is a folder without `__init__.py`, and no real package is on the path.
     if spec is None or spec.origin is not None or spec.submodule_search_locations is None:
         return None
-    return _explained(spec.submodule_search_locations)
+    return _explain(spec.submodule_search_locations)
 
 
-def _explained(folders: Iterable[str]) -> str:
+def _explain(folders: Iterable[str]) -> str:
     folder = os.path.abspath(next(iter(folders)))
     above = os.path.dirname(folder)
     if above == os.getcwd():

@@ -96,7 +96,7 @@ class WorkerRecorder:
         self._recorder.add(Step(self._worker, progress.local_steps, progress.global_step, loss, values))
 
 
-def checked(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
+def check_callbacks(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
     """The callbacks as a tuple; one function stands for a list of it.
 
     Raises:

@@ -58,7 +58,7 @@ def create(data: Any, test_data: Any, batch_size: int | None) -> SizedDataset:
         tested = test.arrays(EVAL) if test is not None else None
         if test is not None and tested is None:
             raise ArgumentTypeError("data gives arrays, and test_data does not; let it give arrays, too")
-        return SizedDataset(_of_arrays(train.arrays(TRAIN), tested), None)
+        return SizedDataset(_create_array_dataset(train.arrays(TRAIN), tested), None)
     if train.function is None or (test is not None and test.function is None):
         raise ArgumentTypeError("test_data gives arrays, and data does not; let test_data be a function, too")
     if batch_size is None and train.function.takes_batch_size:
@@ -78,7 +78,7 @@ class ArrayDataset(ArraySource):
     def __init__(self, train: Any, test: Any = None):
         self._structure = tf.nest.map_structure(lambda _: 0, train)
         self._has_test = test is not None
-        super().__init__(_named(train), _named(train if test is None else test), num_classes=None)
+        super().__init__(_arrays_by_name(train), _arrays_by_name(train if test is None else test), num_classes=None)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset | None:
         """Every test example once; None without test examples."""
@@ -230,7 +230,7 @@ def _as_arrays(data: Any) -> Any:
     return tf.nest.map_structure(np.asarray, data)
 
 
-def _of_arrays(train: Any, test: Any) -> ArrayDataset | LargeArrayDataset:
+def _create_array_dataset(train: Any, test: Any) -> ArrayDataset | LargeArrayDataset:
     num_bytes = max(
         sum(array.nbytes for array in tf.nest.flatten(split)) for split in (train, test) if split is not None
     )
@@ -242,6 +242,6 @@ def _of_arrays(train: Any, test: Any) -> ArrayDataset | LargeArrayDataset:
     return dataset
 
 
-def _named(data: Any) -> dict[str, np.ndarray]:
+def _arrays_by_name(data: Any) -> dict[str, np.ndarray]:
     # Names in the order of the structure; `ArraySource` gives a meaning to the name "image" only.
     return {f"part_{index:04d}": array for index, array in enumerate(tf.nest.flatten(data))}

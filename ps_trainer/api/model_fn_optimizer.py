@@ -110,10 +110,10 @@ def check(calls: list[Minimized], spec: Any, name: str) -> FoundOptimizer | None
         raise ArgumentError(f"{name} minimizes another tensor than the loss that it returns; return that one as loss")
     if train_op is not None and train_op is not call.train_op:
         raise ArgumentError(f"{name} returns a train_op that is not the result of minimize; {_FIX}")
-    return _as_settings(call.optimizer, name)
+    return _find_settings(call.optimizer, name)
 
 
-def _as_settings(optimizer: tf.train.Optimizer, name: str) -> FoundOptimizer:
+def _find_settings(optimizer: tf.train.Optimizer, name: str) -> FoundOptimizer:
     kind = type(optimizer).__name__
     if type(optimizer) not in _KNOWN:
         raise ArgumentError(f"{name} uses {kind}, which is not one that the ps tasks know; {_FIX}")

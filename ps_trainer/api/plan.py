@@ -14,7 +14,7 @@ from absl import logging
 from ps_trainer import component_tables, options
 from ps_trainer.api import data as data_lib
 from ps_trainer.api import settings, shipped
-from ps_trainer.api.callbacks import Callback, checked
+from ps_trainer.api.callbacks import Callback, check_callbacks
 from ps_trainer.api.model_fn import ModelFn
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.shard import Shard
@@ -91,7 +91,7 @@ def create(
         components_lib.check_options(config, num_workers, objects)
     if note:
         logging.info("%s", note)
-    return TrainingPlan(config, frozenset(values), objects, checked(callbacks))
+    return TrainingPlan(config, frozenset(values), objects, check_callbacks(callbacks))
 
 
 def _component(table: Registry, name: str, given: Any, values: dict[str, Any]) -> tuple[str, Any]:

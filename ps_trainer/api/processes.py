@@ -145,7 +145,7 @@ class ProcessJob(Job):
                 return TrainingError(f"{task} failed: {cause}: {reason}", exit_code=code, task=task, cause=cause)
         output = tail.last_lines(self._temporary / _OUTPUT, _LOG_LINES)
         if code == EXIT_USAGE and output and output[-1].startswith(_ERROR):
-            return ArgumentError(settings.without_dashes(output[-1].removeprefix(_ERROR)))
+            return ArgumentError(settings.remove_dashes(output[-1].removeprefix(_ERROR)))
         return TrainingError("\n".join([f"the run failed with exit code {code}:", *output]), exit_code=code)
 
 

@@ -123,13 +123,13 @@ def clear_control(target: str, device: str) -> None:
 
 
 def _key(num_ps: int, num_workers: int, config: TrainConfig) -> tuple[int, ...]:
-    return (num_ps, num_workers, *_of_server(config))
+    return (num_ps, num_workers, *_server_settings(config))
 
 
 def _task_key(cluster: ClusterConfig, config: TrainConfig) -> tuple[Any, ...]:
-    return (tuple(sorted(cluster.jobs.items())), cluster.job_name, cluster.task_index, *_of_server(config))
+    return (tuple(sorted(cluster.jobs.items())), cluster.job_name, cluster.task_index, *_server_settings(config))
 
 
-def _of_server(config: TrainConfig) -> tuple[int, ...]:
+def _server_settings(config: TrainConfig) -> tuple[int, ...]:
     """The settings that a server keeps from its start."""
     return (config.intra_op_threads, config.inter_op_threads, config.devices_per_worker)

@@ -87,7 +87,7 @@ def convert(name: str, hint: Any, value: Any) -> Any:
         return os.fspath(value)
     elif isinstance(value, type):
         return _target(name, value)
-    raise ArgumentTypeError(f"{name}={value!r} is of type {type(value).__name__}; give {_words(hint)}")
+    raise ArgumentTypeError(f"{name}={value!r} is of type {type(value).__name__}; give {_describe_type(hint)}")
 
 
 @contextlib.contextmanager
@@ -98,10 +98,10 @@ def python_errors() -> Iterator[None]:
     except (ArgumentError, ArgumentTypeError):
         raise
     except UsageError as error:
-        raise ArgumentError(without_dashes(str(error))) from error
+        raise ArgumentError(remove_dashes(str(error))) from error
 
 
-def without_dashes(message: str) -> str:
+def remove_dashes(message: str) -> str:
     """A message about flags as one about arguments: "--update=snyc: …" becomes "update=snyc: …"."""
     return _FLAG.sub("", message)
 
@@ -146,5 +146,5 @@ def _strings(name: str, value: Any) -> tuple[str, ...]:
     return tuple(_target(name, entry) if isinstance(entry, type) else entry for entry in entries)
 
 
-def _words(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     return {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}.get(hint, str(hint))

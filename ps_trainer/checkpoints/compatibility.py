@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, listed
+from ps_trainer.checkpoints.reader import Checkpoint, format_shape, join_names
 from ps_trainer.store.extents import VariableSpec
 
 DATA_PREFIX = "data/"
@@ -43,11 +43,11 @@ class Fit(NamedTuple):
         found = []
         if self.missing:
             found.append(
-                f"it lacks {listed([f'{spec.name} {in_brackets(spec.shape)}' for spec in self.missing], limit)}"
+                f"it lacks {join_names([f'{spec.name} {format_shape(spec.shape)}' for spec in self.missing], limit)}"
             )
         found += [
-            f"{spec.name} has the shape {in_brackets(shape)} and the type {dtype}, but the run needs"
-            f" {in_brackets(spec.shape)} of {spec.dtype}"
+            f"{spec.name} has the shape {format_shape(shape)} and the type {dtype}, but the run needs"
+            f" {format_shape(spec.shape)} of {spec.dtype}"
             for spec, shape, dtype in self.differing[:limit]
         ]
         if len(self.differing) > limit:

@@ -128,7 +128,7 @@ class HeldState:
         self.logged_bytes = 0
         try:
             for saved, value in zip(self._small, snapshot.small, strict=True):
-                extents_lib.put(flat, saved.extents, value)
+                extents_lib.copy_into_model(flat, saved.extents, value)
             # First, so that fewer rows change before they are read.
             for ps, tables in self._logged.items():
                 for table in tables:
@@ -136,7 +136,7 @@ class HeldState:
             for one in self._large:
                 for start in range(0, one.size, one.slice_size):
                     value = session.run(one.part, {one.start: [start]}, options=self._call_options)
-                    extents_lib.put(flat, one.saved.extents, value, start)
+                    extents_lib.copy_into_model(flat, one.saved.extents, value, start)
                     after_slice()
         finally:
             session.run(self.release_op, options=self._call_options)

@@ -148,8 +148,8 @@ def latest(directory: pathlib.Path, *, any_name: bool = False) -> Checkpoint | N
     if folder.remains:
         cause = f"; the newest: {faults[0]}" if faults else ""
         raise CheckpointError(
-            f"{directory} holds {listed(folder.remains)}, and none can be loaded{cause}. Put a good checkpoint there"
-            " (model.ckpt-<step>.index and .data-*), or use a new --logdir to start from step 0"
+            f"{directory} holds {join_names(folder.remains)}, and none can be loaded{cause}. Put a good checkpoint"
+            " there (model.ckpt-<step>.index and .data-*), or use a new --logdir to start from step 0"
         )
     return None
 
@@ -166,12 +166,12 @@ def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(start) and "-of-" in path.name)
 
 
-def listed(words: Sequence[str], limit: int = 5) -> str:
+def join_names(words: Sequence[str], limit: int = 5) -> str:
     """Joins the first `limit` words with commas, and adds the number of the others."""
     return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")
 
 
-def in_brackets(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     """Formats a shape for messages: "[2, 3]"."""
     return str(list(shape))
 
@@ -206,7 +206,7 @@ def _shard_fault(data: list[pathlib.Path]) -> str:
     start = data[0].name.partition(".data-")[0]
     wanted = [f"{start}.data-{shard:05d}-of-{total}" for shard in range(int(total) if total.isdecimal() else 0)]
     missing = [name for name in wanted if name not in {path.name for path in data}]
-    return f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
+    return f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
 
 
 def _data_fault(error: Exception) -> str:

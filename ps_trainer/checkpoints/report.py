@@ -11,7 +11,7 @@ import numpy as np
 from ps_trainer import recorded_config
 from ps_trainer.checkpoints import folder_listing, worker_file
 from ps_trainer.checkpoints.folder_listing import MISSING, Folder, prefix_of, read_folder
-from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest
+from ps_trainer.checkpoints.reader import Checkpoint, format_shape, latest
 from ps_trainer.errors import CheckpointError
 
 _STEP = "global_step"
@@ -79,7 +79,7 @@ def describe(checkpoint: Checkpoint) -> str:
         part = _part(checkpoint, name)
         num_bytes = _num_bytes(checkpoint, name)
         sizes[part.split()[0]] += num_bytes
-        rows.append((name, in_brackets(checkpoint.shape(name)), str(checkpoint.dtype(name)), f"{num_bytes:,}", part))
+        rows.append((name, format_shape(checkpoint.shape(name)), str(checkpoint.dtype(name)), f"{num_bytes:,}", part))
     files = [(path.name, path.stat()) for path in checkpoint.files]
     written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(files[0][1].st_mtime))
     folder = pathlib.Path(checkpoint.prefix).parent
@@ -91,7 +91,7 @@ def describe(checkpoint: Checkpoint) -> str:
         "",
         *_table(rows),
         "",
-        *_recorded(folder),
+        *_describe_record(folder),
         *worker_files(folder),
     ]
     return "\n".join(lines)
@@ -107,9 +107,9 @@ def check(directory: pathlib.Path) -> list[CheckpointFinding]:
         CheckpointError: `directory` is not a folder, or may not be read.
     """
     folder = read_folder(directory)
-    findings = [_checked(directory / name, None) for name in folder.others]
+    findings = [_check_checkpoint(directory / name, None) for name in folder.others]
     for step in sorted({*folder.steps, *folder.data}):
-        findings.append(_checked(prefix_of(directory, step), step))
+        findings.append(_check_checkpoint(prefix_of(directory, step), step))
     named = folder_listing.step_of(folder.state.newest) if folder.state.newest else None
     if named is not None and named not in folder.steps and named not in folder.data:
         findings.append(CheckpointFinding(f"model.ckpt-{named}", named, "the state file names it, but it is missing"))
@@ -159,7 +159,7 @@ def worker_files(directory: pathlib.Path) -> list[str]:
     return lines
 
 
-def _checked(prefix: pathlib.Path, step: int | None) -> CheckpointFinding:
+def _check_checkpoint(prefix: pathlib.Path, step: int | None) -> CheckpointFinding:
     try:
         checkpoint = Checkpoint(prefix)
         checkpoint.verify()
@@ -210,7 +210,7 @@ def _num_bytes(checkpoint: Checkpoint, name: str) -> int:
     return 0 if dtype.hasobject else int(np.prod(checkpoint.shape(name), dtype=np.int64)) * dtype.itemsize
 
 
-def _recorded(directory: pathlib.Path) -> list[str]:
+def _describe_record(directory: pathlib.Path) -> list[str]:
     train = recorded_config.read(directory.parent)
     if train is None:
         return [f"  recorded: nothing; {directory.parent / 'config.json'} is missing or describes no run"]

@@ -66,7 +66,7 @@ class StoredState:
         counts: Sequence[Count] = (),
     ):
         self._counts = {count.variable.op.name: count for count in counts}
-        self.count_reads = {name: _saved(count) for name, count in self._counts.items()}
+        self.count_reads = {name: _value_to_save(count) for name, count in self._counts.items()}
         self.count_names = frozenset(self._counts)
         self._clocks = store.clocks
         self.clock = store.clocks[0]
@@ -95,7 +95,7 @@ class StoredState:
         """The saved tensors except global_step: model variables, then slots."""
         return list(self._specs.values())
 
-    def lost(self, session: tf.Session) -> list[str]:
+    def lost_variables(self, session: tf.Session) -> list[str]:
         """Returns the names of the ps variables that hold no value at present."""
         alive = session.run(self._are_initialized)
         return [variable.op.name for variable, is_alive in zip(self.variables, alive, strict=True) if not is_alive]
@@ -160,7 +160,7 @@ class StoredState:
             )
 
 
-def _saved(count: Count) -> tf.Tensor:
+def _value_to_save(count: Count) -> tf.Tensor:
     return count.variable.read_value() if count.saved is None else count.saved
 
 

@@ -87,18 +87,18 @@ def text(command: CommandHelp, *, is_full: bool, width: int | None = None) -> st
         width: Columns of the text; None = those of the terminal, at most 100, and 100 without a terminal.
     """
     width = width or _terminal_width()
-    parts = ["usage: " + "\n       ".join(command.usage), _wrapped(command.text, width)]
+    parts = ["usage: " + "\n       ".join(command.usage), _wrap(command.text, width)]
     if command.examples:
         parts.append("Examples:\n" + "\n".join(_examples(command.examples)))
     fields = command.fields()
     if fields:
         shown = list(fields) if is_full else _common(command, fields)
         parts.append(_heading(len(shown), len(fields)))
-        for title, names in _grouped(shown):
+        for title, names in _group_flags(shown):
             lines = [_flag_lines(*fields[name], is_full=is_full, width=width) for name in names]
             parts.append("\n".join([f"{title}:", *lines]))
         if any(table_of(name) for name in shown):
-            parts.append(_wrapped(_LIST, width))
+            parts.append(_wrap(_LIST, width))
         if is_full:
             parts.append("Any flag:\n" + _two_columns(f"--{_FLAG_FILE[0]}", _FLAG_FILE[1], width))
     return "\n\n".join(parts)
@@ -147,7 +147,7 @@ def _common(command: CommandHelp, fields: Mapping[str, object]) -> list[str]:
     return [name for name in names if name in fields]
 
 
-def _grouped(shown: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+def _group_flags(shown: Collection[str]) -> Iterator[tuple[str, list[str]]]:
     """Yields each heading with its flags; flags that no group names come last, so that none is missing."""
     rest = list(shown)
     for group in GROUPS:
@@ -159,7 +159,7 @@ def _grouped(shown: Collection[str]) -> Iterator[tuple[str, list[str]]]:
         yield "Other", rest
 
 
-def _wrapped(text: str, width: int) -> str:
+def _wrap(text: str, width: int) -> str:
     paragraphs = [re.split(r"\n(?=\w+ {2,})", paragraph) for paragraph in text.split("\n\n")]
     return "\n\n".join("\n".join(_item(lines, width) for lines in items) for items in paragraphs)
 

@@ -64,7 +64,7 @@ def main_predict(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, HELP, PredictFlags, CheckpointFlags, TrainConfig)
     predict_flags, checkpoint_flags, config = parsed.groups
-    out = _checked_out(predict_flags.out)
+    out = _check_out(predict_flags.out)
     source = pathlib.Path(predict_flags.input) if predict_flags.input else None
     reads_stdin = predict_flags.input == STREAM
     if source is not None and not reads_stdin and not source.is_file():
@@ -81,7 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def _checked_out(given: str | None) -> pathlib.Path | None:
+def _check_out(given: str | None) -> pathlib.Path | None:
     """Returns the file to write; None for stdout."""
     if not given or given == STREAM:
         return None

@@ -72,7 +72,7 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
         raise CheckpointError(f"{path} is not a folder; give --logdir or --checkpoint_dir of a run that has saved")
     # Checkpoints lie in <logdir>/checkpoints, so the config.json of their run is in the folder above.
     recorded = recorded_config.read(path.parent) or {}
-    config = _completed(config, given, recorded, path.parent / "config.json")
+    config = _fill_in_recorded(config, given, recorded, path.parent / "config.json")
     config.check()
     _check_preset(config, given, recorded)
     return config, path
@@ -91,7 +91,7 @@ def start() -> None:
         tf.config.list_physical_devices("GPU")  # the first look for GPUs logs an error where there are none
 
 
-def _completed(
+def _fill_in_recorded(
     config: TrainConfig, given: Container[str], recorded: dict[str, Any], source: pathlib.Path
 ) -> TrainConfig:
     values: dict[str, Any] = {}

@@ -94,7 +94,7 @@ def names(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
                 "write a name or address at which all machines reach the task",
             )
     if not unresolved:
-        yield ClusterFinding(OK, "names", f"resolve here: {listed(dict.fromkeys(place.host for place in places))}")
+        yield ClusterFinding(OK, "names", f"resolve here: {join_names(dict.fromkeys(place.host for place in places))}")
 
 
 def own_ports(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
@@ -102,7 +102,7 @@ def own_ports(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     here = [place for place in places if place.is_local]
     free = [place for place in here if place.is_free]
     if free:
-        yield ClusterFinding(OK, "ports", f"free on this machine: {listed(place.name for place in free)}")
+        yield ClusterFinding(OK, "ports", f"free on this machine: {join_names(place.name for place in free)}")
     for place in here:
         if place.problem:
             # The messages of `ports.check_port_free` end with the fix.
@@ -114,14 +114,14 @@ def own_ports(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
         yield ClusterFinding(
             WARNING,
             "ports",
-            f"{listed(place.name for place in risky)}: the kernel takes ports {low}..{high} for outgoing connections,"
-            " so another program may use the port when the task starts",
+            f"{join_names(place.name for place in risky)}: the kernel takes ports {low}..{high} for outgoing"
+            " connections, so another program may use the port when the task starts",
             f"choose ports below {low}" if low > ports.LOWEST_PICKED_PORT else f"choose ports above {high}",
         )
     if not here:
         hosts = dict.fromkeys(place.host for place in places)
         yield ClusterFinding(
-            UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {listed(hosts)}"
+            UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {join_names(hosts)}"
         )
 
 
@@ -148,12 +148,12 @@ def others(places: Sequence[TaskAddress], *, is_running: bool) -> Iterator[Clust
         yield ClusterFinding(
             WARNING,
             "reach",
-            f"not running: {listed(place.name for place in absent)}",
+            f"not running: {join_names(place.name for place in absent)}",
             "start it; the others wait for --start_timeout_secs",
         )
     elif closed:
         yield ClusterFinding(
-            OK, "reach", f"the machine answers, and no task runs yet: {listed(place.name for place in closed)}"
+            OK, "reach", f"the machine answers, and no task runs yet: {join_names(place.name for place in closed)}"
         )
 
 
@@ -164,7 +164,7 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
         own: Task name and port of each task on this machine.
         isolation: The user's statement which isolation protects the ports; None without a statement.
     """
-    shown = listed(f"{port} of {name}" for name, port in own)
+    shown = join_names(f"{port} of {name}" for name, port in own)
     # TensorFlow listens on every interface, but a wrapper may have bound the port to loopback only.
     bound = set().union(*(network.listening_ips(port) for _, port in own))
     listens = "listens" if bound else "will listen"
@@ -176,7 +176,7 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
     reachable = [f"{ip} ({name})" for name, ips in outside.items() for ip in ips]
     if only_loopback:
         return ClusterFinding(OK, "open ports", f"port {shown} {listens} on loopback only: outsiders cannot reach it")
-    where = f"port {shown} {listens} on every interface: {listed(reachable) or 'only loopback is up'}"
+    where = f"port {shown} {listens} on every interface: {join_names(reachable) or 'only loopback is up'}"
     if not reachable:
         return ClusterFinding(OK, "open ports", f"{where}; no outsider can reach it")
     if isolation is not None:
@@ -208,7 +208,7 @@ def own_host(cluster: ClusterConfig, places: Sequence[TaskAddress]) -> ClusterFi
     )
 
 
-def listed(items: Iterable[str]) -> str:
+def join_names(items: Iterable[str]) -> str:
     """The first few names, separated by commas, and the number of further names."""
     items = list(items)
     more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""

@@ -236,7 +236,7 @@ def normalise_jobs(jobs: Mapping[str, Any], source: str, *, is_colocated: bool =
             continue
         if job in given:
             raise ClusterConfigError(f"{source}: both cluster.chief and cluster.master are given; keep one of them")
-        given[job] = _checked_hosts(hosts, field_name(source, name), seen)
+        given[job] = _check_hosts(hosts, field_name(source, name), seen)
     if "ps" not in given and not is_colocated:
         raise ClusterConfigError(
             f"{field_name(source, 'ps')} is missing; give the address of at least one ps task, or --placement=colocated"
@@ -283,7 +283,7 @@ def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: A
         )
 
 
-def _checked_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tuple[str, ...]:
+def _check_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tuple[str, ...]:
     """The addresses as a tuple; records the field of each address in `seen`, so that duplicates are found."""
     # TensorFlow accepts this sparse form. Here the number of tasks follows from the list, so it must be complete.
     if isinstance(hosts, Mapping):

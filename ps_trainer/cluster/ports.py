@@ -39,7 +39,8 @@ def check_port_free(address: str) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ClusterConfigError(
-                f"port {port} of {address} is in use{_by_whom(port)}; stop that process or choose another port"
+                f"port {port} of {address} is in use{_describe_listener(port)}; stop that process or choose another"
+                " port"
             ) from error
         if error.errno == errno.EACCES:
             raise ClusterConfigError(
@@ -127,7 +128,7 @@ def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[i
     return low, high
 
 
-def _by_whom(port: int) -> str:
+def _describe_listener(port: int) -> str:
     """The process that listens on `port`, as " by pid 123 (python run_ps.py …)"; empty if /proc does not show it."""
     inodes = _listening_inodes(port)
     for process in _PROC.glob("[0-9]*"):

@@ -249,8 +249,8 @@ def _agreed_jobs(given: Sequence[_Given], *, is_colocated: bool) -> tuple[str, d
             if jobs.get(job) != other.get(job):
                 raise ClusterConfigError(
                     f"{source} and {other_source} disagree on {job}:"
-                    f" {config_lib.field_name(source, job)}={_shown(jobs.get(job))},"
-                    f" {config_lib.field_name(other_source, job)}={_shown(other.get(job))};"
+                    f" {config_lib.field_name(source, job)}={_format_hosts(jobs.get(job))},"
+                    f" {config_lib.field_name(other_source, job)}={_format_hosts(other.get(job))};"
                     " make them equal or remove one of the two"
                 )
     return source, jobs
@@ -290,5 +290,5 @@ def _check_equal(values: Sequence[tuple[str, Any]], field: str) -> None:
             )
 
 
-def _shown(hosts: tuple[str, ...] | None) -> str:
+def _format_hosts(hosts: tuple[str, ...] | None) -> str:
     return ",".join(hosts) if hosts else "none"

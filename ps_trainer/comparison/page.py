@@ -31,7 +31,7 @@ _FIGURES: dict[str, Callable[[RecordedRun], object]] = {
     "examples": lambda run: run.totals.examples,
     "examples per second": lambda run: run.totals.examples_per_sec,
     "mean staleness": lambda run: run.totals.staleness_mean,
-    "gradients dropped": lambda run: _dropped(run),
+    "gradients dropped": lambda run: _num_dropped(run),
     "bytes pushed per step": lambda run: run.totals.push_bytes_per_step,
     "bytes pulled per step": lambda run: run.totals.pull_bytes_per_step,
     "restarts": lambda run: run.summary.num_restarts or None,
@@ -111,7 +111,7 @@ def differences(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     return {name: row for name, row in rows.items() if len(set(row)) > 1}
 
 
-def _dropped(run: RecordedRun) -> int | None:
+def _num_dropped(run: RecordedRun) -> int | None:
     """Dropped gradients over all joins; summary.json also counts those of workers that were killed."""
     no_summary = run.gradients_dropped is None or run.has_partial_gradients
     return run.totals.gradients_dropped if no_summary else run.gradients_dropped

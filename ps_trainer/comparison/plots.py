@@ -212,7 +212,7 @@ def _name(run: RecordedRun, *, is_partial: bool) -> str:
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid: str) -> None:
     """One curve; `gid` becomes its id in the page."""
-    x, y = _smoothed(x, y)
+    x, y = _smooth(x, y)
     axes.plot(
         x,
         y,
@@ -234,7 +234,7 @@ def _mark_events(axes: Axes, run: RecordedRun, key: str, index: int) -> None:
             )
 
 
-def _smoothed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _smooth(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means over neighbouring points, so that at most `MAX_POINTS` are left."""
     if len(x) <= MAX_POINTS:
         return x, y

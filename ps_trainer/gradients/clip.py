@@ -10,7 +10,7 @@ from ps_trainer.gradients.base import Stage, Transform
 from ps_trainer.options import option
 
 
-def clipped(values: list[tf.Tensor], norm: float) -> list[tf.Tensor]:
+def clip_to_norm(values: list[tf.Tensor], norm: float) -> list[tf.Tensor]:
     """Scales `values` to a global norm of at most `norm`; the values may have different types."""
     # One type for `tf.global_norm`, and at least 32 bits, because squares of 16-bit values may overflow.
     dtype = tf.float64 if tf.float64 in {value.dtype for value in values} else tf.float32
@@ -40,7 +40,7 @@ class ClipNorm(Transform):
         norm: float = option(1.0, "largest global norm of a worker's gradient", above=0)
 
     def reduce(self, values: list[tf.Tensor], num_workers: int) -> list[tf.Tensor]:
-        return clipped(values, self.options.norm)
+        return clip_to_norm(values, self.options.norm)
 
 
 class ClipValue(Transform):

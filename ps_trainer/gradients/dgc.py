@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
-from ps_trainer.gradients.clip import clipped
-from ps_trainer.gradients.scale import joined
+from ps_trainer.gradients.clip import clip_to_norm
+from ps_trainer.gradients.scale import join_vectors
 from ps_trainer.gradients.sparsify import INDEX_DTYPE, keep, num_kept
 from ps_trainer.options import option
 
@@ -79,7 +79,7 @@ class Dgc(Codec):
         """Clips the worker's gradient to its share of `clip_norm`."""
         if self.options.clip_norm is None:
             return values
-        return clipped(values, self.options.clip_norm / math.sqrt(num_workers))
+        return clip_to_norm(values, self.options.clip_norm / math.sqrt(num_workers))
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         momentum = tf.constant(self.options.momentum, values.dtype)
@@ -91,7 +91,7 @@ class Dgc(Codec):
         for i, part in enumerate(scope.split(v)):
             chosen.append(self._choose(tf.abs(part), scope, f"sample_{i}") + offset)
             offset += part.shape.num_elements()
-        indices = joined(chosen)
+        indices = join_vectors(chosen)
         masked = indices[:, tf.newaxis], tf.zeros_like(indices, values.dtype)
         # Momentum factor masking (§3.3): otherwise the old momentum of a sent element would carry it on.
         scope.state.update(velocity, tf.tensor_scatter_nd_update(u, *masked))
@@ -114,14 +114,14 @@ class Dgc(Codec):
             # Drawn with repetition, at the cost of the sample. A draw without it would sort the whole variable.
             at = tf.random.stateless_uniform([num_sampled], seed, minval=0, maxval=size, dtype=INDEX_DTYPE)
             sampled = tf.gather(magnitudes, at)
-        threshold = tf.math.top_k(sampled, self._wanted(num_sampled, scope)).values[-1]
+        threshold = tf.math.top_k(sampled, self._num_wanted(num_sampled, scope)).values[-1]
         # Above 0, because a sample of zeros gives the threshold 0, which every element reaches.
         reached = tf.where_v2((magnitudes >= threshold) & (magnitudes > 0))[:, 0]
-        wanted, found = self._wanted(size, scope), tf.size(reached)
+        wanted, found = self._num_wanted(size, scope), tf.size(reached)
         best = tf.math.top_k(tf.gather(magnitudes, reached), tf.where_v2(found > _MAX_EXCESS * wanted, wanted, found))
         return tf.cast(tf.gather(reached, best.indices), INDEX_DTYPE)
 
-    def _wanted(self, size: int, scope: Scope) -> int | tf.Tensor:
+    def _num_wanted(self, size: int, scope: Scope) -> int | tf.Tensor:
         """Returns the number of elements of `size` to send in this step."""
         counts = [num_kept(ratio, size) for ratio in self.ratios()]
         if not self.options.warmup_steps:

@@ -15,11 +15,11 @@ def size_of(values: tf.Tensor) -> tuple[int | None, tuple[tf.Tensor, ...]]:
     return size, () if size is not None else (tf.reshape(tf.size(values), [1]),)
 
 
-def scaled(parts: Sequence[tf.Tensor], scales: tf.Tensor) -> tf.Tensor:
+def scale_and_join(parts: Sequence[tf.Tensor], scales: tf.Tensor) -> tf.Tensor:
     """Joins part i times scale i into one vector."""
-    return joined([part * scales[i] for i, part in enumerate(parts)])
+    return join_vectors([part * scales[i] for i, part in enumerate(parts)])
 
 
-def joined(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+def join_vectors(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     """Joins vectors end to end."""
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)

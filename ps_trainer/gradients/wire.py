@@ -73,7 +73,7 @@ class Wire:
         Without transforms the function returns the gradients unchanged, and they travel to the ops that use them.
         """
         if self._transforms:
-            site_gradients = [self._over(item) for item in self._reduced(site_gradients)]
+            site_gradients = [self._send(item) for item in self._reduce(site_gradients)]
         else:
             for item in site_gradients:
                 self._count(*(tensor for tensor in _tensors(item.value) if not self._is_there(item.site, tensor)))
@@ -91,20 +91,20 @@ class Wire:
                 f"--gradient_transform {lossy[0]}: this update rule applies gradients on the worker and sends none,"
                 " so there is nothing to compress; leave it out, or choose a rule that sends gradients"
             )
-        return self._reduced(site_gradients) if self._transforms else list(site_gradients)
+        return self._reduce(site_gradients) if self._transforms else list(site_gradients)
 
-    def _reduced(self, site_gradients: Sequence[SiteGradient]) -> list[SiteGradient]:
+    def _reduce(self, site_gradients: Sequence[SiteGradient]) -> list[SiteGradient]:
         """Sums repeated rows, then applies the transforms that change values."""
         with tf.device(self._worker_device):
             site_gradients = [item._replace(value=_rows_once(item.value)) for item in site_gradients]
             values = [_values(item.value) for item in site_gradients]
             for transform in self._transforms:
                 values = transform.reduce(values, self._num_workers)
-            return [_with_values(item, value) for item, value in zip(site_gradients, values, strict=True)]
+            return [_replace_values(item, value) for item, value in zip(site_gradients, values, strict=True)]
 
-    def _over(self, item: SiteGradient) -> SiteGradient:
+    def _send(self, item: SiteGradient) -> SiteGradient:
         if item.site.is_table:
-            return item._replace(value=self._rows_over(item.site, item.value))
+            return item._replace(value=self._send_rows(item.site, item.value))
         if not self._codecs:
             self._count(item.value)
             return item
@@ -113,13 +113,13 @@ class Wire:
         with tf.device(self._worker_device):
             encoded = self._encode(item.site, self._codecs, tf.reshape(item.value, [-1]), item.site.segments)
             message, unpack = message_lib.pack([encoded.values, *encoded.side])
-            message = self._when_noted(message, num_before)
+            message = self._send_after_note(message, num_before)
             self._count(message)
         with tf.device(self._ps_device(item.site.ps)):
             values, *side = unpack(message)
             return item._replace(value=tf.reshape(encoded.decode(values, side), item.site.shape))
 
-    def _rows_over(self, site: Site, rows: tf.IndexedSlices) -> tf.IndexedSlices:
+    def _send_rows(self, site: Site, rows: tf.IndexedSlices) -> tf.IndexedSlices:
         """Sends rows and their indices in one message; indices are int32 if the table is small enough."""
         index_dtype = tf.int32 if site.shape[0] <= tf.int32.max else tf.int64
         codecs = [codec for codec in self._codecs if codec.acts_on_rows]
@@ -127,7 +127,7 @@ class Wire:
         with tf.device(self._worker_device):
             encoded = self._encode(site, codecs, tf.reshape(rows.values, [-1]), ())
             message, unpack = message_lib.pack([tf.cast(rows.indices, index_dtype), encoded.values, *encoded.side])
-            message = self._when_noted(message, num_before)
+            message = self._send_after_note(message, num_before)
             self._count(message)
         with tf.device(self._ps_device(site.ps)):
             indices, values, *side = unpack(message)
@@ -135,7 +135,7 @@ class Wire:
             # The shape is a constant of the ps, so an op that reads it there needs no message from the worker.
             return tf.IndexedSlices(values, tf.cast(indices, rows.indices.dtype), tf.constant(site.shape, tf.int64))
 
-    def _when_noted(self, message: tf.Tensor, num_before: int) -> tf.Tensor:
+    def _send_after_note(self, message: tf.Tensor, num_before: int) -> tf.Tensor:
         """Returns the message, which is sent after the state of its site has been updated.
 
         So a step that fails may lose its push, but never sends again what has already arrived.
@@ -178,7 +178,7 @@ def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return value.values if isinstance(value, tf.IndexedSlices) else value
 
 
-def _with_values(item: SiteGradient, values: tf.Tensor) -> SiteGradient:
+def _replace_values(item: SiteGradient, values: tf.Tensor) -> SiteGradient:
     if not isinstance(item.value, tf.IndexedSlices):
         return item._replace(value=values)
     return item._replace(value=tf.IndexedSlices(values, item.value.indices, item.value.dense_shape))

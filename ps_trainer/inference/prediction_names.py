@@ -24,7 +24,7 @@ class PredictionNames(NamedTuple):
     @classmethod
     def known_to(cls, dataset: Any) -> PredictionNames:
         """Returns the names that a dataset knows."""
-        words = recorded_words.predicted(recorded_words.words_of(dataset))
+        words = recorded_words.predicted_words(recorded_words.vocabularies_of(dataset))
         return cls(getattr(dataset, "class_names", None) or (), words)
 
     def meaning(self, prediction: Any) -> dict[str, str]:

@@ -84,7 +84,7 @@ class RestApi:
         if method != wanted:
             raise ApiError(405, f"{path} takes {wanted} requests")
         if verb == ":predict":
-            return self._predict(_parsed(body), loaded)
+            return self._predict(_parse_body(body), loaded)
         return self._metadata(loaded) if verb else _status(loaded)
 
     def _predict(self, request: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
@@ -105,13 +105,13 @@ class RestApi:
         first = instances[0]
         if isinstance(first, str) or (isinstance(first, Mapping) and not set(first) & set(names)):
             return {"predictions": self._model.predict_records(instances, loaded)}
-        return {"predictions": plain(self._model.predict_tensors(_by_name(instances, names), loaded))}
+        return {"predictions": plain(self._model.predict_tensors(_group_by_input(instances, names), loaded))}
 
     def _metadata(self, loaded: Loaded) -> dict[str, Any]:
         graph = self._model.graph
         signature = {
-            "inputs": {name: _described(tensor) for name, tensor in graph.inputs.items()},
-            "outputs": {"predictions": _described(graph.predictions)},
+            "inputs": {name: _describe_tensor(tensor) for name, tensor in graph.inputs.items()},
+            "outputs": {"predictions": _describe_tensor(graph.predictions)},
             "method_name": "tensorflow/serving/predict",
         }
         return {
@@ -120,7 +120,7 @@ class RestApi:
         }
 
 
-def _parsed(body: bytes) -> Mapping[str, Any]:
+def _parse_body(body: bytes) -> Mapping[str, Any]:
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -130,7 +130,7 @@ def _parsed(body: bytes) -> Mapping[str, Any]:
     return request
 
 
-def _by_name(instances: list[Any], names: list[str]) -> dict[str, list[Any]]:
+def _group_by_input(instances: list[Any], names: list[str]) -> dict[str, list[Any]]:
     """Turns a list of instances into a list for each input."""
     if not isinstance(instances[0], Mapping):
         if len(names) != 1:
@@ -147,7 +147,7 @@ def _status(loaded: Loaded) -> dict[str, Any]:
     return {"model_version_status": [{"version": str(loaded.version), "state": "AVAILABLE", "status": status}]}
 
 
-def _described(tensor: tf.Tensor) -> dict[str, Any]:
+def _describe_tensor(tensor: tf.Tensor) -> dict[str, Any]:
     """Describes a tensor as TensorFlow Serving does: its `TensorInfo` in JSON."""
     shape: dict[str, Any] = {"unknown_rank": tensor.shape.rank is None, "dim": []}
     if not shape["unknown_rank"]:

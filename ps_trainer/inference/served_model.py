@@ -105,14 +105,14 @@ class ServedModel:
         is_file = [isinstance(record, Mapping) and set(record) == {BYTES} for record in records]
         with tempfile.TemporaryDirectory() as folder:
             if all(is_file):
-                values = list(self._of_files(records, pathlib.Path(folder).resolve(), loaded))
+                values = list(self._predict_files(records, pathlib.Path(folder).resolve(), loaded))
             elif any(is_file):
                 raise DataError(f"some instances are files ({BYTES}) and others are not; send them apart")
             else:
-                values = list(self._of_lines(records, pathlib.Path(folder).resolve(), loaded))
+                values = list(self._predict_lines(records, pathlib.Path(folder).resolve(), loaded))
         return [row_of(one, self._names) for one in values]
 
-    def _of_lines(self, records: Sequence[Any], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
+    def _predict_lines(self, records: Sequence[Any], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
         dataset = self._dataset
         if not getattr(dataset, "reads_lines", False):
             raise DataError(
@@ -125,7 +125,9 @@ class ServedModel:
                 for one in parts:
                     yield from one.values
 
-    def _of_files(self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
+    def _predict_files(
+        self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path, loaded: Loaded
+    ) -> Iterator[Any]:
         suffix = ".wav" if self._dataset.reads_sounds else ".png" if self._dataset.image_shape else ""
         path = folder / f"file{suffix}"
         for number, record in enumerate(records):

@@ -125,7 +125,9 @@ class NetnsHosts:
     @property
     def summary(self) -> str:
         """Kind and rates."""
-        return f"network namespaces, ps {_words(self._rates['ps'])}, workers {_words(self._rates['worker'])}"
+        return (
+            f"network namespaces, ps {_format_rate(self._rates['ps'])}, workers {_format_rate(self._rates['worker'])}"
+        )
 
     def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
         """Makes the switch, and a host on it for each task.
@@ -242,5 +244,5 @@ def _of_host(port: Mapping[str, Mapping[str, int]]) -> HostTraffic:
     return HostTraffic(received["bytes"], sent["bytes"], received["packets"], sent["packets"])
 
 
-def _words(rate: int | None) -> str:
+def _format_rate(rate: int | None) -> str:
     return "without limit" if rate is None else f"{rate / 10**6:g} mbit/s"

@@ -70,7 +70,7 @@ def run(
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
     with SignalRecorder(time_fn) as signals, hosts as entered, contextlib.ExitStack() as resources:
-        logdir = resources.enter_context(_made_logdir(cluster.config))
+        logdir = resources.enter_context(_keep_logdir_unless_rejected(cluster.config))
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
         server = resources.enter_context(_fork_server(cluster, server, environment, logdir))
@@ -100,7 +100,7 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
     else:
         stamp = (now or datetime.datetime.now()).strftime("%Y%m%d-%H%M%S")
         names = (re.sub(r"[^A-Za-z0-9_.]+", "-", name) for name in (config.model, config.update))
-        path = _unused(pathlib.Path("runs") / "-".join([*names, stamp]))
+        path = _find_unused(pathlib.Path("runs") / "-".join([*names, stamp]))
     try:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -124,7 +124,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextlib.contextmanager
-def _made_logdir(config: TrainConfig) -> Iterator[pathlib.Path]:
+def _keep_logdir_unless_rejected(config: TrainConfig) -> Iterator[pathlib.Path]:
     """Makes the run's folder, and removes a new one if the run is rejected, which happens before a task starts."""
     is_new = not (config.logdir and pathlib.Path(config.logdir).exists())
     logdir = create_logdir(config)
@@ -250,7 +250,7 @@ class _LocalRun:
             self.console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
-def _unused(path: pathlib.Path) -> pathlib.Path:
+def _find_unused(path: pathlib.Path) -> pathlib.Path:
     # Two runs of the same model may begin within one second.
     number = 1
     candidate = path

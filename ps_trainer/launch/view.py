@@ -172,7 +172,7 @@ class PlainView(View):
 
     def _progress(self, task: TaskStatus) -> str:
         of_max = f"/{self._board.max_steps:,}" if self._board.max_steps else ""
-        parts = [f"step {_whole(task.global_step)}{of_max}"]
+        parts = [f"step {_format_count(task.global_step)}{of_max}"]
         if task.steps_per_sec is not None:
             parts.append(f"{_rate(task.steps_per_sec)} steps/s")
         if task.examples_per_sec is not None:
@@ -221,7 +221,7 @@ class LiveView(View):
             table.add_row(
                 task.process.name,
                 Text(task.state, style=_style(task.process), no_wrap=True, overflow="ellipsis"),
-                _whole(task.global_step),
+                _format_count(task.global_step),
                 _rate(task.steps_per_sec),
                 _rate(task.examples_per_sec),
                 _value(task.loss),
@@ -272,7 +272,7 @@ def duration(secs: float) -> str:
 
 def _worker_summary(task: TaskStatus) -> str:
     totals = task.totals
-    parts = [f"{task.process.name:<11}", f"{_whole(totals.steps)} steps"]
+    parts = [f"{task.process.name:<11}", f"{_format_count(totals.steps)} steps"]
     if totals.steps_per_sec is not None:
         parts.append(f"{_rate(totals.steps_per_sec)} steps/s")
     if totals.staleness is not None:
@@ -291,7 +291,7 @@ def _style(process: TaskProcess) -> str:
     return "green" if process.exit_code == 0 else "yellow" if process.is_asked_to_end else "red"
 
 
-def _whole(value: int | None) -> str:
+def _format_count(value: int | None) -> str:
     return _UNKNOWN if value is None else f"{value:,}"
 
 

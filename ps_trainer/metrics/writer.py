@@ -68,7 +68,7 @@ class MetricsWriter:
         self._line({"kind": "eval", "global_step": step, "metrics": metrics})
         self._scalars(step, {f"test/{name}": value for name, value in metrics.items()})
 
-    def reached(self, step: int) -> None:
+    def report_reached(self, step: int) -> None:
         """Reports to the launcher, which injects faults by step, that this task has reached `step`."""
         self._line({"kind": "reached", "global_step": step})
 

@@ -59,7 +59,7 @@ class LearningRateSchedule(abc.ABC):
             The learning rate, float32 scalar in the caller's device scope.
         """
         with tf.name_scope("learning_rate"):
-            rate = tf.cast(self._decayed(learning_rate, step), tf.float32)
+            rate = tf.cast(self._build_decay(learning_rate, step), tf.float32)
             # With one step of warm-up the ramp is 1 everywhere, so the ops would change nothing.
             if self.options.warmup_steps > 1:
                 ramp = tf.cast(step + 1, tf.float32) / float(self.options.warmup_steps)
@@ -67,7 +67,7 @@ class LearningRateSchedule(abc.ABC):
             return rate
 
     @abc.abstractmethod
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         """Builds the learning rate before warm-up, float32 scalar."""
 
 
@@ -77,7 +77,7 @@ class Constant(LearningRateSchedule):
     Formula: lr.
     """
 
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         return tf.constant(learning_rate, tf.float32)
 
 
@@ -113,7 +113,7 @@ class Piecewise(LearningRateSchedule):
                     f" boundaries={format_value(steps)} cut the run into {len(steps) + 1} pieces; give as many factors"
                 )
 
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         # tf.train.piecewise_constant gives the same values through a chain of conditionals and assertions.
         rates = tf.constant([learning_rate * factor for factor in self.options.factors], tf.float32)
         boundaries = tf.constant(self.options.boundaries, tf.int64)
@@ -136,7 +136,7 @@ class ExponentialDecay(LearningRateSchedule):
         decay_rate: float = option(0.96, "factor after each decay_steps steps", above=0)
         staircase: bool = option(False, "decay in one jump after each decay_steps steps, not gradually")
 
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         options = self.options
         return tf.train.exponential_decay(
             learning_rate, step, options.decay_steps, options.decay_rate, staircase=options.staircase
@@ -158,7 +158,7 @@ class Cosine(LearningRateSchedule):
 
         alpha: float = option(0.0, "share of the learning rate that is left at the end", least=0, most=1)
 
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         return tf.train.cosine_decay(learning_rate, step, self.options.decay_steps, alpha=self.options.alpha)
 
 
@@ -178,7 +178,7 @@ class Polynomial(LearningRateSchedule):
         end_factor: float = option(0.0, "share of the learning rate that is left at the end", least=0, most=1)
         power: float = option(1.0, "power of the remaining part; 1 = a straight line", above=0)
 
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         options = self.options
         end = learning_rate * options.end_factor
         return tf.train.polynomial_decay(learning_rate, step, options.decay_steps, end, power=options.power)
@@ -193,6 +193,6 @@ class InverseSqrt(LearningRateSchedule):
         d_model ** -0.5 * W ** -0.5 is lr here.
     """
 
-    def _decayed(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         peak = float(max(self.options.warmup_steps, 1))
         return learning_rate * tf.sqrt(peak / tf.maximum(tf.cast(step + 1, tf.float32), peak))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import shared_settings
-from ps_trainer.cluster.checks import TaskAddress, listed
+from ps_trainer.cluster.checks import TaskAddress, join_names
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
 from ps_trainer.runtime import preflight, reachability, task_fingerprint
@@ -101,7 +101,7 @@ def _identities(
         else:
             live.append(_Live(place, answer))
     if live:
-        findings.append(ClusterFinding(OK, "tasks", f"running: {listed(task.place.name for task in live)}"))
+        findings.append(ClusterFinding(OK, "tasks", f"running: {join_names(task.place.name for task in live)}"))
     return findings, live
 
 
@@ -120,7 +120,7 @@ def _ps_tasks(
                 "run this again in a moment, or look at what was started there",
             )
             continue
-        strange = preflight.stranger(state.hello, cluster, ps, "this command")
+        strange = preflight.stranger_finding(state.hello, cluster, ps, "this command")
         found = [strange] if strange is not None else []
         found += task_fingerprint.differences(own, state.hello.fingerprint, place.name)
         yield from found
@@ -129,7 +129,7 @@ def _ps_tasks(
         if state.notice is not None:
             yield ClusterFinding(WARNING, "job", f"{place.name} ends the job: {state.notice.reason}")
     if agreeing:
-        text = f"same addresses (hash {own.cluster}), TensorFlow {own.tensorflow}: {listed(agreeing)}"
+        text = f"same addresses (hash {own.cluster}), TensorFlow {own.tensorflow}: {join_names(agreeing)}"
         yield ClusterFinding(OK, "cluster", text)
 
 
@@ -147,7 +147,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
     # The ps task may belong to a cluster with more workers than this command was given.
     workers = {index: entry for index, entry in state.workers_of(run.run_id).items() if index < len(names)}
     said = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
-    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {listed(said)}")
+    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {join_names(said)}")
     for index, entry in workers.items():
         if entry.status not in (Status.JOINED, Status.TRAINING, Status.DONE):
             yield ClusterFinding(
@@ -182,7 +182,7 @@ def _worker_findings(
             agreeing.append(name)
     if agreeing:
         text = f"and model (hash {model.graph}): " if model.graph is not None else "(no model yet): "
-        yield ClusterFinding(OK, "workers", f"same addresses, TensorFlow {text}{listed(agreeing)}")
+        yield ClusterFinding(OK, "workers", f"same addresses, TensorFlow {text}{join_names(agreeing)}")
 
 
 def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
@@ -227,7 +227,7 @@ def _reach(
     for (one, other), fault in zip(asked, faults, strict=True):
         if fault:
             are_workers = not {one.task, other.task} & set(cluster.ps_tasks)
-            yield preflight.unreached(one.name, other.name, fault, are_workers=are_workers)
+            yield preflight.unreached_finding(one.name, other.name, fault, are_workers=are_workers)
     if faults and not any(faults):
         text = f"in both directions, asked on the tasks themselves: {len(faults)} connections"
         yield ClusterFinding(OK, "reach", f"{text}, workers to workers among them" if partners else text)
@@ -236,6 +236,6 @@ def _reach(
         yield ClusterFinding(
             UNKNOWN,
             "reach",
-            f"between other tasks and {listed(absent)}: only a running task knows what it reaches",
+            f"between other tasks and {join_names(absent)}: only a running task knows what it reaches",
             "run this again when it waits for the others; each worker's start tests it, too",
         )

@@ -56,7 +56,7 @@ class StopRequest:
         self.patience_secs = 0.0
 
     @property
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the job is asked to stop."""
         return self._event.is_set()
 
@@ -111,7 +111,7 @@ class StopRequest:
     def call(self, kind: str) -> None:
         """Runs the callbacks of a kind, each in a thread of its own, because they may block as well."""
         for callback in list(self._callbacks[kind]):
-            threading.Thread(target=_logged, args=(callback,), name=kind, daemon=True).start()
+            threading.Thread(target=_call_and_log_error, args=(callback,), name=kind, daemon=True).start()
 
 
 def run_job(job: Callable[[StopRequest], int], *, exit_process: Callable[[int], Any] = os._exit) -> int:
@@ -248,7 +248,7 @@ def watch(ended: threading.Event, stop: StopRequest, give_up: Callable[[int], An
             return
 
 
-def _logged(callback: Callable[[], Any]) -> None:
+def _call_and_log_error(callback: Callable[[], Any]) -> None:
     try:
         callback()
     except Exception as error:  # noqa: BLE001 - the job may have ended already; if not, the next stage follows

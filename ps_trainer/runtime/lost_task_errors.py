@@ -38,7 +38,7 @@ def reason(error: BaseException) -> str:
     return next((line.strip() for line in lines if not _NO_REASON.fullmatch(line)), type(error).__name__)
 
 
-def lost_task(error: tf.errors.OpError, *, is_colocated: bool = False) -> LostError:
+def lost_task_error(error: tf.errors.OpError, *, is_colocated: bool = False) -> LostError:
     """Translates one of `LOST_ERRORS` into an error that names the lost tasks.
 
     A `PeerLostError` means another worker, which computes a stage of the model: without stages and colocated
@@ -76,7 +76,7 @@ def reason_to_stop(error: BaseException, *, is_colocated: bool = False) -> BaseE
     Calls of such threads have a deadline, so `DeadlineExceededError` means that a ps task does not answer.
     """
     if isinstance(error, LOST_ERRORS):
-        return lost_task(error, is_colocated=is_colocated)
+        return lost_task_error(error, is_colocated=is_colocated)
     if isinstance(error, tf.errors.DeadlineExceededError):
         return PsLostError("a ps task did not answer in time; look at the logs of the ps tasks")
     if isinstance(error, FREED_ERRORS):

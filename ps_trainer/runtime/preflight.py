@@ -170,7 +170,7 @@ def check_same_model(ps_0: PsControl, own: TaskFingerprint, cluster: ClusterConf
         logging.warning("%s", finding.message)
 
 
-def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> ClusterFinding | None:
+def stranger_finding(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> ClusterFinding | None:
     """The finding that the task which sent `hello` is not ps task `ps` of this cluster; None if it is.
 
     Args:
@@ -192,7 +192,7 @@ def stranger(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> Clust
     )
 
 
-def unreached(source: str, target: str, fault: str, *, are_workers: bool = False) -> ClusterFinding:
+def unreached_finding(source: str, target: str, fault: str, *, are_workers: bool = False) -> ClusterFinding:
     """The finding that one task does not reach another.
 
     Args:
@@ -245,7 +245,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         return f"does not answer ({type(error).__name__}{said})"
     if state.hello is None:
         return "is starting"
-    if (strange := stranger(state.hello, cluster, ps.ps, cluster.task_name)) is not None:
+    if (strange := stranger_finding(state.hello, cluster, ps.ps, cluster.task_name)) is not None:
         raise ClusterConfigError(strange.message)
     if cluster.job_name == "evaluator":
         return None  # no ps task connects to an evaluator
@@ -253,7 +253,7 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         return None  # this process itself
     # The ps task fetches gradients from this task, so a route in one direction is not enough: training would stall.
     fault = reachability.fault_between(ps.address, cluster.device, REACH_SECS)
-    return unreached(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None
+    return unreached_finding(ps.name, f"{cluster.task_name} ({cluster.own_address})", fault).message if fault else None
 
 
 def _warn_of_differences(controls: Sequence[PsControl], cluster: ClusterConfig) -> None:

@@ -146,7 +146,7 @@ class PsTask:
 
     def _leave_if_asked(self, stop: StopRequest) -> None:
         """Raises the reason why this task ends before the run does, after a notice to the workers."""
-        if stop.requested:
+        if stop.is_requested:
             self._give_notice(f"was {stop.reason}", NOTICE_SECS)
             stop.check()
 

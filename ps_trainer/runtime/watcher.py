@@ -158,19 +158,19 @@ class Watcher:
             self._news.clear()
             if self._closing.is_set():
                 return
-            self._guarded(self._reactions.on_poll)
+            self._call_or_stop(self._reactions.on_poll)
             now = self._time_fn()
             paused = pause.secs_suspended(now)
             for poller in pollers:
                 # This process asked nothing while it was suspended, so that time is not a silence of the ps task.
                 answered_at[poller] += paused
-                self._guarded(functools.partial(self._take_answers, poller, answered_at, now))
+                self._call_or_stop(functools.partial(self._take_answers, poller, answered_at, now))
                 silent = now - answered_at[poller]
                 if silent > self._lost_after_secs and not self._closing.is_set():
                     reason = f"{poller.ps.name} has not answered for {silent:.0f} s ({poller.problem})"
                     self._stop.request(PsLostError(reason))
 
-    def _guarded(self, look: Callable[[], None]) -> None:
+    def _call_or_stop(self, look: Callable[[], None]) -> None:
         """Calls `look`; an error asks the job to stop, and the thread continues to watch."""
         try:
             look()

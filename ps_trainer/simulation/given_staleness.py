@@ -27,13 +27,13 @@ def constant(tau: int, num_updates: int, *, ramp_updates: int = 0) -> Schedule:
         ramp_updates: Number of first updates in which the staleness grows linearly to `tau`.
     """
     _check(tau, num_updates)
-    return given(np.full(num_updates, tau), ramp_updates=ramp_updates)
+    return create_schedule(np.full(num_updates, tau), ramp_updates=ramp_updates)
 
 
 def uniform(tau: int, num_updates: int, *, seed: int = 0, ramp_updates: int = 0) -> Schedule:
     """Makes a schedule with τ uniform on 0 … 2 `tau`, so that `tau` is the mean."""
     _check(tau, num_updates)
-    return given(np.random.default_rng(seed).integers(0, 2 * tau + 1, num_updates), ramp_updates=ramp_updates)
+    return create_schedule(np.random.default_rng(seed).integers(0, 2 * tau + 1, num_updates), ramp_updates=ramp_updates)
 
 
 def geometric(tau: float, num_updates: int, *, seed: int = 0, ramp_updates: int = 0) -> Schedule:
@@ -43,10 +43,10 @@ def geometric(tau: float, num_updates: int, *, seed: int = 0, ramp_updates: int 
     """
     _check(tau, num_updates)
     staleness = np.random.default_rng(seed).geometric(1 / (1 + tau), num_updates) - 1
-    return given(staleness, ramp_updates=ramp_updates)
+    return create_schedule(staleness, ramp_updates=ramp_updates)
 
 
-def given(staleness: Sequence[int] | np.ndarray, *, ramp_updates: int = 0) -> Schedule:
+def create_schedule(staleness: Sequence[int] | np.ndarray, *, ramp_updates: int = 0) -> Schedule:
     """Makes a schedule with the given staleness of each update.
 
     Args:

@@ -230,7 +230,7 @@ class ParameterStore(abc.ABC):
         for ps in range(self.num_ps):
             with tf.control_dependencies([after[ps]]):
                 snapshots.append(self.read_on(ps))
-        return self.joined(snapshots)
+        return self.join_snapshots(snapshots)
 
     def read_on(self, ps: int) -> Snapshot:
         """Reads the clock of one ps task, then its dense parameters in their own types; `joined` takes the result."""
@@ -243,7 +243,7 @@ class ParameterStore(abc.ABC):
                 values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
         return Snapshot([clock], values)
 
-    def joined(self, snapshots: Sequence[Snapshot]) -> Snapshot:
+    def join_snapshots(self, snapshots: Sequence[Snapshot]) -> Snapshot:
         """Joins the snapshots of `read_on`, one for each ps task in order, and casts values to their wire types."""
         clocks = [clock for snapshot in snapshots for clock in snapshot.clocks]
         raw = {piece.variable.op.name: value for snapshot in snapshots for piece, value in snapshot.values}

@@ -1,8 +1,8 @@
 """Maps ranges of model variables to their places on the ps tasks: pure NumPy arithmetic.
 
 Every layout flattens a model variable in row-major order, cuts it into contiguous ranges, and puts each range into some
-variable on some ps task. An `Extent` is one such range. Initialising, restoring and saving all use `to_piece`, `put`
-and `from_pieces`, so a checkpoint never depends on the layout.
+variable on some ps task. An `Extent` is one such range. Initialising, restoring and saving all use `to_piece`,
+`copy_into_model` and `from_pieces`, so a checkpoint never depends on the layout.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def from_pieces(
     """
     flat = allocate(specs, [extents for extents, _ in pieces])
     for extents, value in pieces:
-        put(flat, extents, value)
+        copy_into_model(flat, extents, value)
     return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
 
 
 def allocate(specs: Sequence[VariableSpec], extents_of_pieces: Iterable[Sequence[Extent]]) -> dict[str, np.ndarray]:
-    """Returns a flat array for each of the model's variables, by name, which `put` fills.
+    """Returns a flat array for each of the model's variables, by name, which `copy_into_model` fills.
 
     Args:
         specs: The model's variables.
@@ -129,7 +129,9 @@ def allocate(specs: Sequence[VariableSpec], extents_of_pieces: Iterable[Sequence
     return {spec.name: _empty(spec) for spec in specs}
 
 
-def put(flat: Mapping[str, np.ndarray], extents: Sequence[Extent], value: np.ndarray, first: int = 0) -> None:
+def copy_into_model(
+    flat: Mapping[str, np.ndarray], extents: Sequence[Extent], value: np.ndarray, first: int = 0
+) -> None:
     """Copies a part of a ps variable into the model's variables.
 
     Args:

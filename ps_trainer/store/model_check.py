@@ -78,7 +78,7 @@ def embedding_advice(trace: ModelTrace) -> str | None:
     for spec, handle in trace.handles():
         if not spec.trainable or spec.is_table or not spec.shape or spec.num_bytes < _MIN_BYTES:
             continue
-        indices = _gathered(handle)
+        indices = _gather_indices(handle)
         if not indices:
             continue
         counts = [index.shape.num_elements() for index in indices]
@@ -131,10 +131,10 @@ def _check_optimizer(graph: tf.Graph, name: str) -> None:
 
 def _check_output(output: Any, name: str) -> None:
     if any(not hasattr(output, field) for field in _FIELDS):
-        raise OptionError(f"model {name!r}: build returned {_described(output)}; return {_OUTPUT}")
+        raise OptionError(f"model {name!r}: build returned {_describe(output)}; return {_OUTPUT}")
     loss = output.loss
     if not tf.is_tensor(loss):
-        raise OptionError(f"model {name!r}: the loss is {_described(loss)}; it has to be a scalar tensor")
+        raise OptionError(f"model {name!r}: the loss is {_describe(loss)}; it has to be a scalar tensor")
     if loss.shape.rank not in (None, 0):
         raise OptionError(
             f"model {name!r}: the loss has the shape {loss.shape}, and a loss is a scalar; return its mean,"
@@ -161,14 +161,14 @@ def _tensors(output: Any) -> Iterator[Any]:
     yield from tf.nest.flatten(output.metrics)
 
 
-def _gathered(tensor: tf.Tensor) -> list[tf.Tensor]:
+def _gather_indices(tensor: tf.Tensor) -> list[tf.Tensor]:
     """The indices of all gathers of rows from a variable, or from its value; empty if it has another use, or none."""
     indices: list[tf.Tensor] = []
     for op in tensor.consumers():
         if op.type in _INITIALISES:
             continue
         if op.type in _READS and op.outputs[0].consumers():
-            inner = _gathered(op.outputs[0])
+            inner = _gather_indices(op.outputs[0])
             if not inner:
                 return []
             indices += inner
@@ -183,7 +183,7 @@ def _is_along_rows(op: tf.Operation) -> bool:
     return op.type != "GatherV2" or tf.get_static_value(op.inputs[2]) == 0
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "None"
     if tf.is_tensor(value):

@@ -91,7 +91,7 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
     seeded = seeded_getter(seed)
 
     def record(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-        variable = seeded(getter, name, *args, **whole(kwargs))
+        variable = seeded(getter, name, *args, **without_partitioner(kwargs))
         if name not in variables and not is_local(kwargs):
             if not variable.shape.is_fully_defined():
                 raise OptionError(f"model variable {name!r} has the shape {variable.shape}; give it a static shape")
@@ -166,7 +166,7 @@ def derive_seed(seed: int, purpose: str) -> int:
     return zlib.crc32(f"{seed}/{purpose}".encode()) & 0x7FFFFFFF
 
 
-def whole(getter_kwargs: dict[str, Any]) -> dict[str, Any]:
+def without_partitioner(getter_kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns a custom getter's arguments without the model's partitioner, because the layout cuts variables."""
     return getter_kwargs | {"partitioner": None}
 

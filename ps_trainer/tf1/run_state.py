@@ -113,7 +113,7 @@ def begin(session: tf.Session, set_up: SetUp, *, is_alive: bool, was_lost: bool)
     Raises:
         CheckpointError: The folder's checkpoints cannot be loaded, or state was lost and there is no checkpoint.
     """
-    if is_alive and not uninitialised(session, set_up.ready_op):
+    if is_alive and not uninitialised_names(session, set_up.ready_op):
         return RunStart(step=_step(session), how="attached to the run on the ps tasks")
     prefix = newest_checkpoint(set_up.checkpoint_dir) if set_up.saver is not None else None
     if prefix is not None and set_up.saver is not None:
@@ -188,17 +188,17 @@ def newest_checkpoint(directory: str | None) -> str | None:
     return newest.prefix if newest is not None else None
 
 
-def uninitialised(session: tf.Session, ready_op: tf.Tensor | None) -> list[str]:
+def uninitialised_names(session: tf.Session, ready_op: tf.Tensor | None) -> list[str]:
     """Names of the variables that are not initialised."""
     return [name.decode() for name in session.run(ready_op)] if ready_op is not None else []
 
 
 def _check_ready(session: tf.Session, ready_op: tf.Tensor | None) -> None:
-    names = uninitialised(session, ready_op)
+    names = uninitialised_names(session, ready_op)
     if names:
         raise OptionError(
-            f"{reader.listed(names)}: not initialised. The chief's init_op, or the restored checkpoint, sets variables"
-            " on the ps tasks only, and only those that the chief's graph has; make others local variables"
+            f"{reader.join_names(names)}: not initialised. The chief's init_op, or the restored checkpoint, sets"
+            " variables on the ps tasks only, and only those that the chief's graph has; make others local variables"
         )
 
 

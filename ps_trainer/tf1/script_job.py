@@ -28,7 +28,7 @@ from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.tf1 import exit_codes, run_state, script_settings, signals, sync_replicas
 from ps_trainer.tf1.run_state import SetUp
 from ps_trainer.tf1.script_worker import ScriptHandle, ScriptPart, ScriptWorker
-from ps_trainer.tf1.step_guard import StepGuard, in_words
+from ps_trainer.tf1.step_guard import StepGuard, rephrase_own_error
 from ps_trainer.tf1.tasks import Server
 from ps_trainer.tf1.watched_session import Session
 
@@ -140,7 +140,7 @@ class ScriptJob:
     def check(self) -> None:
         """Raises the reason why the job cannot continue, if there is one; for a script that has swallowed it."""
         if self.stop.reason is not None:
-            raise in_words(self.stop.reason)
+            raise rephrase_own_error(self.stop.reason)
 
     def leave(self, error: BaseException | None) -> None:
         """Ends this worker's part in the job; has an effect once.
@@ -164,7 +164,7 @@ class ScriptJob:
             self._ended.wait()
         self._signals.close()
         if error is None and self._failure is not None:
-            raise in_words(self._failure)
+            raise rephrase_own_error(self._failure)
         self._task.is_done = error is None
 
     def leave_on_close(self) -> None:
@@ -212,7 +212,7 @@ class ScriptJob:
             with contextlib.suppress(queue.Empty):
                 return self._worker.script_handles.get(timeout=_POLL_SECS)
             if had_ended:
-                raise in_words(self._failure or PsLostError("the job has ended"))
+                raise rephrase_own_error(self._failure or PsLostError("the job has ended"))
 
     def _create_session(self, target: str, graph: tf.Graph, config: tf.ConfigProto) -> Session:
         return Session(target, graph, config, in_step=self._steps.step, on_close=self._session_closed)
@@ -242,7 +242,7 @@ class ScriptJob:
                 self.wait_for_others(self._script_handle.session)
             self.leave(error)
         except BaseException as failure:  # noqa: BLE001 - nobody is left who could catch it
-            code = job_runner.report(in_words(failure))
+            code = job_runner.report(rephrase_own_error(failure))
             if not self._is_leaving:
                 self.save_last(failure)
                 self.leave(failure)

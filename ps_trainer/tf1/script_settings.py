@@ -46,7 +46,7 @@ def configure(**settings: Any) -> None:
     for name in settings:
         if name not in NAMES:
             raise OptionError(f"{name}: no setting; {did_you_mean(name, NAMES)}There are {', '.join(NAMES)}")
-    _checked(settings)
+    _check_fields(settings)
     _given.update(settings)
 
 
@@ -60,10 +60,10 @@ def current(environ: Mapping[str, str] = os.environ, **changes: Any) -> TrainCon
     Raises:
         OptionError: An environment variable is unknown, or its value is out of range.
     """
-    return _checked({**_from_environment(environ), **_given, **changes})
+    return _check_fields({**_from_environment(environ), **_given, **changes})
 
 
-def words_of_scripts(text: str) -> str:
+def rephrase(text: str) -> str:
     """A message with names that the owner of a script can set, in place of ps_trainer's flags."""
     for flag, words in _OTHER_WORDS.items():
         text = re.sub(rf"{flag}\b", words, text)
@@ -72,9 +72,9 @@ def words_of_scripts(text: str) -> str:
     return text
 
 
-def in_words_of_scripts(error: PsTrainerError) -> PsTrainerError:
-    """The same error with `words_of_scripts`."""
-    error.args = (words_of_scripts(str(error)), *error.args[1:])
+def rephrase_error(error: PsTrainerError) -> PsTrainerError:
+    """The same error with `rephrase`."""
+    error.args = (rephrase(str(error)), *error.args[1:])
     return error
 
 
@@ -92,12 +92,12 @@ def _variable(name: str) -> str:
     return _PREFIX + name.upper()
 
 
-def _checked(fields: Mapping[str, Any]) -> TrainConfig:
+def _check_fields(fields: Mapping[str, Any]) -> TrainConfig:
     config = TrainConfig(**fields)
     try:
         options.check(config)
     except OptionError as error:
-        raise in_words_of_scripts(error) from error
+        raise rephrase_error(error) from error
     return config
 
 
@@ -107,7 +107,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for variable, text in environ.items():
         if variable in known:
-            found[known[variable]] = _parsed(variable, text, defaults[known[variable]])
+            found[known[variable]] = _parse(variable, text, defaults[known[variable]])
         elif variable.startswith(_PREFIX) and variable.endswith(("_SECS", "_SAVES", "_THREADS")):
             raise OptionError(
                 f"{variable} is not a setting of ps_trainer; {did_you_mean(variable, known)}"
@@ -116,7 +116,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _parsed(variable: str, text: str, default: Any) -> Any:
+def _parse(variable: str, text: str, default: Any) -> Any:
     if default is None:
         return text
     try:

@@ -14,7 +14,7 @@ from ps_trainer.errors import LostError, PsLostError, PsTrainerError, StalledErr
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.tf1 import script_settings
 from ps_trainer.tf1.script_worker import ScriptWorker
-from ps_trainer.training.step_errors import explained
+from ps_trainer.training.step_errors import translate
 
 _REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second
 
@@ -98,16 +98,16 @@ class StepGuard:
         except tf.errors.OutOfRangeError:
             raise
         except (tf.errors.OpError, RuntimeError, PsTrainerError) as raised:
-            error = self._translated(raised)
+            error = self._translate(raised)
             if isinstance(error, LostError) and self._recovers:
                 self._loss = error
                 raise tf.errors.AbortedError(None, None, str(error)) from raised
-            raise in_words(error) from (None if error is raised else raised)
+            raise rephrase_own_error(error) from (None if error is raised else raised)
         finally:
             if is_owner:
                 self._began = None
 
-    def _translated(self, raised: BaseException) -> BaseException:
+    def _translate(self, raised: BaseException) -> BaseException:
         """The error of ps_trainer for an error of a step; the same error if it is the script's own."""
         if not isinstance(raised, tf.errors.OpError | RuntimeError) or isinstance(
             raised, tf.errors.InvalidArgumentError
@@ -117,9 +117,9 @@ class StepGuard:
             self._stop.wait(_REASON_SECS)  # the watcher may be about to learn which task was lost, and why
         if self._stop.reason is not None:
             return self._stop.reason
-        return explained(raised, self._stop, self._worker.has_state)
+        return translate(raised, self._stop, self._worker.has_state)
 
 
-def in_words(error: BaseException) -> BaseException:
+def rephrase_own_error(error: BaseException) -> BaseException:
     """The same error; one of ps_trainer's in the words of scripts."""
-    return script_settings.in_words_of_scripts(error) if isinstance(error, PsTrainerError) else error
+    return script_settings.rephrase_error(error) if isinstance(error, PsTrainerError) else error

@@ -152,7 +152,7 @@ class SyncBuilder:
             sums = tf.SparseConditionalAccumulator(
                 gradient.dtype, shape=None, shared_name=shared_name, reduction_type="SUM"
             )
-            counted = with_count_row(_in_rows(gradient, variable), variable, tf.constant(1.0))
+            counted = with_count_row(_split_rows(gradient, variable), variable, tf.constant(1.0))
             push = sums.apply_indexed_slices_grad(counted, local_step=self._stamp)
             average = mean_rows(sums.take_indexed_slices_grad(1), variable)
         else:
@@ -205,7 +205,7 @@ def _value(global_step: tf.Variable) -> tf.Tensor:
     return tf.cast(read, tf.int64)
 
 
-def _in_rows(gradient: tf.IndexedSlices, variable: tf.Variable) -> tf.IndexedSlices:
+def _split_rows(gradient: tf.IndexedSlices, variable: tf.Variable) -> tf.IndexedSlices:
     """The same gradient, with one row of values for each index."""
     values = tf.reshape(gradient.values, [-1, *variable.shape.as_list()[1:]])
     return tf.IndexedSlices(values, tf.cast(gradient.indices, tf.int64))

@@ -40,7 +40,7 @@ class SyncService(ChiefService):
         # `worker_left` may not wait for a ps task, so another thread wakes the first one.
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._guarded, args=(run,), daemon=True, name=name)
+            threading.Thread(target=self._run_or_stop, args=(run,), daemon=True, name=name)
             for run, name in ((self._update, "sync-replicas"), (self._wake, "sync-replicas-wake"))
         ]
 
@@ -84,7 +84,7 @@ class SyncService(ChiefService):
         """Returns the gradients of each worker that arrived, and those that were in an update."""
         return GradientCounts(tuple(self._pushed.tolist()), tuple(self._used.tolist()))
 
-    def _guarded(self, run: Any) -> None:
+    def _run_or_stop(self, run: Any) -> None:
         try:
             run()
         except (tf.errors.OpError, RuntimeError) as error:

@@ -72,7 +72,7 @@ class Server(tf.train.Server):
                 f"{self.cluster.task_name}: this process has a server on {self.cluster.own_address} already, and"
                 " TensorFlow cannot stop it; give each job other ports, or restart the notebook's kernel"
             )
-        server_config = prepare_server(self.cluster, self.settings, script_settings.words_of_scripts)
+        server_config = prepare_server(self.cluster, self.settings, script_settings.rephrase)
         if config is not None:
             server_config.MergeFrom(config)
         with start_errors(self.cluster):
@@ -205,7 +205,7 @@ def _serve(ps: PsTask) -> int:
     except Interrupted as error:
         raise signals.interruption(error.exit_code - 128) from None
     except PsTrainerError as error:
-        script_settings.in_words_of_scripts(error)
+        script_settings.rephrase_error(error)
         raise
 
 

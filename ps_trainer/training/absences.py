@@ -86,7 +86,7 @@ class Absences:
         self._waited_for: dict[int, _Need] = {}  # those of them that the service still counts
         self.waited_at = time_fn()
 
-    def started(self, index: int) -> None:
+    def on_worker_start(self, index: int) -> None:
         """Notes that a worker is ready to train."""
         self._forget(index)
         if self._service is not None:
@@ -94,7 +94,7 @@ class Absences:
             # With this worker, enough may be there again. Then no worker waits any more for the workers still absent.
             self._tell_if_enough()
 
-    def ended(self, index: int, status: Status, join_number: int) -> None:
+    def on_worker_end(self, index: int, status: Status, join_number: int) -> None:
         """Notes that a worker is done, is lost, or has ended otherwise.
 
         Args:
@@ -119,7 +119,7 @@ class Absences:
         elif self._service is not None:
             self._wait_for(index, _Need(self._need_of(index, status), join_number))
 
-    def returned(self, index: int) -> None:
+    def on_worker_return(self, index: int) -> None:
         """Notes that a worker was restarted before its loss was noticed."""
         if not self._is_crash_safe and self._min_workers == self._num_workers:
             rule = self._config.update

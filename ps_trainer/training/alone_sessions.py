@@ -39,24 +39,24 @@ class AloneSessions(Sessions):
         self._session_config.graph_options.rewrite_options.disable_meta_optimizer = True
         self._opened: _StateSession | None = None
 
-    def plain(self, train: TrainGraph) -> tf.Session:
+    def open_plain(self, train: TrainGraph) -> tf.Session:
         return _Borrowed(self._session_of(train))
 
-    def bounded(self, train: TrainGraph) -> tf.Session:
+    def open_bounded(self, train: TrainGraph) -> tf.Session:
         """As `plain`: no other task can keep a call waiting."""
-        return self.plain(train)
+        return self.open_plain(train)
 
-    def monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
+    def open_monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
         return tf.train.MonitoredSession(
             session_creator=_Steps(self._session_of(train), train.scaffold),
             hooks=[hook() for hook in self._hooks],
             stop_grace_period_secs=STOP_GRACE_SECS,
         )
 
-    def alone(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
+    def open_worker_only(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
         with train.graph.as_default():
             built = build()
-        return self.plain(train), built
+        return self.open_plain(train), built
 
     def read_after_steps(self, variables: Sequence[tf.Variable]) -> list[np.ndarray]:
         return self._opened.run(list(variables)) if self._opened is not None else []

@@ -26,10 +26,10 @@ def run_beside_steps(train: TrainGraph, stop: StopRequest, sessions: Sessions, l
     service, straggler, reader = train.step.service, train.straggler, train.shard_reader
     try:
         if service is not None:
-            service.start(sessions.bounded(train))  # the service closes this session
+            service.start(sessions.open_bounded(train))  # the service closes this session
             stop.on_release(service.release)
         if straggler is not None:
-            straggler.start(lambda build: sessions.alone(train, build))
+            straggler.start(lambda build: sessions.open_worker_only(train, build))
             stop.on_release(straggler.let_go)
         if reader is not None:
             reader.connect(link)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ps_trainer import recorded_config
 from ps_trainer.checkpoints import compatibility, report
-from ps_trainer.checkpoints.reader import Checkpoint, in_brackets, latest, listed
+from ps_trainer.checkpoints.reader import Checkpoint, format_shape, join_names, latest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import COLOCATED, TrainConfig
 from ps_trainer.store.placement_report import placement_report
@@ -51,7 +51,7 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
     report_lines = placement_report(train.store.pieces, train.store.num_ps)
     placement = ["", f"placement on {where}, layout {config.layout}:", report_lines]
     if checkpoint is None:
-        lines = [f"{directory} holds no checkpoint: the run starts at step 0", *_initialised(train)]
+        lines = [f"{directory} holds no checkpoint: the run starts at step 0", *_initialised_lines(train)]
         return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
     found = compatibility.compare(train.state.specs, checkpoint)
     faults = found.faults(limit=len(train.state.specs))
@@ -60,7 +60,11 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
         lines += [f"  {fault}" for fault in faults]
         lines.append("  use the --model, --model_option and --optimizer that it was saved with, or a new --logdir")
         return CheckpointPlan("\n".join([*lines, *_differences(config, directory)]), fits=False)
-    lines = [f"{checkpoint.prefix} fits", *_restored(train, checkpoint, found), *_initialised(train, is_new=False)]
+    lines = [
+        f"{checkpoint.prefix} fits",
+        *_restored_lines(train, checkpoint, found),
+        *_initialised_lines(train, is_new=False),
+    ]
     lines += [*_steps(config, checkpoint), *_differences(config, directory), *_workers(train, directory)]
     return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
 
@@ -72,28 +76,28 @@ def _cluster(num_ps: int, num_workers: int) -> ClusterConfig:
     return ClusterConfig(jobs=hosts, job_name="worker", task_index=0, is_colocated=not num_ps, source="checkpoint plan")
 
 
-def _restored(train: TrainGraph, checkpoint: Checkpoint, found: compatibility.Fit) -> list[str]:
+def _restored_lines(train: TrainGraph, checkpoint: Checkpoint, found: compatibility.Fit) -> list[str]:
     model = {spec.name for spec in train.store.specs}
     variables = [name for name in found.restored if name in model]
     slots = [name for name in found.restored if name not in model]
     lines = [f"  restored: {_count(variables, 'model variable')}; {_count(slots, 'optimizer slot')}"]
     lines.append(f"  the clock of each of the {train.store.num_ps} ps tasks starts at step {checkpoint.step:,}")
     if found.converted:
-        lines.append(f"  restored in another type: {listed(found.converted)}")
+        lines.append(f"  restored in another type: {join_names(found.converted)}")
     if found.ignored:
-        words = [f"{name} {in_brackets(checkpoint.shape(name))}" for name in found.ignored]
-        lines.append(f"  ignored, as this run has no such variables: {listed(words)}")
+        words = [f"{name} {format_shape(checkpoint.shape(name))}" for name in found.ignored]
+        lines.append(f"  ignored, as this run has no such variables: {join_names(words)}")
     return lines
 
 
-def _initialised(train: TrainGraph, *, is_new: bool = True) -> list[str]:
+def _initialised_lines(train: TrainGraph, *, is_new: bool = True) -> list[str]:
     lines = []
     if is_new:
         slots = len(train.state.specs) - len(train.store.specs)
         lines.append(f"  initialised: {len(train.store.specs)} model variables, {slots} optimizer slots")
     if train.step.state:
         words = [variable.op.name for variable in train.step.state]
-        lines.append(f"  initialised, as no checkpoint holds it: the update rule's own state: {listed(words)}")
+        lines.append(f"  initialised, as no checkpoint holds it: the update rule's own state: {join_names(words)}")
     return lines
 
 
@@ -118,7 +122,7 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
     if train.own_variables is None:
         return []
     there = report.worker_files(directory)
-    names = listed([variable.op.name for variable in train.own_variables.variables])
+    names = join_names([variable.op.name for variable in train.own_variables.variables])
     return [
         f"  each worker restores {names} from that file worker-<index>-<pushes>.npz which fits",
         *(there or ["  no such file is on this disk"]),
@@ -126,4 +130,4 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
 
 
 def _count(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}" + (f" ({listed(names)})" if names else "")
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}" + (f" ({join_names(names)})" if names else "")

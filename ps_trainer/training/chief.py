@@ -187,7 +187,7 @@ class Chief(Worker):
             # The chief before this one may have been lost when the target was reached already.
             if start.how != INITIALISED:
                 self._target_watch.evaluate_now(run.train.state.snapshot(run.session))
-                self._run = self._current_run.replace(reached=self._target_watch.reached())
+                self._run = self._current_run.replace(reached=self._target_watch.poll())
         reader = run.train.shard_reader
         self._run = self._current_run.replace(
             status=RunStatus.READY,
@@ -213,7 +213,7 @@ class Chief(Worker):
         """Frees the state of a run that this one replaces, on the ps tasks that were not restarted."""
         old = self._set_up_run
         if old is not None and old.run_id != self._current_run.run_id:
-            with self._sessions.plain(old.train) as session:
+            with self._sessions.open_plain(old.train) as session:
                 session.run(old.train.free_op)
 
     def _save_if_due(self, raw: tf.Session, state_saver: WorkerStateSaver) -> None:
@@ -240,7 +240,7 @@ class Chief(Worker):
 
     def _find_end(self) -> str:
         """Sentence which says why the run ends before its last step: the target metric, or the observer; or empty."""
-        return (self._target_watch.reached() if self._target_watch is not None else "") or self._reason_to_end()
+        return (self._target_watch.poll() if self._target_watch is not None else "") or self._reason_to_end()
 
     def _end_run(self, run: ActiveRun) -> None:
         """Waits until no other worker trains any more, and saves."""
@@ -277,7 +277,8 @@ class Chief(Worker):
         # Before the end is noted: the evaluator takes this file as the sign that a silent ps 0 has ended with the run.
         run_files.write_summary(self._config, self.summary)
         self._note_end(failure="")
-        with contextlib.suppress(tf.errors.OpError), self._sessions.bounded(train) as session:  # a ps task may be gone
+        # A ps task may be gone.
+        with contextlib.suppress(tf.errors.OpError), self._sessions.open_bounded(train) as session:
             session.run(train.free_op)
 
     def _rescue(self, run: ActiveRun, error: BaseException) -> None:

@@ -122,7 +122,7 @@ def load(
     layout = component_tables.LAYOUTS.load(config.layout)
     dataset = _create_dataset(config, trained_run) if objects.dataset is None else objects.dataset
     if objects.model is None:
-        config = model_sizes.completed(config, dataset_record.sizes_of(dataset), trained_run)
+        config = model_sizes.fill_in_sizes(config, dataset_record.sizes_of(dataset), trained_run)
     model = _create_model(config) if objects.model is None else objects.model
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1
@@ -214,7 +214,7 @@ def _check_model_options(config: TrainConfig) -> None:
         _create_model(config)
     except OptionError:
         # An option may be too large for a default size only, such as num_sampled for vocab_size.
-        _create_model(model_sizes.completed(config, model_sizes.UNBOUNDED))
+        _create_model(model_sizes.fill_in_sizes(config, model_sizes.UNBOUNDED))
 
 
 def _create_dataset(config: TrainConfig, trained_run: pathlib.Path | None = None) -> Any:

@@ -12,7 +12,7 @@ from absl import logging
 
 from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import CheckpointError
-from ps_trainer.store.trace import placeholders, whole
+from ps_trainer.store.trace import placeholders, without_partitioner
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, EvaluationTooSlow, Pace
 
@@ -186,4 +186,4 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
 
 def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:
     # A checkpoint holds whole variables, whatever partitioner the model's code sets.
-    return getter(name, *args, **whole(kwargs))
+    return getter(name, *args, **without_partitioner(kwargs))

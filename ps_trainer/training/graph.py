@@ -128,7 +128,7 @@ class _Assembly:
         step = components.rule.build(store, gradients, self._create_context(applier, push))
         count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
         # Under dynamic sharding another worker may read these batches before this worker restores its state.
-        held = batches.counter.saved(step) if batches.reader is None else []
+        held = batches.counter.saved_variables(step) if batches.reader is None else []
         own = self._create_own_variables([*step.worker_state, *push.state, *held], step)
         counts = [*batches.counts, own.push_counts.count] if own is not None else batches.counts
         state = StoredState(store, applier.slots, counts)

@@ -42,7 +42,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prior_st
     """
     logging.info("placement of the parameters:\n%s", placement_report(train.store.pieces, train.store.num_ps))
     # Under a collective rule the workers hold the newest state, so the state on the ps tasks is not enough.
-    if prior_state.is_alive and train.step.exchange is None and not train.state.lost(session):
+    if prior_state.is_alive and train.step.exchange is None and not train.state.lost_variables(session):
         if train.held_state is not None:
             session.run(train.held_state.release_op)  # the chief before this one may have died in a save
         return _begin(train, session, "attached to the run on the ps tasks")

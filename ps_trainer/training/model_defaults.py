@@ -85,7 +85,7 @@ def fill_in_defaults(
         return ConfigWithDefaults(config, "" if "optimizer" in given else unused)
     source = f"defaults of {config.model}"
     if run is not None:
-        values, source = _recorded(run, config), "as in the last run in this folder"
+        values, source = _recorded_settings(run, config), "as in the last run in this folder"
     values = {name: value for name, value in values.items() if name not in given}
     if not _is_accepted(dataclasses.replace(config, **values), num_workers):
         values = {name: value for name, value in values.items() if name not in _OPTIMIZATION}
@@ -148,7 +148,7 @@ def _with_preset(
         of_preset = tuple(text for text in preset.model_option if text.partition("=")[0] not in keys)
         values["model_option"] = (*of_preset, *config.model_option)
     if run is not None:
-        values |= _without_replaced(_recorded(run, config), config, given)
+        values |= _without_replaced(_recorded_settings(run, config), config, given)
     config = dataclasses.replace(config, **values)
     config.check()
     differences = f" (differences: {preset.differences})" if preset.differences else ""
@@ -178,7 +178,7 @@ def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
     return preset if preset in getattr(component_tables.MODELS.load(config.model), "presets", {}) else None
 
 
-def _recorded(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:
+def _recorded_settings(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:
     """The settings of a folder's last run; none if it had another model, or a component that is not registered.
 
     Somebody else may have written the folder, and a class that it names would be imported.

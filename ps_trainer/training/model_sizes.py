@@ -27,7 +27,7 @@ _WORDS = {
 }
 
 
-def completed(config: TrainConfig, sizes: Mapping[str, int], run: pathlib.Path | None = None) -> TrainConfig:
+def fill_in_sizes(config: TrainConfig, sizes: Mapping[str, int], run: pathlib.Path | None = None) -> TrainConfig:
     """Returns a configuration with those sizes that its model has as options and that it does not give.
 
     A run that has checkpoints keeps its sizes, even if the data now have others. Runs of versions that recorded no size

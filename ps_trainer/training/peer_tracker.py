@@ -95,11 +95,11 @@ class PeerTracker:
             cluster.worker_index,
             stop,
             Reactions(
-                on_worker_start=self._unless_stage(self._absences.started, self._stages.started),
+                on_worker_start=self._unless_stage(self._absences.on_worker_start, self._stages.on_worker_start),
                 # Most rules need no action here: the `join_op` replaces what the worker's former process left behind.
-                on_worker_return=self._unless_stage(self._absences.returned, self._stages.returned),
+                on_worker_return=self._unless_stage(self._absences.on_worker_return, self._stages.on_worker_return),
                 on_worker_end=self._unless_stage(
-                    self._absences.ended, lambda index, status, _: self._stages.ended(index, status)
+                    self._absences.on_worker_end, lambda index, status, _: self._stages.on_worker_end(index, status)
                 ),
                 on_poll=self._poll,
             ),

@@ -50,7 +50,7 @@ def write_dataset(config: TrainConfig, dataset: Any) -> None:
         return
     path, text = pathlib.Path(config.logdir) / dataset_record.FILE, dataset_record.as_text(config.dataset, dataset)
     try:
-        is_other = path.is_file() and _learned(path.read_text(encoding="utf-8")) != _learned(text)
+        is_other = path.is_file() and _learned_facts(path.read_text(encoding="utf-8")) != _learned_facts(text)
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         is_other = False  # damaged, and about to be replaced
     if is_other:
@@ -62,7 +62,7 @@ def write_dataset(config: TrainConfig, dataset: Any) -> None:
     _write_text(config.logdir, dataset_record.FILE, text)
 
 
-def _learned(text: str) -> list[Any]:
+def _learned_facts(text: str) -> list[Any]:
     """Returns what a model depends on, of the content of dataset.json."""
     content = json.loads(text)
     values = {name: one["value"] for name, one in content["facts"].items() if not name.startswith(("file ", "number "))}
@@ -78,7 +78,7 @@ def write_vocabulary(config: TrainConfig, dataset: Any) -> None:
     """
     if config.logdir is None:
         return
-    vocabularies = recorded_words.words_of(dataset)
+    vocabularies = recorded_words.vocabularies_of(dataset)
     if vocabularies:
         _write_text(config.logdir, recorded_words.FILE, recorded_words.as_text(vocabularies))
     else:

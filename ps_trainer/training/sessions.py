@@ -24,19 +24,19 @@ class Sessions(abc.ABC):
     """Opens sessions on the graphs of one worker."""
 
     @abc.abstractmethod
-    def plain(self, train: TrainGraph) -> tf.Session:
+    def open_plain(self, train: TrainGraph) -> tf.Session:
         """A session whose calls have no deadline."""
 
     @abc.abstractmethod
-    def bounded(self, train: TrainGraph) -> tf.Session:
+    def open_bounded(self, train: TrainGraph) -> tf.Session:
         """A session each call of which has a deadline, for a thread beside the steps."""
 
     @abc.abstractmethod
-    def monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
+    def open_monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
         """The session of the steps, with the user's hooks. It does not initialise, restore or save anything."""
 
     @abc.abstractmethod
-    def alone(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
+    def open_worker_only(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
         """Builds ops on this worker, and opens a session for them that needs no other task.
 
         Args:
@@ -81,15 +81,15 @@ class ServerSessions(Sessions):
         self._peers = (*cluster.ps_filters, *group.devices)
         self._session_config = session_config(cluster.device, self._peers)
 
-    def plain(self, train: TrainGraph) -> tf.Session:
+    def open_plain(self, train: TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
 
-    def bounded(self, train: TrainGraph) -> tf.Session:
+    def open_bounded(self, train: TrainGraph) -> tf.Session:
         config = session_config(self._cluster.device, self._peers, self._config.heartbeat_timeout_secs)
         # Uses the loopback address, since only other machines may be able to reach the task's own address.
         return tf.Session(f"grpc://localhost:{self._cluster.own_port}", graph=train.graph, config=config)
 
-    def monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
+    def open_monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
         return tf.train.MonitoredTrainingSession(
             master=self._target,
             is_chief=self._cluster.is_chief,
@@ -106,7 +106,7 @@ class ServerSessions(Sessions):
             stop_grace_period_secs=STOP_GRACE_SECS,
         )
 
-    def alone(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
+    def open_worker_only(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
         return open_alone(self._target, self._own_config, build)
 
     def read_after_steps(self, variables: Sequence[tf.Variable]) -> list[np.ndarray]:

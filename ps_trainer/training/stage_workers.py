@@ -95,16 +95,16 @@ class StageWorkers:
             self._stop.check()
             self._stop.wait(POLL_SECS)
 
-    def started(self, index: int) -> None:
+    def on_worker_start(self, index: int) -> None:
         """Notes that worker `index` is ready."""
         self._ready.add(index)
 
-    def returned(self, index: int) -> None:
+    def on_worker_return(self, index: int) -> None:
         """Stops the job if worker `index`, restarted before its loss was noticed, lost the state of this session."""
         if index in self._names:
             self._stop.request(PeerLostError(f"{self._names[index]}, which computes a stage, was restarted"))
 
-    def ended(self, index: int, status: Status) -> None:
+    def on_worker_end(self, index: int, status: Status) -> None:
         """Stops the job if worker `index` is needed. One that was lost before it was ready here may come back."""
         if index not in self._names or status == Status.DONE:
             return

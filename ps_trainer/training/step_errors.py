@@ -7,7 +7,7 @@ reason of a stop request takes precedence over every row:
     OutOfRangeError of the input                       the end of the data
     OutOfRangeError of another queue                   PsLostError: a ps task has closed the queue
     PeerFailedError, of an exchange                    PeerLostError, after a wait for the reason
-    LOST_ERRORS: a ps task or a worker is lost         PsLostError, or after a wait PeerLostError (`lost_task`)
+    LOST_ERRORS: a ps task or a worker is lost         PsLostError, or after a wait PeerLostError (`lost_task_error`)
     FREED_ERRORS: the chief has replaced the run       itself, after a wait for the reason
     CancelledError, RuntimeError: a closed session     itself
 """
@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.errors import PeerFailedError, PeerLostError
 from ps_trainer.runtime.job_runner import StopRequest
-from ps_trainer.runtime.lost_task_errors import FREED_ERRORS, LOST_ERRORS, lost_task
+from ps_trainer.runtime.lost_task_errors import FREED_ERRORS, LOST_ERRORS, lost_task_error
 
 _REASON_SECS = 6.0  # the ps tasks notice within this time that a worker was killed
 
@@ -37,7 +37,7 @@ def translated_errors(stop: StopRequest, *, is_colocated: bool) -> Iterator[None
         raise PeerLostError(str(error)) from error
     except LOST_ERRORS as error:
         stop.check()
-        lost = lost_task(error, is_colocated=is_colocated)
+        lost = lost_task_error(error, is_colocated=is_colocated)
         if isinstance(lost, PeerLostError):
             _wait_for_reason(stop)
         raise lost from error
@@ -55,7 +55,7 @@ def _wait_for_reason(stop: StopRequest) -> None:
     stop.check()
 
 
-def explained(
+def translate(
     error: BaseException, stop: StopRequest, has_state: Callable[[], bool], *, is_colocated: bool = False
 ) -> BaseException:
     """Translates an error that was raised outside of the steps.
@@ -82,4 +82,4 @@ def explained(
         is_lost = isinstance(error, (*LOST_ERRORS, tf.errors.DeadlineExceededError)) or not has_state()
     except tf.errors.OpError:
         is_lost = True
-    return lost_task(error, is_colocated=is_colocated) if is_lost else error
+    return lost_task_error(error, is_colocated=is_colocated) if is_lost else error

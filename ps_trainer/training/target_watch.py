@@ -75,7 +75,7 @@ class TargetWatch:
         """Evaluates a checkpoint now, in the caller's thread."""
         self._note(*self._evaluate(values))
 
-    def reached(self) -> str:
+    def poll(self) -> str:
         """Returns a sentence once the target is reached, and "" before; raises the error of a failed evaluation."""
         if self._evaluation is not None and self._evaluation.done():
             evaluation, self._evaluation = self._evaluation, None

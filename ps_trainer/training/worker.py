@@ -151,7 +151,7 @@ class Worker(WorkerTask):
             peers = self._create_peers(train, stop)
             # Closed last: a frozen ps task blocks the end of a session, and the watcher ends that wait.
             stack.callback(peers.close)
-            run = ActiveRun(train, stop, stack.enter_context(self._sessions.plain(train)), peers)
+            run = ActiveRun(train, stop, stack.enter_context(self._sessions.open_plain(train)), peers)
             try:
                 self._set_up(run, stack)
                 # Before the watcher, whose first news of other workers goes to the rule's service.
@@ -161,7 +161,7 @@ class Worker(WorkerTask):
                 self._end_run(run)
             except BaseException as raised:  # noqa: BLE001 - raised again below, explained
                 self._stall_watch.stop()  # the time until the next try is not a stall
-                error = self._explained(raised, stop)
+                error = self._translate_error(raised, stop)
                 self._rescue(run, error)
                 # An error must not be its own cause.
                 raise error from (None if error is raised else raised)
@@ -231,7 +231,7 @@ class Worker(WorkerTask):
             train.own_variables, self._config, self._cluster.worker_index, kept=self._kept_state
         )
         # `_keeping` is outermost: it reads the worker's variables after the session is closed.
-        with self._keeping(state_saver), train.graph.as_default(), self._sessions.monitored(train) as session:
+        with self._keeping(state_saver), train.graph.as_default(), self._sessions.open_monitored(train) as session:
             # Before the wait, because every worker waits for this report of all others.
             self._send_status(Status.TRAINING)
             if not run.peers.wait_for_start(self._recovery.limit_secs):

@@ -51,7 +51,7 @@ class WorkerFaults:
         # This comparison is all that most steps cost.
         if global_step < self._next:
             return
-        self._writer.reached(global_step)
+        self._writer.report_reached(global_step)
         # Updates of other workers make `global_step` skip values, so one step may reach several.
         while self._steps and self._steps[0] <= global_step:
             self._steps.pop(0)

@@ -19,7 +19,7 @@ from ps_trainer.runtime.heartbeat import Heartbeat
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
 from ps_trainer.training.recovery_policy import RecoveryPolicy
-from ps_trainer.training.step_errors import explained
+from ps_trainer.training.step_errors import translate
 
 
 class WorkerTask(abc.ABC):
@@ -121,7 +121,7 @@ class WorkerTask(abc.ABC):
             except StartTimeoutError as error:
                 raise self._recovery.explain(error) from error
             except (LostError, tf.errors.OpError) as raised:
-                loss = self._explained(raised, stop)
+                loss = self._translate_error(raised, stop)
                 if not isinstance(loss, LostError) or not self._recovery.may_follow(loss):
                     raise loss from (None if loss is raised else raised)
                 # Raises a reason that is final, such as a signal during the loss; then the task does not wait.
@@ -172,8 +172,8 @@ class WorkerTask(abc.ABC):
         timeout = self._config.heartbeat_timeout_secs
         return Heartbeat(self._controls, self._current_run.run_id, self._cluster.worker_index, timeout)
 
-    def _explained(self, raised: BaseException, stop: StopRequest) -> BaseException:
-        return explained(raised, stop, self._has_state, is_colocated=self._cluster.is_colocated)
+    def _translate_error(self, raised: BaseException, stop: StopRequest) -> BaseException:
+        return translate(raised, stop, self._has_state, is_colocated=self._cluster.is_colocated)
 
     def _has_state(self) -> bool:
         """Whether no ps task was restarted since the run was set up, so that its state is still there."""

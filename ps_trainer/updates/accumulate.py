@@ -70,7 +70,10 @@ class Accumulate(UpdateRule):
     def build(self, store: ParameterStore, gradients: Sequence[Gradient], context: RuleContext) -> TrainStep:
         with tf.device(store.worker_device):
             sums = [_create_sum(gradient) for gradient in gradients]
-            pushed = [self._pushed(gradient.piece, held.total) for gradient, held in zip(gradients, sums, strict=True)]
+            pushed = [
+                self._gradient_to_push(gradient.piece, held.total)
+                for gradient, held in zip(gradients, sums, strict=True)
+            ]
             known_step = create_local_variable("accumulate/global_step", [], tf.int64)
         wrapped = self._wrapped.build(store, pushed, context)
         (push,) = wrapped.phases
@@ -90,7 +93,7 @@ class Accumulate(UpdateRule):
         push = push._replace(targets=[*push.targets, know_op, *(held.clear_op for held in sums)])
         return wrapped._replace(phases=[push, hold], choose=_every(self._options.steps), join_op=join_op)
 
-    def _pushed(self, piece: Piece, total: tf.Tensor | tf.IndexedSlices) -> Gradient:
+    def _gradient_to_push(self, piece: Piece, total: tf.Tensor | tf.IndexedSlices) -> Gradient:
         if not self._options.average:
             return Gradient(piece, total)
         if isinstance(total, tf.IndexedSlices):

@@ -95,7 +95,7 @@ class Applier:
         with tf.device(self._store.ps_device(ps)):
             if not gradients:
                 return tf.no_op()
-            pairs = [(arrived(value), piece.variable) for piece, value in gradients]
+            pairs = [(receive(value), piece.variable) for piece, value in gradients]
             # Without this order the clock would be read when the worker's step begins, and be as stale as its gradient.
             with tf.control_dependencies([_values(value) for value, _ in pairs]):
                 step = self._store.clocks[ps].read_value()
@@ -225,7 +225,7 @@ def _slots(
     return [(piece, slot) for piece, slot in slots if slot is not None]
 
 
-def arrived(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
+def receive(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
     """Returns a gradient, or another tensor, on the device of the scope.
 
     An op that takes the result as a control input runs when this value has arrived, and needs no message of its own.

@@ -37,7 +37,7 @@ class Async(UpdateRule):
         staleness, applied = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.ops_to_await(ps)]):
                 # Apply before count: a pull that sees the count reads the update, so staleness is never too small.
                 before_apply = count_update(store.clocks[ps])
                 # The next pull waits for the count; otherwise this worker's own update could count as staleness.

@@ -19,7 +19,7 @@ from ps_trainer.updates.base import Phase, RuleContext, TrainStep
 from ps_trainer.updates.gradient_collector import GradientCollector, PushOps
 from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.group_policy import GroupPolicy
-from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
+from ps_trainer.updates.replica import LocalSteps, Replica, ops_after
 
 _ROUND, _LOCAL = 0, 1
 
@@ -139,7 +139,7 @@ class _Rounds:
         with tf.control_dependencies([self.collector.build_join()]):
             joined = tf.no_op()
         slots = [slot.initializer for _, slot in self._context.applier.replica_slots]
-        return tf.group(self._fetch(after_on_ps(self._store, [joined]), []), *slots)
+        return tf.group(self._fetch(ops_after(self._store, [joined]), []), *slots)
 
     def restored(self, session: tf.Session) -> None:
         """Continues with the restored state if it belongs to the present round; otherwise keeps only its slots."""

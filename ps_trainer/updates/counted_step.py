@@ -67,7 +67,7 @@ def build_counted_step(
             return tf.identity(count)
 
     values = [gradient.value for gradient in part]
-    count = exclusive(store, ps, body, store.clock_reads[ps], *values, *arguments, after=context.push.awaited(ps))
+    count = exclusive(store, ps, body, store.clock_reads[ps], *values, *arguments, after=context.push.ops_to_await(ps))
     return PsStepOps(count, pulled)
 
 

@@ -21,7 +21,7 @@ from ps_trainer.updates.base import (
     grouped_by_ps,
 )
 from ps_trainer.updates.options import DownpourOptions
-from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
+from ps_trainer.updates.replica import LocalSteps, Replica, ops_after
 
 
 class Downpour(UpdateRule):
@@ -154,7 +154,7 @@ class _Graph:
             targets += self._context.push.targets
         if fetches:
             values = [gradient.value for gradient in self._gradients]
-            after = self._counted if pushes else after_on_ps(self._store, values)
+            after = self._counted if pushes else ops_after(self._store, values)
             # The fetch overwrites the replica, from which the gradients are computed, and the clocks in the staleness.
             targets.append(replica.fetch(after, before_assign=[*(v.op for v in values), staleness.op]))
             if not pushes:
@@ -193,7 +193,10 @@ class _Graph:
         store, before = self._store, []
         for ps, part in enumerate(grouped_by_ps(self._context.push.send(self._sums), store.num_ps)):
             apply_op = self._context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *self._context.push.awaited(ps)]):
+            with (
+                tf.device(store.ps_device(ps)),
+                tf.control_dependencies([apply_op, *self._context.push.ops_to_await(ps)]),
+            ):
                 before.append(count_update(store.clocks[ps]))
         self._counted = [count.op for count in before]
         with tf.device(store.ps_device(0)):

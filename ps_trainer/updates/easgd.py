@@ -13,7 +13,7 @@ from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import Phase, RuleContext, RunPlan, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.options import EasgdOptions
-from ps_trainer.updates.replica import LocalSteps, Replica, after_on_ps
+from ps_trainer.updates.replica import LocalSteps, Replica, ops_after
 
 
 class Easgd(UpdateRule):
@@ -169,7 +169,7 @@ class _Exchange:
 
     def __init__(self, store: ParameterStore, local: _LocalSgd, context: RuleContext, alpha: float):
         # Read after the gradient is computed: a worker whose data have ended must not move the centre.
-        snapshot = store.read(after_on_ps(store, [gradient.value for gradient in local.gradients]))
+        snapshot = store.read(ops_after(store, [gradient.value for gradient in local.gradients]))
         centres = {piece.variable.op.name: value for piece, value in snapshot.values}
         with tf.device(store.worker_device):
             differences = []

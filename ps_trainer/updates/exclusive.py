@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.updates.apply import arrived
+from ps_trainer.updates.apply import receive
 from ps_trainer.updates.signal import Signal
 
 _INITIALIZERS = "updates/exclusive/initializers"
@@ -60,7 +60,7 @@ def exclusive(
     """
     with tf.device(store.ps_device(ps)):
         # Copies on the ps task: a control edge from an original on the worker would be a message of its own.
-        on_ps = [arrived(argument) for argument in arguments]
+        on_ps = [receive(argument) for argument in arguments]
         lock = Signal(f"updates/exclusive_{ps}")
         with tf.control_dependencies([*_parts(on_ps), *after]):
             entered = lock.take()

@@ -103,7 +103,7 @@ class GradientGroup:
         """
 
         def visit(*arrived: Any) -> VisitResult:
-            ps_0_notice = Notice.unpacked(arrived[0]) if self._follows else None
+            ps_0_notice = Notice.unpack(arrived[0]) if self._follows else None
             values = arrived[len(notices) :]
             now = self._variables.read()
             is_own = tf.equal(now.tickets[worker], self._ticket) if self._checks_tickets else tf.constant(True)
@@ -214,7 +214,7 @@ class GradientGroup:
         """Settles a visit that brings no gradient; those that ps 0 accepted and this ps task lacks count as zeros."""
         if not self._follows:
             return self._settle(now, one_hot, resumes, tf.constant(0, tf.int64), [], None)
-        ps_0_notice = Notice.unpacked(notices[0])
+        ps_0_notice = Notice.unpack(notices[0])
         num_missing = tf.reduce_sum(tf.maximum(one_hot * (ps_0_notice.num_accepted - now.accepted), 0))
         return self._settle(now, one_hot, resumes, num_missing, [], ps_0_notice)
 
@@ -261,7 +261,7 @@ class GradientGroup:
             resume_version = tf.reduce_sum(one_hot * after.version)
         group = tf.where(num_added > 0, now.version, tf.constant(-1, tf.int64))
         num_accepted = tf.reduce_sum(one_hot * accepted)
-        notice = Notice(group, after.version, size, num_accepted, resume_version).packed()
+        notice = Notice(group, after.version, size, num_accepted, resume_version).pack()
         with tf.control_dependencies([opened]):
             return VisitResult(*map(tf.identity, (clock, resume_version, num_added, now.released, notice)))
 

@@ -76,12 +76,12 @@ class Notice(NamedTuple):
     num_accepted: tf.Tensor
     resume_version: tf.Tensor
 
-    def packed(self) -> tf.Tensor:
+    def pack(self) -> tf.Tensor:
         """The notice as a vector, [5]."""
         return tf.stack(list(self))
 
     @classmethod
-    def unpacked(cls, vector: tf.Tensor) -> Notice:
+    def unpack(cls, vector: tf.Tensor) -> Notice:
         """The notice that `packed` gave."""
         return cls(*tf.unstack(vector))
 

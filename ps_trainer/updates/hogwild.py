@@ -57,7 +57,7 @@ class Hogwild(UpdateRule):
             pairs = [(gradient.piece, gradient.value) for gradient in part]
             apply_op = context.applier.apply(ps, pairs, use_locking=False)
             # No exclusive section, so τ is an upper bound, as in `async`.
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.ops_to_await(ps)]):
                 before = count_update(store.clocks[ps])
                 counts.append(PsStepOps(tf.stack([before + 1, before - store.clock_reads[ps]])))
         return TrainStep([build_counted_phase(store, counts, context.push.targets)])

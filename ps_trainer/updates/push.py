@@ -65,7 +65,7 @@ class Push:
             else gradient._replace(value=tf.IndexedSlices(rows.values, known, rows.dense_shape))
         )
 
-    def awaited(self, ps: int) -> list[tf.Operation]:
+    def ops_to_await(self, ps: int) -> list[tf.Operation]:
         """Returns the ops that an update on ps task `ps` must wait for if no gradient is sent there.
 
         This happens if the loss depends on no parameter of that ps task. Without these ops the update would be counted

@@ -49,7 +49,7 @@ class Replica:
             after: For each ps task the op there to wait for before it is read.
             before_assign: Ops on the worker that still need the old values.
         """
-        snapshot = self._store.read(after or at_once(self._store))
+        snapshot = self._store.read(after or immediate_ops(self._store))
         with tf.device(self._store.worker_device), tf.control_dependencies(before_assign):
             assigns = [self.store_global_step(snapshot.clocks[0])]
             for clock, read in zip(self.fetched, snapshot.clocks, strict=True):
@@ -128,12 +128,12 @@ class LocalSteps:
         self.count = int(session.run(self.value))
 
 
-def at_once(store: ParameterStore) -> list[tf.Operation]:
+def immediate_ops(store: ParameterStore) -> list[tf.Operation]:
     """Returns for each ps task an op there that waits for nothing, for `ParameterStore.read`."""
-    return after_on_ps(store, [])
+    return ops_after(store, [])
 
 
-def after_on_ps(store: ParameterStore, ops: Sequence[tf.Operation | tf.Tensor]) -> list[tf.Operation]:
+def ops_after(store: ParameterStore, ops: Sequence[tf.Operation | tf.Tensor]) -> list[tf.Operation]:
     """Returns for each ps task an op there that waits for `ops` on the worker, for `ParameterStore.read`."""
     waits = []
     for ps in range(store.num_ps):

@@ -64,7 +64,7 @@ class Ssp(UpdateRule):
         counted, staleness = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
-            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.awaited(ps)]):
+            with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.ops_to_await(ps)]):
                 counted.append(count_update(store.clocks[ps]))
                 staleness.append(counted[-1] - store.clock_reads[ps])
         global_step, passed = clocks.advance(counted)
@@ -77,7 +77,7 @@ class Ssp(UpdateRule):
                 progress[0],
                 tf.concat([progress[1:], *others], axis=0),
                 context.push.targets,
-                clocks.passed_on(passed),
+                clocks.build_ops_after(passed),
                 pushed,
             )
         return TrainStep(
@@ -173,7 +173,7 @@ class WorkerClocks:
                 is_released = self._variables.released.read_value() > 0
             return tf.where(is_released, tf.constant(RELEASED, tf.int64), clock), passed
 
-    def passed_on(self, passed: tf.Operation) -> list[tf.Operation]:
+    def build_ops_after(self, passed: tf.Operation) -> list[tf.Operation]:
         """Builds for each ps task an op there that runs after `passed` on ps 0."""
         # Any value that ps 0 sends carries the order to another ps task; it takes the clock of the slowest worker.
         with tf.device(self._store.ps_device(0)), tf.control_dependencies([passed]):

@@ -85,7 +85,7 @@ class SyncReplicas(UpdateRule):
                         [gradient.piece.variable for gradient in part],
                         store.clocks[ps],
                         store.clock_reads[ps],
-                        context.push.awaited(ps),
+                        context.push.ops_to_await(ps),
                     )
                     for ps, part in enumerate(parts)
                 ],

@@ -207,7 +207,7 @@ def test_the_ids_of_a_text_are_given_as_text_too(tmp_path):
 
 
 def test_a_translation_is_given_in_words():
-    words = recorded_words.words_of(Numbers(Numbers.Options(num_train=50, num_test=5)))["target"]
+    words = recorded_words.vocabularies_of(Numbers(Numbers.Options(num_train=50, num_test=5)))["target"]
     ids = [words.id_of("二"), words.id_of("十"), 2, 0, 0]
     names = PredictionNames((), words)
     assert names.meaning(np.array(ids)) == {"text": "二十"}
@@ -216,7 +216,7 @@ def test_a_translation_is_given_in_words():
 
 
 def test_a_transcript_ends_at_its_padding_and_a_class_has_its_name():
-    words = recorded_words.words_of(Tones)["transcript"]
+    words = recorded_words.vocabularies_of(Tones)["transcript"]
     names = PredictionNames(("no", "yes"), words)
     assert names.meaning(np.array([1, 1, 0, -1, -1])) == {"text": "110"}
     assert names.meaning(np.array([0.2, 0.7, 0.1], np.float32)) == {"class": "yes"}

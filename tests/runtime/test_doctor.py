@@ -234,7 +234,7 @@ class TestPreflight:
     def test_a_worker_that_a_ps_does_not_reach_does_not_start(self, half_blind):
         with pytest.raises(StartTimeoutError) as caught:
             preflight.wait_for_ps(half_blind, TrainConfig(start_timeout_secs=0.05), StopRequest())
-        expected = preflight.unreached(
+        expected = preflight.unreached_finding(
             f"ps-0 ({half_blind.ps_addresses[0]})", f"worker-1 ({half_blind.own_address})", ""
         )
         assert expected.text in str(caught.value)

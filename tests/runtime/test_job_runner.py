@@ -161,11 +161,11 @@ class TestStopRequest:
     def test_the_first_reason_wins(self):
         stop = StopRequest()
         stop.check()
-        assert not stop.requested
+        assert not stop.is_requested
         first = PeerFailedError("first")
         stop.request(first)
         stop.request(PeerFailedError("second"))
-        assert stop.requested and stop.reason is first
+        assert stop.is_requested and stop.reason is first
         with pytest.raises(PeerFailedError, match="first"):
             stop.check()
 
@@ -206,7 +206,7 @@ class TestRenew:
         stop.on_release(lambda: called.append("release"))
         stop.request(PsLostError("ps-0 was lost"))
         stop.renew()
-        assert not stop.requested and stop.reason is None and stop.rounds == 1
+        assert not stop.is_requested and stop.reason is None and stop.rounds == 1
         stop.check()
         stop.call("release")
         assert called == []
@@ -216,13 +216,13 @@ class TestRenew:
         stop.on_abort(lambda: pytest.fail("this callback belongs to the first part"))
         stop.request(PeerFailedError("the chief ended"))
         stop.start_over()
-        assert (stop.reason, stop.requested, stop.rounds) == (None, False, 1)
+        assert (stop.reason, stop.is_requested, stop.rounds) == (None, False, 1)
         stop.call("abort")
         stop.request(PeerFailedError("the chief ended"))
         stop.request(Interrupted(signal.SIGTERM))
         assert stop.signal is not None
         stop.start_over()
-        assert stop.requested and stop.rounds == 1
+        assert stop.is_requested and stop.rounds == 1
 
     def test_a_signal_overrides_an_earlier_loss(self):
         stop = StopRequest()

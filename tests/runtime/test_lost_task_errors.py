@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import PeerLostError, PsLostError
-from ps_trainer.runtime.lost_task_errors import lost_task, reason, reason_to_stop
+from ps_trainer.runtime.lost_task_errors import lost_task_error, reason, reason_to_stop
 
 
 class TestLostTask:
@@ -20,7 +20,7 @@ class TestLostTask:
         message = (
             f"From /job:ps/replica:0/task:0: RecvTensor cancelled. From /job:worker/replica:0/task:0: {self.TO_STAGE}"
         )
-        lost = lost_task(tf.errors.UnavailableError(None, None, message))
+        lost = lost_task_error(tf.errors.UnavailableError(None, None, message))
         assert isinstance(lost, PeerLostError)
         assert str(lost).startswith("worker-1, which computes a stage, was lost")
 
@@ -35,27 +35,29 @@ class TestLostTask:
             f' {calling}\n:UNKNOWN:Error received from peer  {{grpc_message:"Connection reset by peer\\n{report}'
             f' /job:{lost}/replica:0/task:1 {calling}\\n:UNKNOWN:Error", grpc_status:14}}\n'
         )
-        error = lost_task(tf.errors.UnavailableError(None, None, message))
+        error = lost_task_error(tf.errors.UnavailableError(None, None, message))
         assert isinstance(error, kind) and str(error).startswith(f"{lost}-1")
 
     def test_is_the_ps_task_that_did_not_answer_although_a_stage_reports_it(self):
         message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
-        lost = lost_task(tf.errors.UnavailableError(None, None, message))
+        lost = lost_task_error(tf.errors.UnavailableError(None, None, message))
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-3 was lost")
 
     def test_is_the_reporting_ps_task_where_the_message_names_no_other(self):
-        lost = lost_task(tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found"))
+        lost = lost_task_error(
+            tf.errors.AbortedError(None, None, "From /job:ps/replica:0/task:2: graph handle not found")
+        )
         assert isinstance(lost, PsLostError) and str(lost).startswith("ps-2 was lost")
 
     def test_are_all_ps_tasks_that_did_not_answer(self):
         report = "Additional GRPC error information from remote target /job:ps/replica:0/task:"
         reports = [f"{report}{ps} while calling RunGraph" for ps in (0, 3)]
-        lost = lost_task(tf.errors.UnavailableError(None, None, "\n".join(reports)))
+        lost = lost_task_error(tf.errors.UnavailableError(None, None, "\n".join(reports)))
         assert str(lost).startswith("ps-0, ps-3 were lost; look at their logs.")
 
     def test_is_a_worker_with_its_share_of_the_parameters_where_workers_hold_them(self):
         message = f"From /job:worker/replica:0/task:0: Socket closed {self.TO_STAGE}"
-        lost = lost_task(tf.errors.UnavailableError(None, None, message), is_colocated=True)
+        lost = lost_task_error(tf.errors.UnavailableError(None, None, message), is_colocated=True)
         assert isinstance(lost, PsLostError) and str(lost).startswith("worker-1 was lost")
 
 
@@ -96,4 +98,4 @@ def test_the_reason_of_an_error_in_the_graph_is_one_line():
 def test_tensorflows_repeated_log_lines_are_left_out():
     log = "Recent warning and error logs:\n  W0000 00:00:17954.4 32746 local_rendezvous.cc:412] rendezvous is aborting"
     error = tf.errors.UnavailableError(None, None, f"Socket closed\n{log}\nUNAVAILABLE: reset by peer")
-    assert str(lost_task(error)).endswith("TensorFlow says: Socket closed UNAVAILABLE: reset by peer")
+    assert str(lost_task_error(error)).endswith("TensorFlow says: Socket closed UNAVAILABLE: reset by peer")

@@ -94,7 +94,7 @@ def test_nothing_happens_while_all_train():
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training", w1="training"))
     with Watched(ps_0) as watched:
         watched.poll()
-        assert not watched.stop.requested
+        assert not watched.stop.is_requested
         assert watched.run_status == RunStatus.READY
         assert {index: entry.status for index, entry in watched.roster.items()} == {0: "training", 1: "training"}
     assert watched.ended == []
@@ -124,7 +124,7 @@ def test_a_failed_run_ends_the_job_even_before_the_chief_has_reported_it():
     ps_0 = FakeControl(run=READY, roster=roster("r", w0="training", w1="training"))
     with Watched(ps_0) as watched:
         watched.poll()
-        assert not watched.stop.requested
+        assert not watched.stop.is_requested
         ps_0.fields["run"] = READY.replace(status=RunStatus.ENDED, failure="worker 0 failed: the loss is nan")
         watched.poll()
     assert isinstance(watched.stop.reason, PeerFailedError)
@@ -134,7 +134,7 @@ def test_a_failed_run_ends_the_job_even_before_the_chief_has_reported_it():
 def test_a_chief_that_is_done_ends_nothing():
     with Watched(FakeControl(run=READY, roster=roster("r", w0="done", w1="training"))) as watched:
         watched.poll()
-    assert not watched.stop.requested
+    assert not watched.stop.is_requested
 
 
 @pytest.mark.parametrize("status", FINAL)
@@ -142,7 +142,7 @@ def test_the_end_of_another_worker_is_reported_once(status):
     with Watched(FakeControl(run=READY, roster=roster("r", w0="training", w1="training", w2=status))) as watched:
         watched.poll(5)
     assert watched.ended == [(2, status)]
-    assert not watched.stop.requested
+    assert not watched.stop.is_requested
 
 
 @pytest.mark.parametrize("worker", [0, 2])
@@ -162,7 +162,7 @@ def test_a_lost_worker_is_reported_and_reported_again_when_it_is_back_and_when_i
             ([worker] * 2, [(worker, "lost")] * 2),
             ([worker] * 2, [(worker, "lost")] * 2 + [(worker, "failed")]),
         ]
-        assert watched.stop.requested == (worker == 0)  # only a failed chief ends the others
+        assert watched.stop.is_requested == (worker == 0)  # only a failed chief ends the others
 
 
 @pytest.mark.parametrize("seen", ["joined", "training"])
@@ -208,7 +208,7 @@ def test_a_restarted_run_ends_the_old_one():
 def test_its_own_end_is_not_reported():
     with Watched(FakeControl(run=READY, roster=roster("r", w1="failed"))) as watched:
         watched.poll()
-    assert watched.ended == [] and not watched.stop.requested
+    assert watched.ended == [] and not watched.stop.is_requested
 
 
 def test_the_roster_of_another_run_is_ignored():
@@ -220,7 +220,7 @@ def test_the_roster_of_another_run_is_ignored():
 def test_only_ps_0_reports_workers():
     with Watched(FakeControl(0, run=READY), FakeControl(1, run=READY, roster=roster("r", w0="failed"))) as watched:
         watched.poll()
-    assert not watched.stop.requested
+    assert not watched.stop.is_requested
 
 
 def test_a_silent_ps_is_lost_only_after_a_while():
@@ -230,7 +230,7 @@ def test_a_silent_ps_is_lost_only_after_a_while():
         controls[1].error = GONE
         watched.poll()
         watched.pass_time(30)
-        assert not watched.stop.requested
+        assert not watched.stop.is_requested
         watched.pass_time(1)
     assert isinstance(watched.stop.reason, PsLostError)
     assert "ps-1 (host:2223) has not answered for 31 s (socket closed)" in str(watched.stop.reason)
@@ -245,7 +245,7 @@ def test_an_answer_restarts_the_wait():
             watched.pass_time(25)
             ps_0.error = None
             watched.poll()
-    assert not watched.stop.requested
+    assert not watched.stop.is_requested
 
 
 def test_a_ps_whose_calls_hang_is_lost_after_the_usual_time_and_hides_no_worker():
@@ -255,7 +255,7 @@ def test_a_ps_whose_calls_hang_is_lost_after_the_usual_time_and_hides_no_worker(
     with Watched(*controls) as watched:
         watched.look()
         watched.pass_time(30)
-        assert not watched.stop.requested
+        assert not watched.stop.is_requested
         controls[0].fields["roster"] = roster("r", w2="done")
         watched.wait_for(lambda: watched.ended == [(2, Status.DONE)])
         watched.pass_time(1)
@@ -272,7 +272,7 @@ def test_a_pause_of_this_process_is_not_a_silence_of_the_ps():
         watched.now += 1000.0  # this process was frozen
         watched.look()
         watched.pass_time(10)
-        assert not watched.stop.requested
+        assert not watched.stop.is_requested
         watched.pass_time(1)
     assert "has not answered for 31 s" in str(watched.stop.reason)
 

@@ -29,7 +29,7 @@ def test_a_ramp_lets_the_staleness_grow():
 
 
 def test_a_given_staleness_is_limited_to_the_existing_versions():
-    assert given_staleness.given([5, 0, 1, 9]).steps.staleness.tolist() == [0, 0, 1, 3]
+    assert given_staleness.create_schedule([5, 0, 1, 9]).steps.staleness.tolist() == [0, 0, 1, 3]
 
 
 def test_uniform_is_uniform_on_zero_to_twice_tau():
@@ -91,8 +91,8 @@ def test_update_v_applies_the_gradient_of_version_v_minus_tau(schedule, optimize
         (lambda: given_staleness.geometric(float("nan"), 5), "tau=nan must be at least 0"),
         (lambda: given_staleness.constant(1, 0), "num_updates=0 must be at least 1"),
         (lambda: given_staleness.uniform(1, -1), "num_updates=-1 must be at least 1"),
-        (lambda: given_staleness.given([]), "no staleness is given"),
-        (lambda: given_staleness.given([0, -2]), "staleness=-2 must be at least 0"),
+        (lambda: given_staleness.create_schedule([]), "no staleness is given"),
+        (lambda: given_staleness.create_schedule([0, -2]), "staleness=-2 must be at least 0"),
         (lambda: given_staleness.constant(1, 5, ramp_updates=-1), "ramp_updates=-1 must be at least 0"),
     ],
 )

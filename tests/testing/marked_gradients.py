@@ -23,7 +23,7 @@ from ps_trainer.store import extents
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates import gradient_collector
-from ps_trainer.updates.apply import arrived
+from ps_trainer.updates.apply import receive
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 from tests.testing.marked_process import MarkedProcess, Push
 from tests.testing.script import _read_of
@@ -284,12 +284,12 @@ def _held(gradients: Sequence[Any], worker: int) -> list[Any]:
     if not late:
         return list(gradients)
     with tf.device(late[0].piece.variable.device):
-        came = [arrived(gradient.value) for gradient in late]
+        came = [receive(gradient.value) for gradient in late]
         with tf.control_dependencies([getattr(value, "values", value) for value in came]):
             # One op holds back all gradients, because the servers of a process share few threads.
             held = tf.numpy_function(MarkedRun.active._hold, [tf.constant(worker, tf.int64)], tf.int32)
         with tf.control_dependencies([held]):
-            came = iter([arrived(value) for value in came])
+            came = iter([receive(value) for value in came])
     return [gradient._replace(value=next(came)) if gradient.piece.ps else gradient for gradient in gradients]
 
 

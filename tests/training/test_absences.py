@@ -48,12 +48,12 @@ class ObservedAbsences:
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED])
 def test_a_worker_that_updates_need_is_waited_for_in_place(status):
     seen = ObservedAbsences()
-    seen.ended(1, status, 11)
+    seen.on_worker_end(1, status, 11)
     seen.pass_time(59)
-    assert not seen.stop.requested  # no worker leaves its session
+    assert not seen.stop.is_requested  # no worker leaves its session
     assert seen.told == []  # the rule still counts the worker, so no update is made without it
     assert seen.said == [f"worker 1 {status}, and update rule sync needs all; waiting up to 60 s for it to rejoin"]
-    seen.started(1)
+    seen.on_worker_start(1)
     seen.pass_time(120)
     assert seen.told == [("came", 1)]
 
@@ -62,7 +62,7 @@ def test_a_worker_that_updates_need_is_waited_for_in_place(status):
 def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
     seen = ObservedAbsences()
     seen.pass_time(5)
-    seen.ended(1, status, 11)
+    seen.on_worker_end(1, status, 11)
     with pytest.raises(PeerFailedError, match=rf"worker 1 {status}, .* needs all; it did not rejoin within 60 s"):
         seen.pass_time(61)
     seen.pass_time(60)  # the error is raised only once
@@ -71,52 +71,52 @@ def test_the_wait_for_a_worker_that_updates_need_has_an_end(status):
 @pytest.mark.parametrize("has_service", [True, False])
 def test_a_rule_that_a_death_leaves_in_disorder_stops_the_job_at_once(has_service):
     seen = ObservedAbsences(has_service=has_service, is_crash_safe=False)
-    seen.ended(1, LOST, 11)
+    seen.on_worker_end(1, LOST, 11)
     assert isinstance(seen.stop.reason, PeerLostError)
     assert "worker 1 lost, and update rule sync needs all" in str(seen.stop.reason)
     again = ObservedAbsences(has_service=has_service, is_crash_safe=False)
-    again.returned(2)
+    again.on_worker_return(2)
     assert "worker 2 was restarted, and update rule sync needs all" in str(again.stop.reason)
 
 
 def test_a_rule_that_a_death_leaves_in_disorder_continues_without_backup_workers():
     seen = ObservedAbsences(min_workers=2, is_crash_safe=False)
-    seen.ended(1, LOST, 11)
-    seen.returned(2)
-    assert not seen.stop.requested
+    seen.on_worker_end(1, LOST, 11)
+    seen.on_worker_return(2)
+    assert not seen.stop.is_requested
     assert seen.told == [("left", 1, 11)]
-    seen.ended(2, LOST, 12)
+    seen.on_worker_end(2, LOST, 12)
     assert isinstance(seen.stop.reason, PeerLostError)
 
 
 def test_a_workers_end_and_return_need_no_stop_of_a_rule_without_such_disorder():
     seen = ObservedAbsences()
-    seen.returned(1)
+    seen.on_worker_return(1)
     unsafe = ObservedAbsences(is_crash_safe=False)
-    unsafe.ended(1, DONE, 11)
-    assert not seen.stop.requested and not unsafe.stop.requested
+    unsafe.on_worker_end(1, DONE, 11)
+    assert not seen.stop.is_requested and not unsafe.stop.is_requested
 
 
 def test_a_pause_of_this_process_is_not_counted():
     seen = ObservedAbsences()
-    seen.ended(1, LOST, 11)
+    seen.on_worker_end(1, LOST, 11)
     seen.now += 1000.0
     seen.pass_time(59)
-    assert not seen.stop.requested
+    assert not seen.stop.is_requested
 
 
 @pytest.mark.parametrize(("status", "recover_timeout_secs"), [(FAILED, 60.0), (INTERRUPTED, 0.0)])
 def test_a_worker_that_cannot_come_back_ends_a_run_that_needs_it(status, recover_timeout_secs):
     seen = ObservedAbsences(recover_timeout_secs=recover_timeout_secs)
-    seen.ended(1, status, 11)
+    seen.on_worker_end(1, status, 11)
     with pytest.raises(PeerFailedError, match=f"worker 1 {status}, and update rule sync needs all"):
         seen.stop.check()
 
 
 def test_a_lost_worker_that_fails_in_the_end_ends_the_run():
     seen = ObservedAbsences()
-    seen.ended(1, LOST, 11)
-    seen.ended(1, FAILED, 11)
+    seen.on_worker_end(1, LOST, 11)
+    seen.on_worker_end(1, FAILED, 11)
     with pytest.raises(PeerFailedError, match="worker 1 failed"):
         seen.stop.check()
 
@@ -124,27 +124,27 @@ def test_a_lost_worker_that_fails_in_the_end_ends_the_run():
 @pytest.mark.parametrize("status", [LOST, INTERRUPTED, FAILED])
 def test_updates_are_made_without_a_worker_while_enough_are_left(status):
     seen = ObservedAbsences(min_workers=2)
-    seen.ended(2, status, 12)
+    seen.on_worker_end(2, status, 12)
     seen.pass_time(100)
-    assert (seen.told, seen.stop.requested) == ([("left", 2, 12)], False)
+    assert (seen.told, seen.stop.is_requested) == ([("left", 2, 12)], False)
 
 
 def test_with_two_of_three_needed_the_first_of_two_lost_workers_to_return_is_enough():
     seen = ObservedAbsences(min_workers=2)
-    seen.ended(2, LOST, 12)
-    seen.ended(1, LOST, 11)
+    seen.on_worker_end(2, LOST, 12)
+    seen.on_worker_end(1, LOST, 11)
     assert seen.told == [("left", 2, 12)]
     assert seen.said == ["worker 1 lost, and update rule sync needs 2 workers; waiting up to 60 s for it to rejoin"]
-    seen.started(2)
+    seen.on_worker_start(2)
     assert seen.told == [("left", 2, 12), ("came", 2), ("left", 1, 11)]  # otherwise updates would wait for three
     seen.pass_time(100)
-    assert not seen.stop.requested
+    assert not seen.stop.is_requested
 
 
 def test_a_worker_that_is_done_is_not_waited_for_and_is_not_missed():
     seen = ObservedAbsences()
-    seen.ended(1, DONE, 11)
-    seen.ended(2, DONE, 12)
+    seen.on_worker_end(1, DONE, 11)
+    seen.on_worker_end(2, DONE, 12)
     assert seen.told == [("left", 1, 11), ("left", 2, 12)]
     assert seen.said == []
 
@@ -152,7 +152,7 @@ def test_a_worker_that_is_done_is_not_waited_for_and_is_not_missed():
 @pytest.mark.parametrize(("status", "error"), [(LOST, PeerLostError), (INTERRUPTED, PeerFailedError)])
 def test_workers_that_are_joined_by_collectives_stop_at_once(status, error):
     seen = ObservedAbsences(has_service=False, needs_all=True)
-    seen.ended(1, status, 11)
+    seen.on_worker_end(1, status, 11)
     with pytest.raises(error, match=f"worker 1 {status}, and update rule sync needs all"):
         seen.stop.check()
 
@@ -163,13 +163,13 @@ def test_a_long_step_is_not_a_stall_while_a_worker_may_come_back(has_service, st
     seen = ObservedAbsences(has_service=has_service, min_workers=2)
     seen.pass_time(5)
     assert seen.waited_at == 0.0
-    seen.ended(1, status, 11)
+    seen.on_worker_end(1, status, 11)
     seen.pass_time(50)
     assert seen.waited_at == seen.now == 55.0
     seen.pass_time(30)
     assert seen.waited_at == 5 + 60.0  # the wait for a preempted machine has a limit
-    seen.ended(2, status, 12)
+    seen.on_worker_end(2, status, 12)
     seen.pass_time(3)
-    seen.started(2)
+    seen.on_worker_start(2)
     seen.pass_time(10)
     assert seen.waited_at == 88.0

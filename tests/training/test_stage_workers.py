@@ -36,12 +36,12 @@ def peers(stop):
 
 
 def test_the_wait_ends_when_all_have_joined(peers):
-    peers.started(3)
+    peers.on_worker_start(3)
     peers.wait(0.0)
 
 
 def test_the_wait_ends_with_an_error_that_names_the_missing_worker(peers):
-    peers.started(2)
+    peers.on_worker_start(2)
     with pytest.raises(StartTimeoutError, match="worker-3 did not join within 0 s, to compute stages for worker-1"):
         peers.wait(0.0)
 
@@ -57,32 +57,32 @@ def test_the_wait_ends_when_the_worker_is_asked_to_stop(peers, stop):
     [(Status.LOST, PeerLostError), (Status.FAILED, PeerFailedError), (Status.INTERRUPTED, PeerFailedError)],
 )
 def test_without_its_stage_a_worker_cannot_continue(peers, stop, status, error):
-    peers.started(3)
-    peers.ended(3, status)
+    peers.on_worker_start(3)
+    peers.on_worker_end(3, status)
     with pytest.raises(error, match=f"worker-3 {status}, and worker-1 needs it for a stage"):
         stop.check()
 
 
 def test_stages_of_other_groups_and_stages_that_are_done_are_ignored(peers, stop):
     for index in (2, 3):
-        peers.started(index)
-    peers.ended(2, Status.FAILED)
-    peers.returned(2)
-    peers.ended(3, Status.DONE)
+        peers.on_worker_start(index)
+    peers.on_worker_end(2, Status.FAILED)
+    peers.on_worker_return(2)
+    peers.on_worker_end(3, Status.DONE)
     stop.check()
 
 
 def test_a_stage_that_was_lost_before_is_waited_for_and_a_failed_stage_is_not(peers, stop):
-    peers.ended(3, Status.LOST)
+    peers.on_worker_end(3, Status.LOST)
     stop.check()
-    peers.ended(3, Status.FAILED)
+    peers.on_worker_end(3, Status.FAILED)
     with pytest.raises(PeerFailedError):
         stop.check()
 
 
 def test_a_restarted_stage_has_lost_its_state(peers, stop):
-    peers.started(3)
-    peers.returned(3)
+    peers.on_worker_start(3)
+    peers.on_worker_return(3)
     with pytest.raises(PeerLostError, match="worker-3, which computes a stage, was restarted"):
         stop.check()
 

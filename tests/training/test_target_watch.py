@@ -56,13 +56,13 @@ def watch():
 
 def test_is_reached_by_the_first_checkpoint_that_is_good_enough(watch, evaluations):
     watch.offer({"global_step": 400})
-    wait_until(lambda: watch.reached() or watch._writer.told, END_SECS, "nothing is evaluated")
-    assert watch.reached() == ""
+    wait_until(lambda: watch.poll() or watch._writer.told, END_SECS, "nothing is evaluated")
+    assert watch.poll() == ""
     watch.offer({"global_step": 500})
-    assert wait_until(watch.reached, END_SECS, "never") == "accuracy>=0.5 is reached: 0.5 at step 500"
+    assert wait_until(watch.poll, END_SECS, "never") == "accuracy>=0.5 is reached: 0.5 at step 500"
     watch.offer({"global_step": 100})
-    wait_until(lambda: watch.reached() and len(watch._writer.told) == 3, END_SECS, "nothing is evaluated")
-    assert watch.reached() == "accuracy>=0.5 is reached: 0.5 at step 500"
+    wait_until(lambda: watch.poll() and len(watch._writer.told) == 3, END_SECS, "nothing is evaluated")
+    assert watch.poll() == "accuracy>=0.5 is reached: 0.5 at step 500"
     assert watch.outcome(600, {"accuracy": 0.1}) == TargetOutcome("accuracy>=0.5", global_step=500, value=0.5)
 
 
@@ -70,15 +70,15 @@ def test_a_checkpoint_that_comes_during_an_evaluation_is_skipped(watch, evaluati
     evaluations.may_end.clear()
     watch.offer({"global_step": 300})
     watch.offer({"global_step": 900})
-    assert watch.reached() == ""
+    assert watch.poll() == ""
     evaluations.may_end.set()
-    wait_until(lambda: watch.reached() or watch._writer.told, END_SECS, "nothing is evaluated")
+    wait_until(lambda: watch.poll() or watch._writer.told, END_SECS, "nothing is evaluated")
     assert [step for step, _ in watch._writer.told] == [300]
 
 
 def test_a_synchronous_look_has_its_answer_at_once(watch, evaluations):
     watch.evaluate_now({"global_step": 700})
-    assert watch.reached() == "accuracy>=0.5 is reached: 0.7 at step 700"
+    assert watch.poll() == "accuracy>=0.5 is reached: 0.7 at step 700"
 
 
 def test_the_evaluation_at_the_end_counts_as_well(watch):
@@ -91,7 +91,7 @@ def test_an_error_of_an_evaluation_is_raised(watch, evaluations):
     watch.offer({"global_step": 1})
     wait_until(watch._evaluation.done, END_SECS, "nothing is evaluated")
     with pytest.raises(CheckpointError, match="does not fit"):
-        watch.reached()
+        watch.poll()
 
 
 class TestCheck:

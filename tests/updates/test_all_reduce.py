@@ -159,7 +159,7 @@ def test_an_interrupted_worker_ends_the_others_and_is_named():
         wait_until(lambda: all(call.made and len(call.made[-1].losses) > 5 for call in calls))
         calls[1].stop.request(Interrupted(15))
         # In a real task its supervisor does this after a moment.
-        wait_until(lambda: all(calls[index].stop.requested for index in (0, 2)))
+        wait_until(lambda: all(calls[index].stop.is_requested for index in (0, 2)))
         for index in (0, 2):
             calls[index].stop.call("release")
         outcomes = [cluster.finish(call) for call in calls]

@@ -91,7 +91,7 @@ def test_a_rule_continues_without_a_failed_worker_while_enough_are_left(own_clus
     calls = [cluster.start(config, worker) for worker in (0, 1)]
     calls.append(cluster.start(config, 2, components=broken_components(config)))
     if not goes_on:  # a process's main thread aborts blocked calls of a job that must stop; this test has none
-        wait_until(lambda: calls[0].stop.requested)
+        wait_until(lambda: calls[0].stop.is_requested)
         calls[0].stop.call("release")
     for call in calls:
         cluster.finish_call(call)

@@ -124,7 +124,7 @@ def test_an_interrupted_worker_ends_the_other_and_is_named():
         wait_until(lambda: all(call.made and len(call.made[-1].losses) > 5 for call in calls))
         calls[1].stop.request(Interrupted(15))
         # In a real task its supervisor does this after a moment.
-        wait_until(lambda: calls[0].stop.requested)
+        wait_until(lambda: calls[0].stop.is_requested)
         calls[0].stop.call("release")
         outcomes = [cluster.finish(call) for call in calls]
     assert isinstance(outcomes[1].error, Interrupted)

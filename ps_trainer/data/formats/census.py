@@ -101,11 +101,11 @@ class Census(LineSource):
         del options
         names = self.file_names.values()
         folder = folder_of(data_dir, f"dataset census needs --data_dir=<folder> with {' and '.join(names)}")
-        train, test = (self._counted(_find(folder, name)) for name in names)
+        train, test = (self._count_file(_find(folder, name)) for name in names)
         form = "15 columns of a person, separated by a comma and a space"
         super().__init__([train], [test], pattern=LINE, form=form)
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         # Only adult.test begins with a comment; `predict` may read either form.
         return text_file(path, num_header_lines=1 if first_line(path).startswith("|") else 0)
 

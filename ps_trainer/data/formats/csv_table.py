@@ -67,7 +67,7 @@ class Csv(FileSource):
         self._is_learned = False
         train, test = options.find(self.name, data_dir, self.facts)
         # Read first: a message about the columns is more useful than one about the number of lines.
-        self._names, self.columns = self._learned(train, test)
+        self._names, self.columns = self._learn_columns(train, test)
         train, test = ([self._with_header(file) for file in files] for files in (train, test))
         super().__init__(train, test, test_every=options.test_every)
         self.class_names = self._class_names(train[0].path)
@@ -82,7 +82,7 @@ class Csv(FileSource):
             fix = "leave out --dataset_option=normalize=false, and they are scaled"
             self.advice = feature_spread.advice(deviations, fix)
 
-    def _learned(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
+    def _learn_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
         """Returns the names of the columns, and what the training rows say about them."""
 
         def read_all() -> list[Any]:
@@ -224,7 +224,7 @@ class Csv(FileSource):
             return super().as_lines(records)
         if not self._dialect.has_header:
             raise DataError("the training files have no header, so an instance must be a line and not a row with names")
-        return table_rows.written(records, self._dialect)
+        return table_rows.format_lines(records, self._dialect)
 
     def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
         if not self._dialect.has_header:
@@ -232,7 +232,7 @@ class Csv(FileSource):
         # A line may lack the label.
         is_labeled = table_rows.num_values(records[0], self._dialect) == len(self._names)
         names = [name for name in self._names if is_labeled or name != self.columns.label]
-        return table_rows.written([dict.fromkeys(names, "")], self._dialect)[0]
+        return table_rows.format_lines([dict.fromkeys(names, "")], self._dialect)[0]
 
     def _with_columns_of(self, path: pathlib.Path) -> Csv:
         """Returns this dataset with the columns of a file to predict for.
@@ -261,7 +261,7 @@ class Csv(FileSource):
             )
         return names
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         for chunk in table_rows.chunks(path, self._dialect, self._names):
             for name in self._features.numbers:
                 numbers_in(path, chunk, name, self._dialect)

@@ -63,15 +63,15 @@ class ImageFolder(DataSource):
         self._options = options
         splits = SPLITS if all((self._folder / split).is_dir() for split in SPLITS) else (".",)
         # A label is a place in this list, so a model keeps the list that it was trained with.
-        self.classes = self.facts.listed("classes", None, lambda: _classes(self._folder / splits[0]))
+        self.classes = self.facts.remember("classes", None, lambda: _classes(self._folder / splits[0]))
         is_there = any((self._folder / split / name).is_dir() for split in splits for name in self.classes)
         self._examples: dict[str, list[tuple[str, int]]] = {split: [] for split in SPLITS}
         if is_there:
             found = [self._images(split) for split in splits]
-            train, test = found if len(found) > 1 else _parted(found[0], options.test_every)
+            train, test = found if len(found) > 1 else _split_images(found[0], options.test_every)
             self._examples = {"train": train, "test": test}
         counts = [len(self._examples[split]) for split in SPLITS]
-        self._counts = self.facts.listed("images", None, lambda: counts, is_there=is_there)
+        self._counts = self.facts.remember("images", None, lambda: counts, is_there=is_there)
         num_bytes = sum(len(path.encode()) for images in self._examples.values() for path, _ in images)
         if num_bytes > MAX_NAME_BYTES:
             raise DataError(
@@ -138,7 +138,9 @@ class ImageFolder(DataSource):
         return images
 
 
-def _parted(images: list[tuple[str, int]], test_every: int) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+def _split_images(
+    images: list[tuple[str, int]], test_every: int
+) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Returns the training images and the test images."""
     return [image for at, image in enumerate(images) if at % test_every], images[::test_every]
 

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_source import LineSource, NamedFiles, unpacked
+from ps_trainer.data.pipeline.line_source import LineSource, NamedFiles, open_unpacked
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -115,7 +115,7 @@ class LibSvm(LineSource):
                     np.maximum.at(highest, ids, np.abs(values))
         return list(np.where(highest > 0, highest, 1).tolist())
 
-    def _for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _complete_for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # In a file to predict for, the label may be missing; the 0 in its place does not reach a prediction.
         labeled = tf.strings.regex_replace(records["line"], rf"^\s*(\d{{1,18}}:{_NUMBER})", r"0 \1")
         return records | {"line": labeled}
@@ -147,7 +147,7 @@ def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarra
         `TRAIN` or another word; indices, int64 [n]; values, float64 [n]; labels, float64 [lines].
     """
     at = 0
-    with unpacked(path) as (file, _):
+    with open_unpacked(path) as (file, _):
         while lines := file.readlines(_CHUNK_BYTES):
             is_test = [test_every > 0 and number % test_every == 0 for number in range(at, at + len(lines))]
             at += len(lines)

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_source import LineSource, text_file, unpacked
+from ps_trainer.data.pipeline.line_source import LineSource, open_unpacked, text_file
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -103,7 +103,7 @@ def _largest_ids(path: pathlib.Path, form: _Format) -> list[int]:
     """Returns the largest numbers of a user and of an item; lines that are not ratings are left to the pipeline."""
     line = re.compile(re.escape(form.separator).join([f"({_ID})", f"({_ID})", ""]).encode())
     largest = [0, 0]
-    with unpacked(path) as (file, _):
+    with open_unpacked(path) as (file, _):
         for found in filter(None, map(line.match, file)):
             largest = [max(one, int(number)) for one, number in zip(largest, found.groups(), strict=True)]
     return largest

@@ -78,7 +78,7 @@ class ParallelText(LineSource):
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
         stems = [*options.train_files, *options.test_files]
-        needs = f"dataset parallel_text needs --data_dir=<folder> with {_listed(stems, options)}"
+        needs = f"dataset parallel_text needs --data_dir=<folder> with {_list_file_names(stems, options)}"
         if options.test_files:
             needs += "; without test files, give --dataset_option=test_files= to test on a part of the training files"
         folder = self.facts.folder(data_dir, needs)
@@ -111,22 +111,22 @@ class ParallelText(LineSource):
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         """Returns the lines of a file in the source language; the translations are empty."""
-        file = self._counted(path)
+        file = self._count_file(path)
         self._files.append(("other", file))
         lines = tf.data.TextLineDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
         records = lines.take(file.num_records).enumerate()
         number = tf.constant(len(self._files) - 1, tf.int64)
-        return records.map(lambda at, text: self._for_prediction({"line": text, "file": number, "at": at}))
+        return records.map(lambda at, text: self._complete_for_prediction({"line": text, "file": number, "at": at}))
 
-    def _for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _complete_for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         is_cut = tf.ones_like(records["at"], tf.bool)  # `_decode` finds out
-        return records | {"line": _joined([records["line"], _NO_TEXT]), IS_CUT: is_cut}
+        return records | {"line": _join_texts([records["line"], _NO_TEXT]), IS_CUT: is_cut}
 
     def _record_lengths(self, records: dict[str, tf.Tensor]) -> tf.Tensor:
         # In bytes, of both languages together: near enough, and much cheaper than words.
         return tf.strings.length(records["line"])
 
-    def _without_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _cut_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {
             name: ids_BL[:, : tf.reduce_max(tf.math.count_nonzero(ids_BL, axis=1))] for name, ids_BL in batch.items()
         }
@@ -137,7 +137,7 @@ class ParallelText(LineSource):
         target_compression = tf.gather(["GZIP" if target.is_packed else "" for target in self._targets], file)
         sources = tf.data.TextLineDataset(path, compression_type=compression)
         targets = tf.data.TextLineDataset(target_path, compression_type=target_compression)
-        return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _joined(texts)})
+        return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _join_texts(texts)})
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if IS_CUT not in batch:
@@ -174,12 +174,12 @@ def write(folder: pathlib.Path, name: str, texts: Mapping[str, Sequence[str]]) -
     return files
 
 
-def _joined(texts: Sequence[tf.Tensor]) -> tf.Tensor:
+def _join_texts(texts: Sequence[tf.Tensor]) -> tf.Tensor:
     # The tab stands between the two texts, so neither may contain one.
     return tf.strings.join([tf.strings.regex_replace(text, "\t", " ") for text in texts], "\t")
 
 
-def _listed(stems: Sequence[str], options: ParallelText.Options) -> str:
+def _list_file_names(stems: Sequence[str], options: ParallelText.Options) -> str:
     return ", ".join(f"{stem}.{language}" for stem in stems for language in (options.source, options.target))
 
 

@@ -51,7 +51,7 @@ class Parquet(Csv):
         train_files: tuple[str, ...] = option(("train.parquet",), "names of the files to train on")
         label: str | None = option(None, "name of the column of labels")
 
-        def counted(self, path: pathlib.Path, facts: Facts) -> CountedFile:
+        def count_file(self, path: pathlib.Path, facts: Facts) -> CountedFile:
             """Checks a file, and counts its rows."""
 
             def count() -> list[Any]:
@@ -85,7 +85,7 @@ class Parquet(Csv):
     def _with_header(self, file: CountedFile) -> CountedFile:
         return file if self._reads_parquet else super()._with_header(file)
 
-    def _of_file(self, path: pathlib.Path) -> Parquet:
+    def _copy_for_file(self, path: pathlib.Path) -> Parquet:
         """Returns a copy that reads a file for predictions: Parquet, or rows as CSV."""
         other = copy.copy(self)
         other._reads_parquet = table_rows.is_parquet(path)
@@ -93,19 +93,19 @@ class Parquet(Csv):
 
     def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
         """Returns every example of another file, Parquet or CSV; it may lack the labels."""
-        return super(Parquet, self._of_file(path)).read(path, batch_size)
+        return super(Parquet, self._copy_for_file(path)).read(path, batch_size)
 
     def line_decoder(self, path: pathlib.Path) -> Any:
         """Checks a file of lines, and returns how to decode them."""
-        return super(Parquet, self._of_file(path)).line_decoder(path)
+        return super(Parquet, self._copy_for_file(path)).line_decoder(path)
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         if not self._reads_parquet:
-            return super()._counted(path)
+            return super()._count_file(path)
         for chunk in self._chunks_of(path):
             for name in self._features.numbers:
                 numbers_in(path, chunk, name, self._dialect)
-        return self._options.counted(path, Facts())
+        return self._options.count_file(path, Facts())
 
     def _records_of(
         self, file: tf.Tensor, is_chosen: Callable[[tf.Tensor], tf.Tensor] = lambda at: tf.ones_like(at, tf.bool)

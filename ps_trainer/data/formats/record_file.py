@@ -71,10 +71,10 @@ def features_of(path: pathlib.Path) -> list[str] | None:
             features = tf.train.Example.FromString(file.read(_HEADER.unpack(head)[0])).features.feature
     except (EOFError, zlib.error, gzip.BadGzipFile, DecodeError):
         return None
-    return [_described(key, features[key]) for key in sorted(features)]
+    return [_describe_feature(key, features[key]) for key in sorted(features)]
 
 
-def _described(key: str, feature: tf.train.Feature) -> str:
+def _describe_feature(key: str, feature: tf.train.Feature) -> str:
     kind = feature.WhichOneof("kind")
     values: Sequence[Any] = getattr(feature, kind).value if kind else ()
     if kind == "bytes_list":

@@ -98,7 +98,7 @@ class TextWindows(DataSource):
         self.window, self._is_dynamic = options.window, options.dynamic_window
         self._length = options.words_per_example
         is_built_in = data_dir is None and not options.train_files
-        built_in = [_cleaned(python_documentation())] if is_built_in else []
+        built_in = [_clean(python_documentation())] if is_built_in else []
         self._texts = built_in or find_texts(options.train_files, (), data_dir, self.facts).train
         self.vocabulary = find_vocabulary(self._texts, "word", options.max_vocab, self.facts)
         self.vocab_size = len(self.vocabulary.tokens)
@@ -171,9 +171,9 @@ class TextWindows(DataSource):
         if self._is_dynamic:
             other_seed = seed + tf.constant([_OTHER_DRAW, 0], tf.int64)
             reach = tf.random.stateless_uniform(tf.shape(words), other_seed, 1, self.window + 1, tf.int32)
-        return self._left(words, is_kept, reach)
+        return self._move_left(words, is_kept, reach)
 
-    def _left(self, words: tf.Tensor, is_kept: tf.Tensor, reach: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    def _move_left(self, words: tf.Tensor, is_kept: tf.Tensor, reach: tf.Tensor | None) -> dict[str, tf.Tensor]:
         """Moves the words that are kept to the left of their rows, and sets `reach` to 0 beyond them."""
         numbers = tf.reduce_sum(tf.cast(is_kept, tf.int64), axis=1)
         left = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(words, is_kept), numbers, validate=False).to_tensor()
@@ -183,11 +183,11 @@ class TextWindows(DataSource):
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if "words" in batch and "reach" not in batch:
-            batch = self._left(batch["words"], tf.gather(self._kept, batch["words"]) > 0, None)
+            batch = self._move_left(batch["words"], tf.gather(self._kept, batch["words"]) > 0, None)
         return {name: tf.cast(values, tf.int64) for name, values in batch.items()}
 
 
-def _cleaned(text: Document) -> Document:
+def _clean(text: Document) -> Document:
     cleaned = re.sub(rb"[^a-z]+", b" ", text.text.lower())
     return Document(None, len(cleaned), text=cleaned)
 

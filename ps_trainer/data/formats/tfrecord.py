@@ -120,15 +120,15 @@ class TfRecord(FileSource):
         self.num_classes = options.num_classes
         patterns = [*options.train_files, *options.test_files]
         folder = self.facts.folder(data_dir, f"dataset tfrecord needs --data_dir=<folder> with {', '.join(patterns)}")
-        find_names = functools.partial(self.facts.listed, "files", patterns, lambda: _names(folder, options))
+        find_names = functools.partial(self.facts.remember, "files", patterns, lambda: _names(folder, options))
         try:
             names = find_names(is_there=True)
         except DataError:  # raised once more, unless a trained model knows the names of files that are gone
             names = find_names()
-        train, test = ([self._recorded(folder / name) for name in of_split] for of_split in names)
+        train, test = ([self._count_once(folder / name) for name in of_split] for of_split in names)
         super().__init__(train, test, test_every=options.test_every)
 
-    def _recorded(self, path: pathlib.Path) -> CountedFile:
+    def _count_once(self, path: pathlib.Path) -> CountedFile:
         """Returns a file of the dataset, which one process of this machine goes through for all."""
 
         def count() -> list[Any]:
@@ -138,7 +138,7 @@ class TfRecord(FileSource):
         resolved, num_records, is_packed = self.facts.of_file(path, ["records"], count)
         return CountedFile(pathlib.Path(resolved), num_records, is_packed=is_packed)
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         return record_file(path)
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:

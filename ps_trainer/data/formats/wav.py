@@ -122,17 +122,17 @@ class Wav(FileSource):
         """Returns a list of the dataset, which may be gone if its facts are recorded."""
 
         def look() -> list[Any]:
-            file = self._counted(path)
+            file = self._count_file(path)
             return [str(file.path), file.num_records, *self._longest]
 
         options = self._options
         settings = [str(path), options.alphabet, options.window_secs, options.hop_secs]
-        found = self.facts.listed(f"list {path.name}", settings, look, is_there=path.is_file())
+        found = self.facts.remember(f"list {path.name}", settings, look, is_there=path.is_file())
         resolved, num_records, *longest = found
         self._longest = Longest(*longest)
         return CountedFile(pathlib.Path(resolved), num_records, 1)
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         """Checks a list and its sounds, and keeps the largest lengths."""
         file = text_file(path, num_header_lines=1)
         if file.is_packed:
@@ -180,7 +180,7 @@ class Wav(FileSource):
         sizes = tf.constant(np.concatenate(self._sizes), tf.int64)
         return tf.gather(sizes, tf.gather(tf.constant(firsts, tf.int64), records["file"]) + records["at"])
 
-    def _without_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _cut_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         frames, ids = (tf.reduce_max(batch[name]) for name in ("num_frames", "num_ids"))
         return batch | {"frames": batch["frames"][:, :frames], "ids": batch["ids"][:, :ids]}
 
@@ -199,9 +199,9 @@ class Wav(FileSource):
         alphabet_N = tf.constant([ord(character) for character in self._options.alphabet])
         ids_L = tf.argmax(tf.equal(characters_L[:, tf.newaxis], alphabet_N), axis=1)
         return {
-            "audio": _filled_up(audio[:, 0], self._longest.num_samples, 0.0),
+            "audio": _pad(audio[:, 0], self._longest.num_samples, 0.0),
             "num_samples": tf.shape(audio, out_type=tf.int64)[0],
-            "ids": _filled_up(ids_L, self._longest.num_ids, -1),
+            "ids": _pad(ids_L, self._longest.num_ids, -1),
             "num_ids": tf.size(ids_L, out_type=tf.int64),
         }
 
@@ -213,7 +213,7 @@ class Wav(FileSource):
         return {"frames": frames_BTF, "num_frames": num_frames_B, "ids": batch["ids"], "num_ids": batch["num_ids"]}
 
 
-def _filled_up(values: tf.Tensor, length: int, filling: float) -> tf.Tensor:
+def _pad(values: tf.Tensor, length: int, filling: float) -> tf.Tensor:
     """Pads a vector to `length`; the op fails if the vector is longer."""
     padded = tf.pad(values, [[0, length - tf.shape(values)[0]]], constant_values=tf.cast(filling, values.dtype))
     return tf.ensure_shape(padded, [length])

@@ -137,7 +137,7 @@ class DataSource(abc.ABC):
         shard_seed = int(np.random.SeedSequence([seed, shard.index]).generate_state(1)[0])
 
         def read_from(first: int | tf.Tensor) -> tf.data.Dataset:
-            return shuffled_epochs.shuffled(
+            return shuffled_epochs.shuffle_epochs(
                 self._records("train", shard),
                 num_examples=num_examples,
                 num_shuffled=min(num_examples, self.max_shuffled or num_examples),
@@ -151,8 +151,8 @@ class DataSource(abc.ABC):
             first = tf.cast(start, tf.int64) // batch_size
             return self._batches(read_from(start), batch_size, drop_remainder=True, draw_from=(shard_seed, first))
         sizes = {"batch_size": batch_size, "num_examples": num_examples}
-        records = similar_lengths.grouped(read_from, self._record_lengths, **sizes, seed=shard_seed, start=start)
-        return self._batches(records, batch_size, drop_remainder=True).map(self._without_padding)
+        records = similar_lengths.group_records(read_from, self._record_lengths, **sizes, seed=shard_seed, start=start)
+        return self._batches(records, batch_size, drop_remainder=True).map(self._cut_padding)
 
     @_without_autograph
     def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
@@ -186,7 +186,7 @@ class DataSource(abc.ABC):
             ends = size * tf.range(num_batches + 1) // num_batches
             sizes = ends[1:] - ends[:-1]
             if self.groups_lengths:
-                own = similar_lengths.grouped_shard(own, self._record_lengths, sizes=sizes, seed=shard_seed)
+                own = similar_lengths.group_shard(own, self._record_lengths, sizes=sizes, seed=shard_seed)
             numbered = self._load(own).batch(plan.batch_size).rebatch(sizes).enumerate()
             # `skip` with a tensor as its argument crashes TensorFlow 2.21 inside `flat_map`, so a filter skips.
             numbered = numbered.filter(lambda number, batch: number >= first)
@@ -199,7 +199,7 @@ class DataSource(abc.ABC):
 
         def decode(position: tf.Tensor, seed: tf.Tensor, batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, Any]:
             decoded = self._decode(self._draw_batch(batch, seed) if self.draws else batch)
-            return position, self._without_padding(decoded) if self.groups_lengths else decoded
+            return position, self._cut_padding(decoded) if self.groups_lengths else decoded
 
         return leases.flat_map(read).map(decode).prefetch(PREFETCH_BATCHES)
 
@@ -315,7 +315,7 @@ class DataSource(abc.ABC):
         """Returns the lengths of some records, int [n], if the dataset groups its examples by length."""
         raise NotImplementedError
 
-    def _without_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _cut_padding(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Cuts off the places of a batch where every example has padding, if the dataset groups by length."""
         raise NotImplementedError
 

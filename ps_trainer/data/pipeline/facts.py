@@ -68,7 +68,7 @@ class Facts:
         self.entries[name] = entry
         return entry["value"]
 
-    def listed(self, name: str, settings: Any, compute: Callable[[], Any], *, is_there: bool = False) -> Any:
+    def remember(self, name: str, settings: Any, compute: Callable[[], Any], *, is_there: bool = False) -> Any:
         """Returns a fact that no other process computes for this one: the recorded one, or else a new one.
 
         Args:

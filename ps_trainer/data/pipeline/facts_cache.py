@@ -52,7 +52,7 @@ def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
     found: list[Any] | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(folder / f"{name}.lock"):
+        with _hold_lock(folder / f"{name}.lock"):
             found = _read(folder / f"{name}.json")
             if found is None:
                 found = [compute()]
@@ -74,7 +74,7 @@ def _folder() -> pathlib.Path | None:
 
 
 @contextlib.contextmanager
-def _locked(path: pathlib.Path) -> Iterator[None]:
+def _hold_lock(path: pathlib.Path) -> Iterator[None]:
     """Holds a lock on a file; gives up waiting after a while, because its holder may be frozen."""
     with path.open("w") as file:
         _lock(file.fileno())

@@ -150,8 +150,8 @@ class FileSource(DataSource):
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         # In the list, so that messages can name the file by its number; "other" belongs to no split.
-        self._files.append(("other", self._counted(path)))
-        return self._records_of(tf.constant(len(self._files) - 1, tf.int64)).map(self._for_prediction)
+        self._files.append(("other", self._count_file(path)))
+        return self._records_of(tf.constant(len(self._files) - 1, tf.int64)).map(self._complete_for_prediction)
 
     def line_decoder(self, path: pathlib.Path) -> LineDecoder | None:
         """Checks a file of lines, and returns how to decode its lines without reading it again.
@@ -164,7 +164,7 @@ class FileSource(DataSource):
         """
         if not self.reads_lines:
             return None
-        return self._decoder_of(self._counted(path)._replace(path=LINES))
+        return self._decoder_of(self._count_file(path)._replace(path=LINES))
 
     def _decoder_of(self, file: CountedFile) -> LineDecoder:
         # In a copy, so that a process that reads many files does not keep their names.
@@ -176,13 +176,13 @@ class FileSource(DataSource):
         """Decodes lines of the last file, string [B]; the first one is the first after the header."""
         count = tf.size(line_B, out_type=tf.int64)
         records = {"line": line_B, "file": tf.fill([count], tf.constant(len(self._files) - 1, tf.int64))}
-        return self._decode(self._for_prediction(records | {"at": tf.range(count)}))
+        return self._decode(self._complete_for_prediction(records | {"at": tf.range(count)}))
 
-    def _for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _complete_for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Completes records of another file, one or many, which lack what only a model in training needs."""
         return records
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         """Checks a file that is not one of the dataset's own, and counts its records."""
         raise self._no_single_file(path)
 

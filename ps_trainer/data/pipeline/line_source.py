@@ -78,7 +78,7 @@ class LineSource(FileSource):
         """Builds the ops from lines in the form that `read` reads, string [B] under "line", to a batch."""
         return self._decoder_of(CountedFile(LINES, 0)).decode(texts["line"])
 
-    def _counted(self, path: pathlib.Path) -> CountedFile:
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
         return text_file(path, num_header_lines=self._files[0][1].num_header_lines)
 
     def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
@@ -135,11 +135,11 @@ class NamedFiles:
         if missing:
             raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
         train, test = (
-            [self.counted(folder / name, facts) for name in files] for files in (self.train_files, self.test_files)
+            [self.count_file(folder / name, facts) for name in files] for files in (self.train_files, self.test_files)
         )
         return train, test
 
-    def counted(self, path: pathlib.Path, facts: Facts) -> CountedFile:
+    def count_file(self, path: pathlib.Path, facts: Facts) -> CountedFile:
         """Checks a file, and counts its examples."""
         return text_file(path, facts=facts)
 
@@ -157,7 +157,7 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | N
     """
 
     def count() -> list[Any]:
-        with unpacked(path) as (file, is_packed):
+        with open_unpacked(path) as (file, is_packed):
             num_lines = _count_lines(file)
         if num_lines <= num_header_lines:
             after = f" after the header of {num_header_lines}" if num_header_lines else ""
@@ -169,7 +169,7 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | N
 
 
 @contextlib.contextmanager
-def unpacked(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, bool]]:
+def open_unpacked(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, bool]]:
     """Opens a file, and unpacks it while it is read if its first two bytes are those of gzip.
 
     Yields:
@@ -191,7 +191,7 @@ def unpacked(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, bool]]:
 
 def head(path: pathlib.Path) -> bytes:
     """Reads the first 64 KiB of a file, unpacked if it is compressed with gzip."""
-    with unpacked(path) as (file, _):
+    with open_unpacked(path) as (file, _):
         return file.read(_HEAD_BYTES)
 
 

@@ -87,7 +87,7 @@ class RecordedWords(NamedTuple):
         return " ".join(tokens).replace(" \n", "\n").replace("\n ", "\n")
 
 
-def words_of(dataset: Any) -> dict[str, RecordedWords]:
+def vocabularies_of(dataset: Any) -> dict[str, RecordedWords]:
     """Returns the vocabularies of a dataset by name: "text", "source" and "target", or "transcript"; else empty."""
     found = {}
     for attribute, name in _ATTRIBUTES.items():
@@ -102,7 +102,7 @@ def words_of(dataset: Any) -> dict[str, RecordedWords]:
     return found
 
 
-def predicted(vocabularies: Mapping[str, RecordedWords]) -> RecordedWords | None:
+def predicted_words(vocabularies: Mapping[str, RecordedWords]) -> RecordedWords | None:
     """Returns the vocabulary of the ids that a model predicts: the words of the target language, transcript or text."""
     return next((vocabularies[name] for name in _PREDICTED if name in vocabularies), None)
 
@@ -122,7 +122,7 @@ def read(folder: pathlib.Path) -> dict[str, RecordedWords]:
     path = folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: _checked(entry) for name, entry in content.items()}
+        return {name: _decode_vocabulary(entry) for name, entry in content.items()}
     except FileNotFoundError as error:
         raise DataError(
             f"{path} does not exist, so the run's words are not known: its dataset has no vocabulary, or an older"
@@ -134,7 +134,7 @@ def read(folder: pathlib.Path) -> dict[str, RecordedWords]:
         ) from error
 
 
-def _checked(entry: Mapping[str, Any]) -> RecordedWords:
+def _decode_vocabulary(entry: Mapping[str, Any]) -> RecordedWords:
     unit, tokens, counts = entry["unit"], tuple(entry["tokens"]), tuple(entry["counts"])
     if unit not in UNKNOWN or not tokens or not all(isinstance(token, str) for token in tokens):
         raise ValueError("a vocabulary has a unit, char or word, and tokens")

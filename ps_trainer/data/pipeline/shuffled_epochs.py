@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 
-def shuffled(
+def shuffle_epochs(
     records: tf.data.Dataset,
     *,
     num_examples: int,
@@ -34,10 +34,10 @@ def shuffled(
     # Two numbers for each epoch, drawn for skipped epochs as well.
     seeds = tf.data.Dataset.random(seed=seed).batch(2, drop_remainder=True)
     seeds = seeds.take(-1 if num_epochs is None else num_epochs).skip(start // num_examples)
-    return seeds.flat_map(lambda pair: _shuffled_once(records, num_shuffled, pair)).skip(start % num_examples)
+    return seeds.flat_map(lambda pair: _shuffle_once(records, num_shuffled, pair)).skip(start % num_examples)
 
 
-def _shuffled_once(records: tf.data.Dataset, num_shuffled: int, seeds: tf.Tensor) -> tf.data.Dataset:
+def _shuffle_once(records: tf.data.Dataset, num_shuffled: int, seeds: tf.Tensor) -> tf.data.Dataset:
     """Shuffles `records` from two seeds, int64 [2]."""
     # The op itself, because `Dataset.shuffle` takes only one seed and derives the other from the graph's.
     components = tf.nest.flatten(records.element_spec)

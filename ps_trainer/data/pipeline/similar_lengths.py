@@ -18,7 +18,7 @@ POOL_BATCHES = 32
 """Batches of a pool: more would leave less padding, and make the batches less random."""
 
 
-def grouped(
+def group_records(
     read: Callable[[tf.Tensor], tf.data.Dataset],
     lengths_of: Callable[[Records], tf.Tensor],
     *,
@@ -47,13 +47,13 @@ def grouped(
         lengths = lengths_of(pool)
         num_records = tf.size(lengths, out_type=tf.int64)
         sizes = tf.minimum(num_records - tf.range(0, num_records, batch_size), batch_size)
-        return _ordered(pool, lengths, sizes, tf.stack([seed, number]))
+        return _order_pool(pool, lengths, sizes, tf.stack([seed, number]))
 
     pools = read(start - start % pool_size).batch(pool_size).enumerate(start // pool_size)
     return pools.map(order).unbatch().skip(start % pool_size)
 
 
-def grouped_shard(
+def group_shard(
     records: tf.data.Dataset,
     lengths_of: Callable[[Records], tf.Tensor],
     *,
@@ -76,13 +76,13 @@ def grouped_shard(
 
     def order(number: tf.Tensor, pool: Records) -> Records:
         first = number * POOL_BATCHES
-        return _ordered(pool, lengths_of(pool), sizes[first : first + POOL_BATCHES], tf.stack([seed, number]))
+        return _order_pool(pool, lengths_of(pool), sizes[first : first + POOL_BATCHES], tf.stack([seed, number]))
 
     pools = records.batch(POOL_BATCHES).rebatch(bounds[1:] - bounds[:-1])
     return pools.enumerate().map(order).unbatch()
 
 
-def _ordered(pool: Records, lengths: tf.Tensor, sizes: tf.Tensor, seed: tf.Tensor) -> Records:
+def _order_pool(pool: Records, lengths: tf.Tensor, sizes: tf.Tensor, seed: tf.Tensor) -> Records:
     """Returns the records of a pool so that each part of one of the `sizes` has records of similar length."""
     by_length = tf.argsort(lengths, stable=True)
     places = tf.argsort(tf.random.stateless_uniform(tf.shape(sizes), seed))  # of the shortest batch, the next, …

@@ -115,7 +115,7 @@ class ColumnCounter:
             if value not in self._classes:
                 raise DataError(
                     f"{place}: the label {value!r} of a test row is in no training row; labels there:"
-                    f" {', '.join(_sorted(self._classes)[:_SHOWN_CLASSES])}"
+                    f" {', '.join(_sort_names(self._classes)[:_SHOWN_CLASSES])}"
                 )
         by_name = {name: self._moments[name] for name, kind in self._kinds.items() if kind == NUMBER}
         return Columns(
@@ -124,8 +124,8 @@ class ColumnCounter:
             {name: self._vocabulary(words) for name, words in self._words.items()},
             {name: moments.mean for name, moments in by_name.items()},
             {name: moments.deviation or 1.0 for name, moments in by_name.items()},
-            tuple(_sorted(self._classes)),
-            tuple(self._classes[name] for name in _sorted(self._classes)),
+            tuple(_sort_names(self._classes)),
+            tuple(self._classes[name] for name in _sort_names(self._classes)),
         )
 
     def _kind_of(self, values: Sequence[str] | np.ndarray) -> str:
@@ -221,7 +221,7 @@ class _Moments:
         return math.sqrt(self._squares / self._count) if self._count else 0.0
 
 
-def _sorted(names: Counter[str]) -> list[str]:
+def _sort_names(names: Counter[str]) -> list[str]:
     numbers = numbers_of(names)
     if numbers is None:
         return sorted(names)

@@ -40,15 +40,15 @@ class TableFeatures:
                 for a missing value.
             num_rows: B, int32 scalar.
         """
-        numbers_BN = self._scaled(column_values) if self.numbers else tf.zeros([num_rows, 0])
+        numbers_BN = self._scale_numbers(column_values) if self.numbers else tf.zeros([num_rows, 0])
         if self._options.form == "columns":
             dense_BN = numbers_BN if self.numbers else tf.zeros([num_rows, 1])
-            return {"dense": dense_BN, "ids": self._words(column_values)}
+            return {"dense": dense_BN, "ids": self._number_words(column_values)}
         if self._options.form == "sparse":
-            return self._sparse(numbers_BN, self._words(column_values) if self.categories else None)
+            return self._sparse(numbers_BN, self._number_words(column_values) if self.categories else None)
         parts = [numbers_BN] if self.numbers else []
         if self.categories:
-            words_BC = self._words(column_values)
+            words_BC = self._number_words(column_values)
             # Word 0 stands for missing and unknown ones and gets no 1.
             parts += [tf.one_hot(words_BC[:, at] - 1, self.sizes[name] - 1) for at, name in enumerate(self.categories)]
         return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
@@ -91,7 +91,7 @@ class TableFeatures:
             values.append(tf.ones_like(words_BC, tf.float32))
         return {"ids": tf.concat(ids, axis=1), "values": tf.concat(values, axis=1)}
 
-    def _scaled(self, column_values: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _scale_numbers(self, column_values: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the numbers, float32 [B, N]; missing ones become the mean."""
         given_BN = tf.stack([column_values[name] for name in self.numbers], axis=1)
         means = tf.constant([self._columns.means[name] for name in self.numbers], tf.float64)
@@ -108,7 +108,7 @@ class TableFeatures:
             numbers_BN = (numbers_BN - means) / scales
         return tf.cast(numbers_BN, tf.float32)
 
-    def _words(self, column_values: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _number_words(self, column_values: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the number of each word in its column, int64 [B, C]; 0 = missing or unknown."""
         keys, numbers = [], []
         for at, name in enumerate(self.categories):
@@ -126,12 +126,12 @@ class TableFeatures:
             else []
         )
         words = [
-            next(known_numbers) if column is not None else self._hashed(column_values[name])
+            next(known_numbers) if column is not None else self._hash_word(column_values[name])
             for name, column in zip(self.categories, columns, strict=True)
         ]
         return tf.stack(words, axis=1)
 
-    def _hashed(self, word_B: tf.Tensor) -> tf.Tensor:
+    def _hash_word(self, word_B: tf.Tensor) -> tf.Tensor:
         hashed_B = 1 + tf.strings.to_hash_bucket_fast(word_B, self._options.num_buckets - 1)
         return tf.where(self._is_missing(word_B), tf.zeros_like(hashed_B), hashed_B)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.data.pipeline.line_source import unpacked
+from ps_trainer.data.pipeline.line_source import open_unpacked
 from ps_trainer.errors import DataError, did_you_mean
 
 SPACES = " \t\n\v\f\r"
@@ -116,7 +116,7 @@ def header_of(path: pathlib.Path, dialect: Dialect, fitting: Sequence[Sequence[s
         )
         if fitting:
             known = next((known for known in fitting if len(known) == len(names)), fitting[0])
-            (line,) = written([dict.fromkeys(known, "")], dialect)[0]
+            (line,) = format_lines([dict.fromkeys(known, "")], dialect)[0]
             fix = f"put the names of the training files into a line before it: {line.decode()}"
         raise DataError(f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; {fix}")
     twice = [name for number, name in enumerate(names) if name in names[:number]]
@@ -156,7 +156,7 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
             if len(row) != len(names):
                 raise DataError(
                     f"{path}: line {line + at} has {len(row)} values, but there are {len(names)} columns"
-                    f" ({_shown(names)}): {_cut(dialect.delimiter.join(row))}"
+                    f" ({_format_names(names)}): {_cut(dialect.delimiter.join(row))}"
                 )
         columns: dict[str, list[str] | np.ndarray] = {
             name: [v.strip(SPACES) for v in values] for name, values in zip(names, zip(*part, strict=True), strict=True)
@@ -193,7 +193,7 @@ def num_values(line: str, dialect: Dialect) -> int:
     return len(next(csv.reader([line], **dialect.of_csv_module), []))
 
 
-def written(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tuple[list[bytes], list[bytes]]:
+def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tuple[list[bytes], list[bytes]]:
     """Returns the header line and the lines of some records.
 
     Raises:
@@ -202,7 +202,7 @@ def written(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tuple[lis
     text, names = io.StringIO(), list(records[0])
     for number, record in enumerate(records):
         if not isinstance(record, Mapping) or set(record) != set(names):
-            raise DataError(f"instance {number} has other columns than instance 0, which has {_shown(names)}")
+            raise DataError(f"instance {number} has other columns than instance 0, which has {_format_names(names)}")
     try:
         writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
         writer.writerows([names, *([record[name] for name in names] for record in records)])
@@ -217,7 +217,7 @@ def written(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tuple[lis
 def unknown_column(path: pathlib.Path, name: str, names: Sequence[str], option: str) -> DataError:
     """Makes the error for a column that the file does not have; `option` is the option that names it."""
     return DataError(
-        f"{path} has no column {name!r}; {did_you_mean(name, names)}columns: {_shown(names)};"
+        f"{path} has no column {name!r}; {did_you_mean(name, names)}columns: {_format_names(names)};"
         f" set --dataset_option={option}"
     )
 
@@ -226,9 +226,9 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
     """Yields the lines of a file as lists of values, without the empty lines at the end."""
     num_empty = 0
     line = 0
-    with unpacked(path) as (file, _):
+    with open_unpacked(path) as (file, _):
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
-        lines = _checked_lines(path, text, dialect) if dialect.has_quotes else text
+        lines = _check_lines(path, text, dialect) if dialect.has_quotes else text
         try:
             reader = csv.reader(lines, **dialect.of_csv_module)
             for line, row in enumerate(reader, 1):
@@ -247,7 +247,7 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
             raise DataError(f"{path}: line {line + 1} cannot be read: {error}") from error
 
 
-def _checked_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> Iterator[str]:
+def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> Iterator[str]:
     """Yields lines; rejects quotes that do not surround a whole value."""
     mark = re.escape(dialect.delimiter)
     value = rf'(?:"(?:[^"]|"")*"|[^"{mark}]*)'
@@ -280,7 +280,7 @@ def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> 
         )
 
 
-def _shown(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     more = f", … ({len(names)} in all)" if len(names) > _SHOWN_NAMES else ""
     return ", ".join(names[:_SHOWN_NAMES]) + more
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_source import unpacked
+from ps_trainer.data.pipeline.line_source import open_unpacked
 from ps_trainer.errors import DataError
 
 _BLOCK_IDS = 2**14
@@ -48,7 +48,7 @@ class Document(NamedTuple):
             return
         # Incremental, because the end of a chunk may cut a character.
         decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
-        with unpacked(self.path) as (file, _):
+        with open_unpacked(self.path) as (file, _):
             while True:
                 chunk = file.read(_CHUNK_BYTES)
                 num_pending = len(decoder.getstate()[0])
@@ -99,7 +99,7 @@ def document(path: pathlib.Path, facts: Facts | None = None) -> Document:
 
     def count() -> list[Any]:
         num_bytes = 0
-        with unpacked(path) as (file, is_packed):
+        with open_unpacked(path) as (file, is_packed):
             while chunk := file.read(2**20):
                 num_bytes += len(chunk)
         if not num_bytes:

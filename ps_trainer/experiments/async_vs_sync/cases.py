@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.cases import Case, count, described, figures, mean, median, setting
+from ps_trainer.experiments.harness.cases import Case, count, figures, mean, median, setting, text_property
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
@@ -163,7 +163,7 @@ class RealTraining(real_clusters.RealCase):
     n = setting("n")
     alpha = setting("alpha")
     rate = setting("lr")
-    name = described("L2, {0.mode}, α={0.alpha:g}")
+    name = text_property("L2, {0.mode}, α={0.alpha:g}")
 
     @property
     def secs(self) -> real_clusters.Pair | None:
@@ -172,7 +172,7 @@ class RealTraining(real_clusters.RealCase):
         return real_clusters.pair(self.name, timed, "secs") if timed else None
 
 
-def tuned(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
+def best_arm(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
     """Returns the arm whose learning rate needs the fewest examples."""
     own = [arm for arm in arms if (arm.mode, arm.n, arm.alpha) == (mode, n, alpha)]
     return min(own, key=lambda arm: (arm.num_lost, float(np.mean(arm.examples))))

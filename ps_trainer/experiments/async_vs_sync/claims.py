@@ -9,7 +9,7 @@ from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import virtual_training
 from ps_trainer.experiments.toolkit.statistics import ratio_interval
 
-from .cases import TRAINED_ALPHAS, UNEVEN, Mode, RealTraining, TrainedArm, lead, predicted_ratio, ratio_of, tuned
+from .cases import TRAINED_ALPHAS, UNEVEN, Mode, RealTraining, TrainedArm, best_arm, lead, predicted_ratio, ratio_of
 
 _CHEN = "Chen et al. 2016"
 
@@ -20,20 +20,20 @@ PUBLISHED = (
 
 def _asynchronous(arms: Sequence[TrainedArm]) -> list[TrainedArm]:
     """Returns the best asynchronous arm for each number of workers and each α."""
-    return [tuned(arms, Mode.ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
+    return [best_arm(arms, Mode.ASYNC, n, alpha) for n in sorted({arm.n for arm in arms}) for alpha in TRAINED_ALPHAS]
 
 
 def _leads(arms: Sequence[TrainedArm], mode: str) -> list[Measure]:
     window = virtual_training.WINDOW_EXAMPLES
     return [
-        Measure(f"n={one.n}, α={one.alpha:g}", lead(one, tuned(arms, mode, one.n), window))
+        Measure(f"n={one.n}, α={one.alpha:g}", lead(one, best_arm(arms, mode, one.n), window))
         for one in _asynchronous(arms)
     ]
 
 
 def _times(arms: Sequence[TrainedArm], alpha: float) -> list[Measure]:
     return [
-        Measure(f"n={one.n}", *ratio_interval(one.secs_at(alpha), tuned(arms, Mode.SYNC_SAME, one.n).secs_at(alpha)))
+        Measure(f"n={one.n}", *ratio_interval(one.secs_at(alpha), best_arm(arms, Mode.SYNC_SAME, one.n).secs_at(alpha)))
         for one in _asynchronous(arms)
         if one.alpha == alpha
     ]

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
-from ps_trainer.experiments.harness.cases import grouped
+from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -82,7 +82,7 @@ class VirtualThroughput(Part[ThroughputSettings, ThroughputFigures]):
             for n in (2, 4, 8, 16)
             for alpha in cases.ALPHAS
             for settings in [ThroughputSettings(n=n, alpha=alpha)]
-            for run in repeated(seeds, f"L0-mode=rates-n={n}-alpha={alpha}", settings, 0.2)
+            for run in runs_of_seeds(seeds, f"L0-mode=rates-n={n}-alpha={alpha}", settings, 0.2)
         ]
 
     def execute(self, run: Run[ThroughputSettings], folder: pathlib.Path) -> Measured[ThroughputFigures]:
@@ -96,7 +96,7 @@ class VirtualThroughput(Part[ThroughputSettings, ThroughputFigures]):
         )
         return Measured(figures)
 
-    cases = staticmethod(grouped(Throughput, "n", "alpha"))
+    cases = staticmethod(case_factory(Throughput, "n", "alpha"))
     tables = staticmethod(tables.of_throughput)
     plots = plots.OF_THROUGHPUT
 
@@ -120,7 +120,7 @@ class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
                 for lr in QUICK_RATES[mode] if quick else RATES:
                     key = f"L0-mode={_NAMES[mode]}-n={n}{of_alpha}-lr={lr}-batch_size={batch_size}"
                     settings = VirtualTrainingSettings(mode=mode, n=n, alpha=alpha, lr=lr, batch_size=batch_size)
-                    runs += repeated(seeds, key, settings, secs)
+                    runs += runs_of_seeds(seeds, key, settings, secs)
         return runs
 
     def execute(self, run: Run[VirtualTrainingSettings], folder: pathlib.Path) -> Measured[TrainingFigures]:
@@ -131,7 +131,7 @@ class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
         num_updates = _NUM_EXAMPLES // per_update
         schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, run.seed) for alpha in alphas}
         # A synchronous update does not depend on which worker is slowest, so one schedule serves all alphas.
-        with _replayed(settings, run.seed, next(iter(schedules.values()))) as replay:
+        with _open_replay(settings, run.seed, next(iter(schedules.values()))) as replay:
             course = virtual_training.follow(replay, batch_size)
             version = replay.version
         is_reached = course.target_step is not None
@@ -144,12 +144,12 @@ class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
         )
         return Measured(figures, course.records() if run.seed == 0 else ())
 
-    cases = staticmethod(grouped(TrainedArm, "mode", "n", "alpha", "lr"))
+    cases = staticmethod(case_factory(TrainedArm, "mode", "n", "alpha", "lr"))
     tables = staticmethod(tables.of_training)
     plots = plots.OF_TRAINING
 
 
-def _delayed(settings: RealSettings) -> real_clusters.DelayedTraining:
+def _delayed_training(settings: RealSettings) -> real_clusters.DelayedTraining:
     """Returns the training of a real cluster with the model that idles."""
     delays = [f"shifted_exp:alpha={settings.alpha:g},mean_ms={settings.mean_ms:g}"]
     return real_clusters.DelayedTraining(_update_of(settings.mode), (), settings.n, settings.num_updates, delays)
@@ -177,7 +177,7 @@ class RealThroughput(real_clusters.RealPart[RealSettings]):
         ]
 
     def training_of(self, settings: RealSettings) -> real_clusters.DelayedTraining:
-        return _delayed(settings)
+        return _delayed_training(settings)
 
     def measured(self, run: Run[RealSettings], training: Training) -> GradientRateFigures:
         return GradientRateFigures(rate=_rate(real_clusters.update_secs(training), run.settings))
@@ -210,7 +210,7 @@ class RealTrainings(real_clusters.RealPart[RealTrainingSettings]):
     def training_of(self, settings: RealTrainingSettings) -> real_clusters.DelayedTraining:
         model = {"model": "mlp", "model_option": _MODEL_OPTION, "optimizer": "sgd"}
         rates = {"batch_size": settings.batch_size, "learning_rate": settings.lr}
-        return _delayed(settings)._replace(settings=model | rates)
+        return _delayed_training(settings)._replace(settings=model | rates)
 
     def measured(self, run: Run[RealTrainingSettings], training: Training) -> TargetFigures:
         return cases.to_target(training.steps, run.settings.batch_size)
@@ -218,11 +218,11 @@ class RealTrainings(real_clusters.RealPart[RealTrainingSettings]):
     def simulated(self, run: Run[RealTrainingSettings], done: virtual_run.VirtualRun) -> TargetFigures:
         """Trains with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
-        with _replayed(run.settings, run.seed, done.schedule) as replay:
+        with _open_replay(run.settings, run.seed, done.schedule) as replay:
             steps = [{"loss": step.loss, "t_end": ends[step.step_index]} for step in replay.steps()]
         return cases.to_target(steps, run.settings.batch_size)
 
-    cases = staticmethod(grouped(RealTraining, "mode", "alpha"))  # from all runs: contention affects only times
+    cases = staticmethod(case_factory(RealTraining, "mode", "alpha"))  # from all runs: contention affects only times
     tables = staticmethod(tables.of_real_training)
 
 
@@ -255,13 +255,13 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
     return virtual_run.run(update, num_workers=n, compute=compute, num_updates=num_updates, seed=seed).schedule
 
 
-def _replayed(
+def _open_replay(
     settings: VirtualTrainingSettings | RealTrainingSettings, seed: int, schedule: Schedule
 ) -> AbstractContextManager[Any]:
     """Returns a training in virtual time with the settings of a run."""
     training: dict[str, Any] = {"model": "mlp", "model_options": (_MODEL_OPTION,), "learning_rate": settings.lr}
     training |= {"batch_size": settings.batch_size, "seed": seed}
-    return virtual_training.replayed(schedule, _update_of(settings.mode), **training)
+    return virtual_training.open_replay(schedule, _update_of(settings.mode), **training)
 
 
 def _rate(update_secs: np.ndarray, settings: RealSettings) -> float:
@@ -289,7 +289,7 @@ def _real_runs(seeds: Sequence[int], settings: RealSettingsT, num_steps: int) ->
     name = mode.replace(", ", "_").replace(" ", "_")
     slowness = 1.0 if mode is Mode.ASYNC else cases.predicted_ratio(n, alpha)
     secs = num_steps * settings.mean_ms / 1000 * slowness
-    return repeated(
+    return runs_of_seeds(
         seeds,
         f"L2-{settings.what}-{name}-n={n}-alpha={alpha:g}",
         settings,

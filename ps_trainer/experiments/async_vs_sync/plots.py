@@ -10,7 +10,7 @@ from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
-from .cases import Mode, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
+from .cases import Mode, Throughput, TrainedArm, best_arm, predicted_ratio, ratio_of
 
 _EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
 _COLOURS: dict[str, str] = {Mode.ASYNC: "tab:blue", Mode.SYNC_SAME: "tab:orange", Mode.SYNC_GLOBAL: "tab:green"}
@@ -43,7 +43,7 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     n = max(arm.n for arm in arms)
     for mode, alpha in dict.fromkeys((arm.mode, arm.alpha) for arm in arms):
-        arm = tuned(arms, mode, n, alpha)
+        arm = best_arm(arms, mode, n, alpha)
         label = f"{mode}, α = {alpha:g}" if mode == Mode.ASYNC else mode
         _draw_curve(left, arm, 1.0, label, _style(mode, alpha if mode == Mode.ASYNC else None))
         if mode == Mode.SYNC_GLOBAL:

@@ -11,7 +11,7 @@ from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
 from . import cases as measured
-from .cases import Mode, RealTraining, Throughput, TrainedArm, predicted_ratio, ratio_of, tuned
+from .cases import Mode, RealTraining, Throughput, TrainedArm, best_arm, predicted_ratio, ratio_of
 
 NOTES = (
     "With the same batch per worker, a synchronous update uses n batches and an asynchronous update uses one. If n"
@@ -49,7 +49,7 @@ def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
 
 def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
     """Makes the tables of examples and time to the target, for the best and for all learning rates."""
-    best = [tuned(arms, *key) for key in dict.fromkeys((arm.mode, arm.n, arm.alpha) for arm in arms)]
+    best = [best_arm(arms, *key) for key in dict.fromkeys((arm.mode, arm.n, arm.alpha) for arm in arms)]
     return [
         _arms_table("To the target, each at its best learning rate", best),
         _arms_table("To the target, all learning rates", arms),

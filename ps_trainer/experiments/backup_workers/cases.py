@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.cases import Case, described, figures, median, setting
+from ps_trainer.experiments.harness.cases import Case, figures, median, setting, text_property
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import spread
@@ -167,7 +167,7 @@ class TrainedRule(Case):
     num_backups = setting("b")
 
     updates = figures("updates", missing=math.inf)  # of each seed to the target
-    name = described("{0.rule.words}, {0.shape}, b = {0.num_backups}")
+    name = text_property("{0.rule.words}, {0.shape}, b = {0.num_backups}")
 
     @property
     def mean(self) -> float:
@@ -182,7 +182,7 @@ class RealBarrier(real_clusters.RealCase):
     num_backups = setting("b")
 
     num_needed = property(_num_needed)  # N, gradients to an update
-    name = described("L2, true barrier, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
+    name = text_property("L2, true barrier, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
 
     @property
     def models(self) -> list[ModelFigures]:

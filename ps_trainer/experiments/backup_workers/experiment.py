@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Experiment, Part
-from ps_trainer.experiments.harness.cases import cases_by, grouped
+from ps_trainer.experiments.harness.cases import case_factory, cases_by
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.harness.runs import Measured, Results, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -147,7 +147,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
                 lr=_LEARNING_RATE,
                 batch_size=_BATCH_SIZE,
             )
-            runs += repeated(
+            runs += runs_of_seeds(
                 seeds, f"{records.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
             )
         return runs
@@ -158,7 +158,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         rule, n, batch_size = settings.rule, settings.n, settings.batch_size
         options, compute = records.options_of(rule, n, settings.b), [Shape(settings.shape).text]
         done = virtual_run.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
-        with virtual_training.replayed(
+        with virtual_training.open_replay(
             done.schedule,
             rule,
             options,
@@ -171,7 +171,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
             course = virtual_training.follow(replay, batch_size)
         return Measured(BackupTrainingFigures(updates=course.target_version, accuracy=course.accuracy))
 
-    cases = staticmethod(grouped(TrainedRule, "shape", "rule", "b"))
+    cases = staticmethod(case_factory(TrainedRule, "shape", "rule", "b"))
     tables = staticmethod(tables.of_training)
 
 
@@ -251,7 +251,7 @@ def _runs_of(plan: _SweepPlan, seeds: Sequence[int]) -> Iterator[Run[SweepSettin
             settings = SweepSettings(
                 shape=shape, size=plan.size, n=n, b=num_backup, rule=rule, num_updates=plan.num_updates
             )
-            yield from repeated(
+            yield from runs_of_seeds(
                 seeds[: plan.num_model_seeds] if rule == Rule.MODELS else seeds,
                 f"{rule}-n={n}-b={num_backup}-{shape.replace(' ', '_')}",
                 settings,
@@ -267,7 +267,7 @@ def _real_runs(
         shape=shape, size=f"N = {needed}", n=n, b=b, rule=Rule.BARRIER, num_updates=num_updates, mean_ms=mean_ms
     )
     steps = _SLOWEST_STEPS if shape == Shape.PERSISTENT and not b else _LONGEST_STEPS[shape]
-    return repeated(
+    return runs_of_seeds(
         seeds,
         f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}",
         settings,

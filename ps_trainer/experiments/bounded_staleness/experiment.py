@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
-from ps_trainer.experiments.harness.cases import grouped
+from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.harness.runs import Measured, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -67,7 +67,7 @@ class BoundedTiming(Part[ClockSettings, Any]):
         ):
             key = f"{what}-n={n}-{shape.replace(' ', '_')}{'-slow' * is_slow}-s={bound}"
             settings = ClockSettings(what=what, shape=shape, n=n, is_slow=is_slow, bound=bound, num_clocks=num_clocks)
-            runs += repeated(seeds, key, settings, _SECS_PER_STEP * n * num_clocks)
+            runs += runs_of_seeds(seeds, key, settings, _SECS_PER_STEP * n * num_clocks)
         return runs
 
     def owns(self, run: Run[Any]) -> bool:
@@ -110,7 +110,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
             run
             for bound, rate in itertools.product(() if quick else _TRAINED_BOUNDS, records.RATES)
             for settings in [BoundTrainingSettings(what=what, n=n, max_updates=_MAX_UPDATES, bound=bound, rate=rate)]
-            for run in repeated(seeds, f"{what}-s={bound}-rate={rate:g}", settings, _EXPECTED_SECS)
+            for run in runs_of_seeds(seeds, f"{what}-s={bound}-rate={rate:g}", settings, _EXPECTED_SECS)
         ]
 
     def execute(self, run: Run[BoundTrainingSettings], folder: pathlib.Path) -> Measured[BoundTrainingFigures]:
@@ -145,7 +145,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
         )
         return Measured(figures)
 
-    cases = staticmethod(grouped(TrainedBound, "bound"))  # by rising bound, None last
+    cases = staticmethod(case_factory(TrainedBound, "bound"))  # by rising bound, None last
 
     def why_none(self, cases: Sequence[TrainedBound]) -> str:
         return "" if cases else "the quick form trains nothing"
@@ -177,7 +177,7 @@ class RealBoundedClusters(real_clusters.RealPart[RealClockSettings]):
         return [
             run
             for bound in ((_QUICK_BOUND,) if quick else _REAL_BOUNDS)
-            for run in repeated(
+            for run in runs_of_seeds(
                 seeds,
                 f"L2-n={n}-{shape}-s={bound}",
                 dataclasses.replace(unbounded, bound=bound),
@@ -199,7 +199,7 @@ class RealBoundedClusters(real_clusters.RealPart[RealClockSettings]):
         figures = records.figures_of(done.schedule, run.settings.mean_ms / 1000)
         return dataclasses.replace(figures, waits=float(np.mean(figures.wait_by_worker)))
 
-    cases = staticmethod(grouped(RealBound, "bound"))
+    cases = staticmethod(case_factory(RealBound, "bound"))
     tables = staticmethod(tables.of_real_clusters)
     plots = plots.OF_REAL_CLUSTERS
 

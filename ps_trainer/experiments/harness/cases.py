@@ -31,7 +31,7 @@ def cases_by(case_type: type[CaseT], results: Results, *names: str) -> list[Case
     return [case_type(group) for group in results.by(*names).values()]
 
 
-def grouped(case_type: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
+def case_factory(case_type: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
     """A function for `Part.cases` that makes one case for each combination of these settings."""
     return lambda results: cases_by(case_type, results, *names)
 
@@ -78,6 +78,6 @@ def largest(name: str) -> Any:
     return Accessor(name, lambda case: max(case.runs.figures(name)))
 
 
-def described(text: str) -> Any:
+def text_property(text: str) -> Any:
     """An attribute of a case: a text with its attributes, "n={0.n}", for tables and claims."""
     return property(text.format)

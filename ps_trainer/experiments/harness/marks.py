@@ -72,7 +72,7 @@ def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> s
     """
 
     def section_with_captions(section: str) -> str:
-        seen = _seen(section)
+        seen = _read_claims(section)
 
         def caption_of(match: re.Match[str]) -> str:
             head, experiment, key = match.groups()
@@ -83,7 +83,7 @@ def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> s
     return "".join(map(section_with_captions, _SECTION.split(page)))
 
 
-def _seen(section: str) -> dict[str, ClaimSummary]:
+def _read_claims(section: str) -> dict[str, ClaimSummary]:
     """Reads the table of claims of a section: what was seen of each claim, by its sentence; empty without a table."""
     lines = iter(section.splitlines())
     header = next((line for line in lines if line.startswith("| claim |")), "")

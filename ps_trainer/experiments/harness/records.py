@@ -29,7 +29,7 @@ class Record:
         """
         fields = dataclasses.fields(self)
         shown = [field.name for field in fields if field.default is not None or getattr(self, field.name) is not None]
-        return {name: _as_json(getattr(self, name)) for name in shown}
+        return {name: _to_json(getattr(self, name)) for name in shown}
 
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -50,13 +50,13 @@ def from_json(record_type: type[RecordT], values: Mapping[str, Any]) -> RecordT:
     return record_type(**{f.name: _from_json(hints[f.name], values[f.name]) for f in fields if f.name in values})
 
 
-def _as_json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, Record):
         return value.as_json()
     if isinstance(value, Mapping):
-        return {str(name): _as_json(one) for name, one in value.items()}
+        return {str(name): _to_json(one) for name, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_as_json(one) for one in value]
+        return [_to_json(one) for one in value]
     return value
 
 

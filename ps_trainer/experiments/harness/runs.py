@@ -48,7 +48,7 @@ class Run(Generic[SettingsT]):
         }
 
 
-def repeated(
+def runs_of_seeds(
     seeds: Sequence[int],
     key: str,
     settings: SettingsT,
@@ -61,7 +61,7 @@ def repeated(
     return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level, is_paced) for seed in seeds]
 
 
-def keyed(level: str, settings: Record, without: Sequence[str] = ()) -> str:
+def run_key(level: str, settings: Record, without: Sequence[str] = ()) -> str:
     """A key of runs made of their settings, without settings that are None."""
     shown = {name: value for name, value in settings.as_json().items() if value is not None and name not in without}
     return "-".join([level, *(f"{name}={value}" for name, value in shown.items())])

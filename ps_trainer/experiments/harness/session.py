@@ -24,7 +24,7 @@ from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.report import Conclusion
 from ps_trainer.experiments.harness.runner import PlannedExperiment, execute, prepare
-from ps_trainer.experiments.harness.store import locked
+from ps_trainer.experiments.harness.store import lock_folder
 
 _FOLDERS = {False: pathlib.Path("runs/experiments"), True: pathlib.Path("runs/experiments-quick")}
 _STYLES = {
@@ -83,7 +83,7 @@ def run(
     out_dir = request.out_dir or _FOLDERS[request.quick]
     console = console or Console()
     origin = provenance(command)
-    with locked(out_dir), _raising_on_sigterm(), create_progress(console, plain=request.plain) as progress:
+    with lock_folder(out_dir), _raising_on_sigterm(), create_progress(console, plain=request.plain) as progress:
         all_planned = [
             prepare(
                 experiment,

@@ -121,7 +121,7 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
+def lock_folder(folder: pathlib.Path) -> Iterator[None]:
     """Makes a folder and locks it against other `experiment` commands.
 
     Raises:

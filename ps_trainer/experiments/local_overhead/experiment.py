@@ -10,7 +10,7 @@ from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import local_control
 
 from . import claims, plots, tables
@@ -108,4 +108,4 @@ def _runs(
     )
     settings = dataclasses.replace(settings, **others)
     named = [model, *option.replace(",", "-").split(), *(f"{name}={value}" for name, value in others.items())]
-    return repeated(seeds, "-".join(named), settings, _START_SECS + 2 * steps * step_secs, _LEVEL, is_paced=False)
+    return runs_of_seeds(seeds, "-".join(named), settings, _START_SECS + 2 * steps * step_secs, _LEVEL, is_paced=False)

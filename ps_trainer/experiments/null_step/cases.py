@@ -83,22 +83,22 @@ class StepCase(Case):
     @property
     def bytes_per_step(self) -> float | None:
         """Bytes that one worker received and sent in a step; None if not counted."""
-        return _median(_known(self.counted, "bytes_per_step"))
+        return _median(_known_figures(self.counted, "bytes_per_step"))
 
     @property
     def skew_ms(self) -> float:
         """Median time from the first to the last worker that has an update's parameters; 0 in virtual time."""
-        return _median([ms for run in _known(self.counted, "skew_ms") for ms in run]) or 0.0
+        return _median([ms for run in _known_figures(self.counted, "skew_ms") for ms in run]) or 0.0
 
     @property
     def switches_per_step(self) -> float | None:
         """Context switches of the machine per step; None if not counted."""
-        return _median(_known(self.counted, "switches_per_step"))
+        return _median(_known_figures(self.counted, "switches_per_step"))
 
     @property
     def loss_error(self) -> float | None:
         """Largest |relative error| of a step's loss; None if the right loss is unknown."""
-        return max(_known(self.runs, "loss_error"), default=None)
+        return max(_known_figures(self.runs, "loss_error"), default=None)
 
     @property
     def curve_name(self) -> str:
@@ -211,7 +211,7 @@ def num_values(settings: StepSettings) -> int:
     return round(settings.megabytes * MEGABYTE / size)
 
 
-def _known(results: Sequence[RunResult], name: str) -> list[Any]:
+def _known_figures(results: Sequence[RunResult], name: str) -> list[Any]:
     return [value for result in results if (value := getattr(result.figures, name)) is not None]
 
 

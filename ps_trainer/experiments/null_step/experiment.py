@@ -10,7 +10,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import goodput, shaped_clusters, sized_settings, virtual_run
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
@@ -183,7 +183,7 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
     transfer = 2 * plan.megabytes * sized_settings.MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
     secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
     steps_secs = plan.updates * (secs + plan.delay_ms / 1000)
-    return repeated(
+    return runs_of_seeds(
         seeds if plan.is_repeated else seeds[:1],
         f"{level.value[:2]}-{plan.curve}-{plan.megabytes:g}MB-n={plan.n}-p={plan.p}",
         settings,
@@ -197,7 +197,7 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
 
 def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run[StepSettings]]:
     settings = StepSettings(curve=curve, megabytes=megabytes, n=n, p=sized_settings.PAPER_PS)
-    return repeated(seeds, f"L0-{curve}-{megabytes}MB-n={n}", settings, _VIRTUAL_SECS_PER_WORKER * n)
+    return runs_of_seeds(seeds, f"L0-{curve}-{megabytes}MB-n={n}", settings, _VIRTUAL_SECS_PER_WORKER * n)
 
 
 def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:

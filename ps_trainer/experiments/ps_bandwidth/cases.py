@@ -198,7 +198,7 @@ class LinkCase(Case):
 
     @property
     def timed_secs(self) -> Spread:
-        """`secs` of a case that has a time; every case from `timed` has one."""
+        """`secs` of a case that has a time; every case from `timed_cases` has one."""
         if self.secs is None:
             raise ValueError(f"{self.setting.name}: no run is comparable")
         return self.secs
@@ -224,7 +224,7 @@ def cases_of(results: Results) -> list[LinkCase]:
     return cases_by(LinkCase, results, *(field.name for field in dataclasses.fields(LinkSetting)))
 
 
-def timed(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
+def timed_cases(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
     """Cases of some arms whose times count."""
     return [case for case in cases if case.setting.arm in arms and case.secs is not None]
 
@@ -232,8 +232,8 @@ def timed(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
 def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCase, LinkCase]]:
     """Cases of two arms with the same number of workers and with p = n, where the arm has ps tasks."""
     found = []
-    for one in timed(cases, arm):
-        for two in timed(cases, other):
+    for one in timed_cases(cases, arm):
+        for two in timed_cases(cases, other):
             alike = one.setting.n == two.setting.n and all(c.setting.p in (0, c.setting.n) for c in (one, two))
             found += [(one, two)] if alike else []
     return found

@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measu
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import theory
 
-from .cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, pairs, timed
+from .cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, pairs, timed_cases
 
 _D2L = "Dive into Deep Learning, Parameter Servers"
 _BYTEPS = "Jiang et al. 2020 (BytePS)"
@@ -36,7 +36,7 @@ PUBLISHED = (
 
 
 def _over_predicted(cases: Sequence[LinkCase], *arms: Arm) -> list[Measure]:
-    return [Measure(case.setting.name, case.over_predicted) for arm in arms for case in timed(cases, arm)]
+    return [Measure(case.setting.name, case.over_predicted) for arm in arms for case in timed_cases(cases, arm)]
 
 
 CLAIMS = (
@@ -87,7 +87,7 @@ CLAIMS = (
         limit=_WITHIN,
         measure=lambda cases: [
             Measure(one.name, c.timed_secs.median / theory.byteps_secs(one.num_bytes, one.n, one.n, one.bytes_per_sec))
-            for c in timed(cases, Arm.PS)
+            for c in timed_cases(cases, Arm.PS)
             for one in [c.setting]
             if one.p == one.n > 1
         ],

@@ -10,7 +10,7 @@ from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
 
 from . import claims, plots, tables
@@ -102,4 +102,4 @@ def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run[LinkSetting]]:
         _START_SECS + _START_SECS_PER_TASK * (setting.n + max(1, setting.p)) + setting.rounds * setting.predicted_secs()
     )
     key = f"L3-{setting.arm}-n={setting.n}-p={setting.p}"
-    return repeated(seeds, key, setting, secs, Level.SHAPED)
+    return runs_of_seeds(seeds, key, setting, secs, Level.SHAPED)

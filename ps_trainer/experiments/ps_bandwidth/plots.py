@@ -10,7 +10,7 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import theory
 
-from .cases import Arm, D2lBar, LinkCase, LinkSetting, d2l_ratios, timed
+from .cases import Arm, D2lBar, LinkCase, LinkSetting, d2l_ratios, timed_cases
 
 
 def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
@@ -97,7 +97,7 @@ PLOTS = (
         " below 2; asynchronous workers lie below the lines of synchronous ones.",
         claims=("ps_round", "colocated", "both_directions"),
         draw=_draw_rounds,
-        data=lambda cases: timed(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC),
+        data=lambda cases: timed_cases(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC),
         level=Level.SHAPED,
         size=(7.2, 4.4),
     ),
@@ -119,7 +119,7 @@ PLOTS = (
         expected="whole on one ps task the variable makes a round several times as long as in parts.",
         claims=("unsharded", "partitioned"),
         draw=_draw_skewed,
-        data=lambda cases: timed(cases, Arm.UNSHARDED, Arm.PARTITIONED),
+        data=lambda cases: timed_cases(cases, Arm.UNSHARDED, Arm.PARTITIONED),
         level=Level.SHAPED,
     ),
     Plot(

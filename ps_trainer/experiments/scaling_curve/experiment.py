@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
 
 from . import cases, claims, plots, records, tables
@@ -160,7 +160,7 @@ def _real_runs(setting: ClusterSetting, seed: int) -> Sequence[Run[ScaleSettings
     start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
     key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
     secs = start_secs + records.ROUNDS * setting.simulated(records.ROUNDS, seed).round_secs
-    return repeated([seed], key, settings, secs, Level.SHAPED)
+    return runs_of_seeds([seed], key, settings, secs, Level.SHAPED)
 
 
 def _figures(times: StepTimes, simulated_secs: float) -> PointFigures:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.cases import Case, cases_by, described, figures, mean, setting
+from ps_trainer.experiments.harness.cases import Case, cases_by, figures, mean, setting, text_property
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
@@ -160,7 +160,7 @@ class RealArm(real_clusters.RealCase):
 
     arm = setting("arm")
 
-    name = described("L2, {0.arm}")
+    name = text_property("L2, {0.arm}")
 
     @property
     def both(self) -> tuple[ArmFigures, ArmFigures]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.base import Experiment, Part
-from ps_trainer.experiments.harness.cases import grouped
+from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Results, Run, repeated
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
@@ -123,7 +123,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
         ).schedule
         arithmetic = PerGradient if arm is Rate.BY_STALENESS else None
         training = _training(settings.lr, arm, splits, batch_size, run.seed)
-        with virtual_training.replayed(schedule, update, options, arithmetic=arithmetic, **training) as replay:
+        with virtual_training.open_replay(schedule, update, options, arithmetic=arithmetic, **training) as replay:
             course = virtual_training.follow(replay, batch_size, target=None)
             test_accuracy = replay.evaluate().metrics["accuracy"]
         used = schedule.steps.staleness[schedule.steps.update >= 0]
@@ -165,7 +165,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
         return [
             run
             for arm in (() if quick else REAL_ARMS)
-            for run in repeated(
+            for run in runs_of_seeds(
                 seeds[:_NUM_REAL_SEEDS],
                 f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
                 dataclasses.replace(settings, arm=arm),
@@ -209,7 +209,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
         update, options = _rule_of(arm, learners)
         training = _training(settings.lr, arm, learners, batch_size, run.seed)
         training["optimizer_options"] = (f"momentum={settings.momentum}",)
-        with virtual_training.replayed(done.schedule, update, options, **training) as replay:
+        with virtual_training.open_replay(done.schedule, update, options, **training) as replay:
             virtual_training.follow(replay, batch_size, target=None)
             accuracy = replay.evaluate().metrics["accuracy"]
         return ArmFigures(
@@ -218,7 +218,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
             rate=_updates_per_sec(done.schedule.update_secs),
         )
 
-    cases = staticmethod(grouped(RealArm, "arm"))
+    cases = staticmethod(case_factory(RealArm, "arm"))
     tables = staticmethod(tables.of_real_clusters)
 
 
@@ -251,7 +251,7 @@ def _virtual_runs(seeds: Sequence[int], settings: RateSettings) -> list[Run[Rate
     if settings.mode is Updates.SINGLE:
         num_steps /= settings.learners
     key = "-".join(["L0", *parts, f"learners={settings.learners}"])
-    return repeated(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
+    return runs_of_seeds(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
 
 
 def _rule_of(arm: Rate, splits: int | None) -> tuple[str, list[str]]:

@@ -70,13 +70,13 @@ class Staleness(Case):
     @functools.cached_property
     def by_worker(self) -> dict[int, Counter[int]]:
         """Histogram of the staleness of each worker's gradients, seeds pooled."""
-        return _pooled(self.runs.figures("staleness"), self.n)
+        return _pool_seeds(self.runs.figures("staleness"), self.n)
 
     @functools.cached_property
     def simulated(self) -> Counter[int] | None:
         """Histogram of the staleness of all gradients in virtual time, beside a real cluster; else None."""
         simulated = self.runs.figures("simulated")
-        return None if None in simulated else sum(_pooled(simulated, self.n).values(), Counter())
+        return None if None in simulated else sum(_pool_seeds(simulated, self.n).values(), Counter())
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ def compute_of(shape: str, mean_ms: float, *, is_slow: bool) -> list[str]:
     return [with_mean(Shape(shape).text, mean_ms), *slow_worker]
 
 
-def _pooled(of_seeds: Sequence[Mapping[str, Mapping[str, int]]], n: int) -> dict[int, Counter[int]]:
+def _pool_seeds(of_seeds: Sequence[Mapping[str, Mapping[str, int]]], n: int) -> dict[int, Counter[int]]:
     pooled: dict[int, Counter[int]] = {worker: Counter() for worker in range(n)}
     for histograms in of_seeds:
         for worker, counts in histograms.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Results, Run, keyed, repeated
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, run_key, runs_of_seeds
 from ps_trainer.experiments.toolkit import calibration, real_clusters, virtual_run
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -90,7 +90,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
 
     def needed_by(self, run: Run[StalenessSettings]) -> Run[Any] | None:
         """The calibration run with the same rule."""
-        return calibration.run_for(_delayed(run.settings), run.level)
+        return calibration.run_for(_delayed_training(run.settings), run.level)
 
     def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
         return self._execute(run, folder, StepCost())
@@ -101,12 +101,12 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
         return self._execute(run, folder, needed.cost)
 
     def _execute(self, run: Run[StalenessSettings], folder: pathlib.Path, cost: StepCost) -> Measured[StalenessFigures]:
-        training = _delayed(run.settings).train(run, folder)
+        training = _delayed_training(run.settings).train(run, folder)
         by_worker = {
             worker: Counter(step["staleness"] for step in steps if step["staleness"] is not None)
             for worker, steps in training.by_worker().items()
         }
-        simulated = _delayed(run.settings).simulate(run, cost).staleness_by_worker()
+        simulated = _delayed_training(run.settings).simulate(run, cost).staleness_by_worker()
         figures = StalenessFigures(
             staleness=histograms_as_json(by_worker),
             steps_per_sec=training.steps_per_sec,
@@ -145,7 +145,7 @@ def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
     return ("softsync", [f"splits={settings.splits}"], compute) if settings.splits else ("async", [], compute)
 
 
-def _delayed(settings: StalenessSettings) -> real_clusters.DelayedTraining:
+def _delayed_training(settings: StalenessSettings) -> real_clusters.DelayedTraining:
     """The training of a real cluster."""
     update, options, compute = _rule_of(settings)
     return real_clusters.DelayedTraining(update, options, settings.n, settings.num_updates, compute)
@@ -153,13 +153,13 @@ def _delayed(settings: StalenessSettings) -> real_clusters.DelayedTraining:
 
 def _virtual_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:
     secs = _VIRTUAL_SECS_PER_UPDATE * settings.num_gradients
-    return repeated(seeds, _key("L0", settings), settings, secs)
+    return runs_of_seeds(seeds, _key("L0", settings), settings, secs)
 
 
 def _real_runs(seeds: Sequence[int], settings: StalenessSettings) -> list[Run[StalenessSettings]]:
     secs = real_clusters.expected_secs(settings.n, settings.num_gradients / settings.n * settings.mean_ms / 1000)
-    return repeated(seeds, _key("L2", settings), settings, secs, real_clusters.LEVEL)
+    return runs_of_seeds(seeds, _key("L2", settings), settings, secs, real_clusters.LEVEL)
 
 
 def _key(level: str, settings: StalenessSettings) -> str:
-    return keyed(level, settings, without=("mean_ms", "num_updates"))
+    return run_key(level, settings, without=("mean_ms", "num_updates"))

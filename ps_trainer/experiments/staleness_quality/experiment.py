@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
-from ps_trainer.experiments.harness.runs import Measured, Run, keyed, repeated
+from ps_trainer.experiments.harness.runs import Measured, Run, run_key, runs_of_seeds
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 from ps_trainer.simulation import given_staleness
 
@@ -57,7 +57,9 @@ class Quadratic(Part[QuadraticSettings, QuadraticFigures]):
             run
             for kind, tau in itertools.product(Kind, _QUICK_TAUS if quick else _TAUS)
             for settings in [QuadraticSettings(kind=kind, tau=tau)]
-            for run in repeated(seeds[:1] if kind == Kind.CONSTANT else seeds, keyed("L0", settings), settings, 0.1)
+            for run in runs_of_seeds(
+                seeds[:1] if kind == Kind.CONSTANT else seeds, run_key("L0", settings), settings, 0.1
+            )
         ]
 
     def execute(self, run: Run[QuadraticSettings], folder: pathlib.Path) -> Measured[QuadraticFigures]:
@@ -94,15 +96,15 @@ class StaleTrainings(Part[StaleTrainingSettings, StaleTrainingFigures]):
         for optimizer, grid in () if quick else OPTIMIZER_RATES.items():
             tuned = itertools.product((0, OPTIMIZER_TAU), grid)
             settings += [_settings(Kind.CONSTANT, tau, optimizer=optimizer, lr=lr) for tau, lr in tuned]
-        different = {keyed("L0", one, without=("num_updates",)): one for one in settings}
+        different = {run_key("L0", one, without=("num_updates",)): one for one in settings}
         secs = 0.3 + _SECS_PER_UPDATE * _NUM_UPDATES / 2
-        return [run for key, one in different.items() for run in repeated(seeds, key, one, secs)]
+        return [run for key, one in different.items() for run in runs_of_seeds(seeds, key, one, secs)]
 
     def execute(self, run: Run[StaleTrainingSettings], folder: pathlib.Path) -> Measured[StaleTrainingFigures]:
         settings = run.settings
         schedule = _schedule(settings.kind, settings.tau, settings.num_updates, run.seed, settings.ramp or 0)
         target = virtual_training.TARGET_ACCURACY if settings.ramp is None else None
-        with virtual_training.replayed(
+        with virtual_training.open_replay(
             schedule,
             "async",
             model=settings.model,

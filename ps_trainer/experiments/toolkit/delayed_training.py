@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ps_trainer.experiments.harness.runs import Run
 from ps_trainer.experiments.toolkit import virtual_run
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
-from ps_trainer.experiments.toolkit.step_times import paced
+from ps_trainer.experiments.toolkit.step_times import add_pacing
 
 _SETTINGS = {**QUIET, "dataset": "digits"}
 # Nearly no arithmetic, so that the cores idle and a step lasts as long as its delay.
@@ -68,7 +68,7 @@ class DelayedTraining(NamedTuple):
         Raises:
             RunError: The run failed.
         """
-        delays = [paced(text) for text in self.compute]
+        delays = [add_pacing(text) for text in self.compute]
         options = {"update": self.update, "update_option": self.options, "straggler": delays}
         settings = {**_SETTINGS, **self.settings, **options, "max_steps": self.num_updates, "seed": run.seed}
         deadline_secs = _DEADLINE_FACTOR * run.expected_secs

@@ -14,4 +14,4 @@ class PerGradient(shared_parameters.Mean):
     """
 
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
-        return gradients.scaled(gradient, 1.0 / max(entry.staleness, 1))
+        return gradients.scaled_gradient(gradient, 1.0 / max(entry.staleness, 1))

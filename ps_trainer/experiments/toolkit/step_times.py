@@ -46,7 +46,7 @@ def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
     return text if worker is None else f"{text},worker={worker}"
 
 
-def paced(text: str) -> str:
+def add_pacing(text: str) -> str:
     """A delay for `--straggler` that counts from the start of a step."""
     return f"{text}{',' if ':' in text else ':'}paced=true"
 

@@ -57,7 +57,7 @@ def digits(
 
 
 @contextmanager
-def replayed(
+def open_replay(
     schedule: Schedule, update: str, options: Sequence[str] = (), *, arithmetic: Any = None, **training: Any
 ) -> Iterator[Any]:
     """An open `simulation.replay.replay.Replay`, which trains on digits along a schedule.
@@ -97,14 +97,19 @@ def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURA
             sums = [0.0, 0]
         if target is not None and len(recent) == window and _mean(recent) >= target:
             return Course(
-                count, step.version, count, has_diverged=False, losses=_with_rest(losses, sums), accuracy=_mean(recent)
+                count,
+                step.version,
+                count,
+                has_diverged=False,
+                losses=_append_rest(losses, sums),
+                accuracy=_mean(recent),
             )
-    return Course(None, None, count, has_diverged=False, losses=_with_rest(losses, sums), accuracy=_mean(recent))
+    return Course(None, None, count, has_diverged=False, losses=_append_rest(losses, sums), accuracy=_mean(recent))
 
 
 def _mean(values: deque[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _with_rest(losses: list[float], sums: Sequence[float]) -> list[float]:
+def _append_rest(losses: list[float], sums: Sequence[float]) -> list[float]:
     return [*losses, sums[0] / sums[1]] if sums[1] else losses

@@ -35,19 +35,19 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
     return {name: _sum([gradient[name] for gradient in gradients]) for name in first}
 
 
-def scaled(gradient: Gradient, factor: float) -> Gradient:
+def scaled_gradient(gradient: Gradient, factor: float) -> Gradient:
     """Computes factor · gradient."""
-    return {name: _scaled(value, np.float32(factor)) for name, value in gradient.items()}
+    return {name: _scale_part(value, np.float32(factor)) for name, value in gradient.items()}
 
 
 def mean(gradients: Sequence[Gradient]) -> Gradient:
     """Divides the sum of gradients by their number, including rows that only some gradients have."""
     if len(gradients) == 1:
         return gradients[0]
-    return scaled(total(gradients), 1.0 / len(gradients))
+    return scaled_gradient(total(gradients), 1.0 / len(gradients))
 
 
-def moved(values: Mapping[str, np.ndarray], differences: Mapping[str, np.ndarray], factor: float = 1.0) -> Values:
+def move(values: Mapping[str, np.ndarray], differences: Mapping[str, np.ndarray], factor: float = 1.0) -> Values:
     """Computes values + factor · differences; values without a difference stay the same."""
     scale = np.float32(factor)
     return {name: v + scale * differences[name] if name in differences else v for name, v in values.items()}
@@ -82,7 +82,7 @@ def _sum(values: Sequence[np.ndarray | RowsGradient]) -> np.ndarray | RowsGradie
     return result
 
 
-def _scaled(value: np.ndarray | RowsGradient, factor: np.float32) -> np.ndarray | RowsGradient:
+def _scale_part(value: np.ndarray | RowsGradient, factor: np.float32) -> np.ndarray | RowsGradient:
     if isinstance(value, RowsGradient):
         return RowsGradient(value.values * factor.astype(value.values.dtype), value.indices)
     return value * factor.astype(value.dtype)

@@ -47,16 +47,16 @@ class Downpour(ReplicaRule):
         computed = self.session.compute(worker, self.replicas[worker])
         self._accrued[worker].append(computed.gradient)
         if (entry.local_step + 1) % self.options.n_fetch:
-            self.replicas[worker] = self._descended(worker, computed.gradient)
+            self.replicas[worker] = self._descend(worker, computed.gradient)
         if entry.is_last:
             self.apply(gradients_lib.total(self._accrued[worker]))
             self._accrued[worker], self.known[worker] = [], self.version
         return computed
 
-    def _descended(self, worker: int, gradient: Gradient) -> Values:
+    def _descend(self, worker: int, gradient: Gradient) -> Values:
         """Returns the replica after a step of plain SGD, with the learning rate at the last known global_step."""
         rate = self.session.learning_rate(self.known[worker])
-        return gradients_lib.moved(self.replicas[worker], gradients_lib.dense(gradient), -rate)
+        return gradients_lib.move(self.replicas[worker], gradients_lib.dense(gradient), -rate)
 
 
 class Easgd(ReplicaRule):
@@ -87,14 +87,14 @@ class Easgd(ReplicaRule):
             for name, gradient in gradients_lib.dense(computed.gradient).items()
         }
         moved = {name: v + momentum * (v - velocity[name]) for name, v in new_velocity.items()}
-        self.replicas[worker] = gradients_lib.moved(ahead, moved)
+        self.replicas[worker] = gradients_lib.move(ahead, moved)
         if entry.is_last:
             center = self.pulled(entry)
             pull = {
                 name: self._alpha * (ahead[name] - momentum * velocity[name] - center[name]) for name in new_velocity
             }
-            self.replicas[worker] = gradients_lib.moved(self.replicas[worker], pull, -1.0)
-            self.move_to(gradients_lib.moved(self.center.params, pull))
+            self.replicas[worker] = gradients_lib.move(self.replicas[worker], pull, -1.0)
+            self.move_to(gradients_lib.move(self.center.params, pull))
             self.known[worker] = self.version
         self._velocities[worker] = velocity | new_velocity
         return computed
@@ -152,4 +152,4 @@ class LocalSgd(ModelAveraging):
         return gradients_lib.difference(params, self.replicas[worker])
 
     def averaged(self, average: Values) -> Values:
-        return gradients_lib.moved(self.center.params, average)
+        return gradients_lib.move(self.center.params, average)

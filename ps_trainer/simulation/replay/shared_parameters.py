@@ -116,4 +116,4 @@ class Accumulate(Mean):
     def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         summed = gradients_lib.total([*self._held[entry.worker], gradient])
         self._held[entry.worker], self._tables[entry.worker] = [], {}
-        return gradients_lib.scaled(summed, 1.0 / self.options.steps) if self.options.average else summed
+        return gradients_lib.scaled_gradient(summed, 1.0 / self.options.steps) if self.options.average else summed

@@ -89,7 +89,7 @@ class BatchCounter:
             places = tf.concat([self.held.read_value(), tf.convert_to_tensor([place], tf.int64)], axis=0)
         return [self._hold_or_push(phase, places) for phase in step.phases]
 
-    def saved(self, step: TrainStep) -> list[tf.Variable]:
+    def saved_variables(self, step: TrainStep) -> list[tf.Variable]:
         """The variables of held batches that belong to the worker's own state, which has learned from these batches."""
         holds = step.exchange is None and any(phase.pushed is None for phase in step.phases)
         return [self.held] if step.worker_state and holds else []

@@ -149,11 +149,11 @@ def _with_tables(gradients: Sequence[Gradient], of_tables: Sequence[tuple[Piece,
     merged = []
     for gradient in gradients:
         own = slices.pop(gradient.piece.variable.op.name, [])
-        merged.append(gradient._replace(value=_joined([gradient.value, *own])) if own else gradient)
-    return [*merged, *(Gradient(pieces[name], _joined(values)) for name, values in slices.items())]
+        merged.append(gradient._replace(value=_join_slices([gradient.value, *own])) if own else gradient)
+    return [*merged, *(Gradient(pieces[name], _join_slices(values)) for name, values in slices.items())]
 
 
-def _joined(slices: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+def _join_slices(slices: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
     return tf.IndexedSlices(
         tf.concat([one.values for one in slices], axis=0),
         tf.concat([tf.cast(one.indices, tf.int64) for one in slices], axis=0),

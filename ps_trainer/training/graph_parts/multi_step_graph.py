@@ -70,7 +70,7 @@ def _build(fetches: StepFetches, worker_device: str, note: Callable[..., np.bool
     for task in loop.tasks:
         loop.add_chain(task, targets.get(task, []))
     loop.order_results_after(targets, results)
-    return loop.imported()
+    return loop.import_nodes()
 
 
 class _Loop:
@@ -146,7 +146,7 @@ class _Loop:
                 # The task gives no result: a message of its own tells that its ops are done.
                 self._nodes[self._noted.op.name].input.append(f"^{_chain(task)}/ended")
 
-    def imported(self) -> list[tf.Operation]:
+    def import_nodes(self) -> list[tf.Operation]:
         """Adds the nodes to the default graph; returns the ops that end the loop on each task."""
         graph_def = tf.GraphDef(versions=tf.get_default_graph().graph_def_versions)
         graph_def.node.extend([*self._nodes.values(), *self._added])

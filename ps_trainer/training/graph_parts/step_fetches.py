@@ -76,7 +76,7 @@ def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase) -> list[tf.O
         return []
     if phase.applied is None:
         return store.pull.build_hold()
-    snapshot = store.read(phase.applied) if phase.pulled is None else store.joined(phase.pulled)
+    snapshot = store.read(phase.applied) if phase.pulled is None else store.join_snapshots(phase.pulled)
     is_only = sum(other.applied is not None for other in step.phases) == 1
     # Phases may share the ops of their result, which can read one message only.
     arrived = joined_result.join(store, snapshot, [phase.global_step, phase.staleness]) if is_only else {}

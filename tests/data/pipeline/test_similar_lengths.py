@@ -51,7 +51,7 @@ def grouped(start, batch_size=5, num_epochs=2):
 
     def make():
         sizes = {"batch_size": batch_size, "num_examples": len(LENGTHS)}
-        records = similar_lengths.grouped(read, lambda some: some["length"], **sizes, seed=4, start=start)
+        records = similar_lengths.group_records(read, lambda some: some["length"], **sizes, seed=4, start=start)
         return records.batch(num_epochs * len(LENGTHS))
 
     (batch,) = read_batches(make)
@@ -123,7 +123,7 @@ def test_pools_of_a_leased_shard_keep_all_records_in_the_given_sizes(monkeypatch
     def make():
         records = tf.data.Dataset.from_tensor_slices({"length": lengths})
         seed, counts = tf.constant(7, tf.int64), tf.constant(sizes, tf.int64)
-        return similar_lengths.grouped_shard(records, lambda some: some["length"], sizes=counts, seed=seed).batch(100)
+        return similar_lengths.group_shard(records, lambda some: some["length"], sizes=counts, seed=seed).batch(100)
 
     (batch,) = read_batches(make)
     ends = np.cumsum([0, *sizes])

@@ -13,7 +13,7 @@ from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record, from_json
 from ps_trainer.experiments.harness.runs import Measured, Run
-from ps_trainer.experiments.harness.store import RunStore, locked, write_atomically
+from ps_trainer.experiments.harness.store import RunStore, lock_folder, write_atomically
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,15 +134,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
 
 def test_a_folder_admits_one_call_at_a_time(tmp_path):
     folder = tmp_path / "new" / "out"
-    with locked(folder), pytest.raises(UsageError, match="another `experiment` is at work"), locked(folder):
+    with lock_folder(folder), pytest.raises(UsageError, match="another `experiment` is at work"), lock_folder(folder):
         pass
-    with locked(folder):
+    with lock_folder(folder):
         assert folder.is_dir()
 
 
 def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="--out_dir=.*file.*: cannot write there"), locked(tmp_path / "file"):
+    with pytest.raises(UsageError, match="--out_dir=.*file.*: cannot write there"), lock_folder(tmp_path / "file"):
         pass
 
 
