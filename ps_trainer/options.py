@@ -191,7 +191,7 @@ def format_value(value: Any) -> str:
 
 def _check_value(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     values = value if isinstance(value, tuple) else (value,)
-    wrong = [one for one in values if not _is_in_range(one, field)]
+    wrong = [element for element in values if not _is_in_range(element, field)]
     if wrong:
         key = key_of(field)
         nearest = did_you_mean(str(wrong[0]), map(str, field.metadata.get("choices", ())))

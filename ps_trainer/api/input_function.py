@@ -63,21 +63,21 @@ class InputFunction:
         Raises:
             ArgumentTypeError: The function returns something else.
         """
-        made = self.call(mode, shard=shard, batch_size=batch_size, seed=seed)
-        if isinstance(made, Iterator):
+        dataset = self.call(mode, shard=shard, batch_size=batch_size, seed=seed)
+        if isinstance(dataset, Iterator):
             if self._feed_spec is None:
-                self._feed_spec = self._spec_of(next(made, None))
+                self._feed_spec = self._spec_of(next(dataset, None))
             return tf.data.Dataset.from_generator(
                 lambda: self.call(mode, shard=shard, batch_size=batch_size, seed=seed),
                 output_signature=self._feed_spec,
             )
-        if not isinstance(made, tf2.data.Dataset):
-            kind = "a tensor" if any(map(tf2.is_tensor, tf.nest.flatten(made))) else f"a {type(made).__name__}"
+        if not isinstance(dataset, tf2.data.Dataset):
+            kind = "a tensor" if any(map(tf2.is_tensor, tf.nest.flatten(dataset))) else f"a {type(dataset).__name__}"
             raise ArgumentTypeError(
                 f"{self.name} returns {kind}; return a tf.data.Dataset of batches, or a tuple or dict of NumPy arrays"
                 " with all examples, or yield one batch of arrays after the other"
             )
-        return made
+        return dataset
 
     def find_batch_size(self, wanted: int | None) -> int:
         """Number of examples in a batch, found by reading the first one.

@@ -52,7 +52,7 @@ def join(
         ArgumentError: The cluster or an argument is wrong, or the port is in use; also a ValueError.
     """
     with settings.python_errors():
-        place = _place(cluster, task)
+        cluster_config = _place(cluster, task)
     from ps_trainer.runtime import environment, tensorflow_import
 
     environment.prepare(is_ps=False)
@@ -66,12 +66,12 @@ def join(
         data=data,
         test_data=test_data,
         callbacks=callbacks,
-        num_workers=place.num_workers,
+        num_workers=cluster_config.num_workers,
         given=options,
         is_in_process=True,
     )
     with settings.python_errors():
-        return joined_task.start(place, training_plan)
+        return joined_task.start(cluster_config, training_plan)
 
 
 def _place(cluster: Any, task: Any) -> ClusterConfig:

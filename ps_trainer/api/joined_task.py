@@ -21,11 +21,11 @@ from ps_trainer.training.evaluator import EvaluatorTask
 _servers = JoinedServers()
 
 
-def start(place: ClusterConfig, plan: TrainingPlan) -> TaskJob:
+def start(cluster: ClusterConfig, plan: TrainingPlan) -> TaskJob:
     """Starts a task in a thread.
 
     Args:
-        place: Cluster, and the place of the task in it.
+        cluster: Cluster, and the place of the task in it.
         plan: Settings and objects of the run.
 
     Raises:
@@ -42,22 +42,24 @@ def start(place: ClusterConfig, plan: TrainingPlan) -> TaskJob:
 
     def release(*, is_sound: bool) -> None:
         if used and is_sound:
-            _servers.give_back(place, config, used[0])
+            _servers.give_back(cluster, config, used[0])
 
-    task = _create(place, plan, recorder, take_server)
+    task = _create(cluster, plan, recorder, take_server)
     job = task.serve if isinstance(task, PsTask) else task.work
-    return TaskJob([TaskThread(place.task_name, job).start()], lambda: _result(task, recorder, config.logdir), release)
+    return TaskJob(
+        [TaskThread(cluster.task_name, job).start()], lambda: _result(task, recorder, config.logdir), release
+    )
 
 
-def _create(place: ClusterConfig, plan: TrainingPlan, recorder: StepRecorder, take_server: Any) -> Any:
+def _create(cluster: ClusterConfig, plan: TrainingPlan, recorder: StepRecorder, take_server: Any) -> Any:
     config = plan.config
-    if place.job_name == "ps":
-        return PsTask(place, config, take_server(place, config))
-    loaded = components_lib.load(config, place.num_workers, plan.objects)
-    if place.job_name == "evaluator":
-        return EvaluatorTask(place, config, loaded)
-    observer = recorder.of_worker(place.worker_index)
-    return task_lib.create_worker(place, config, loaded, take_server, observer=observer)
+    if cluster.job_name == "ps":
+        return PsTask(cluster, config, take_server(cluster, config))
+    loaded = components_lib.load(config, cluster.num_workers, plan.objects)
+    if cluster.job_name == "evaluator":
+        return EvaluatorTask(cluster, config, loaded)
+    observer = recorder.of_worker(cluster.worker_index)
+    return task_lib.create_worker(cluster, config, loaded, take_server, observer=observer)
 
 
 def _result(task: Any, recorder: StepRecorder, logdir: str | None) -> Result:

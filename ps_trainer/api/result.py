@@ -108,13 +108,13 @@ class Result:
 
     def _draw_loss(self, axes: Any) -> None:
         for worker in sorted({step.worker for step in self.history}):
-            own = [step for step in self.history if step.worker == worker]
-            values = np.array([step.loss for step in own])
+            steps = [step for step in self.history if step.worker == worker]
+            values = np.array([step.loss for step in steps])
             # Means of neighbours: noise of single steps would hide the course.
-            size = max(1, len(own) // plots.MAX_POINTS)
-            ends = range(0, len(own), size)
+            size = max(1, len(steps) // plots.MAX_POINTS)
+            ends = range(0, len(steps), size)
             means = [values[first : first + size].mean() for first in ends]
-            axes.plot([own[first].global_step for first in ends], means, label=f"worker {worker}")
+            axes.plot([steps[first].global_step for first in ends], means, label=f"worker {worker}")
         axes.set_xlabel("global step")
         axes.set_ylabel("training loss")
         if self.history:

@@ -100,9 +100,9 @@ def _plan(program: str, path: pathlib.Path, flags: list[str]) -> int:
 
     folder = report.find_folder(path)
     config = model_defaults.fill_in_defaults(config, parsed.given, plan_flags.num_workers, checkpoints=folder).config
-    made = checkpoint_plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
-    print(made.text)
-    return EXIT_DONE if made.fits else EXIT_FAILED
+    plan = checkpoint_plan.make(config, folder, num_ps=plan_flags.num_ps, num_workers=plan_flags.num_workers)
+    print(plan.text)
+    return EXIT_DONE if plan.fits else EXIT_FAILED
 
 
 _ACTIONS: dict[str, Callable[[str, pathlib.Path, list[str]], int]] = {"info": _info, "verify": _verify, "plan": _plan}

@@ -65,17 +65,17 @@ def _examine(
 ) -> Iterator[ClusterFinding]:
     from ps_trainer.runtime import environment
 
-    places = checks.probe(cluster)
-    is_running = any(place.answers for place in places)
-    yield from checks.names(places)
-    yield from filter(None, [checks.own_host(cluster, places)])
+    addresses = checks.probe(cluster)
+    is_running = any(address.answers for address in addresses)
+    yield from checks.names(addresses)
+    yield from filter(None, [checks.own_host(cluster, addresses)])
     yield environment.proxies(environ)
-    yield from checks.own_ports(places)
-    yield from checks.others(places, is_running=is_running)
-    here = [(f"{place.job_name}-{place.task_index}", place.port) for place in places if place.is_local]
+    yield from checks.own_ports(addresses)
+    yield from checks.others(addresses, is_running=is_running)
+    here = [(f"{address.job_name}-{address.task_index}", address.port) for address in addresses if address.is_local]
     if here:
         yield checks.listening(here, config.isolation)
-    yield from _folder(cluster, config, places)
+    yield from _folder(cluster, config, addresses)
     if not is_running:
         yield ClusterFinding(
             UNKNOWN,
@@ -91,15 +91,15 @@ def _examine(
 
     # Only flags that the user gave: the doctor may be called without the flags of the training.
     settings = {name: value for name, value in config.agreement().items() if name in given}
-    yield from doctor.examine(cluster, places, settings)
+    yield from doctor.examine(cluster, addresses, settings)
 
 
-def _folder(cluster: ClusterConfig, config: TrainConfig, places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
+def _folder(cluster: ClusterConfig, config: TrainConfig, addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     """Findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
     from ps_trainer.runtime import logdir_checks
 
     job_name, index = cluster.worker_tasks[0]
-    chief = next(place for place in places if (place.job_name, place.task_index) == (job_name, index))
+    chief = next(address for address in addresses if (address.job_name, address.task_index) == (job_name, index))
     if config.logdir is None:
         yield ClusterFinding(
             UNKNOWN, logdir_checks.FOLDER, "no --logdir is given", "give the --logdir of the tasks to check it"

@@ -61,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
     action = flags_lib.action_of(argv, HELP, "embeddings", _ACTIONS)
     words, flags = _split(argv[2:])
     parsed = flags_lib.parse([argv[0], *flags], HELP, EmbeddingsFlags, CheckpointFlags)
-    own, checkpoint_flags = parsed.groups
+    embeddings_flags, checkpoint_flags = parsed.groups
     wanted, act = _ACTIONS[action]
     if len(words) != len(wanted):
         needs = " ".join(wanted) or "no words"
@@ -70,14 +70,14 @@ def _run(argv: Sequence[str]) -> int:
             " write every flag as --name=value"
         )
     if action == "export":
-        _check_out(own.out)
-    folder = _folder(own, checkpoint_flags)
+        _check_out(embeddings_flags.out)
+    folder = _folder(embeddings_flags, checkpoint_flags)
     run_lookup.start()
 
     with importing_tensorflow():
         from ps_trainer.inference import word_vectors
 
-    act(word_vectors.load(folder, own.table, own.vocabulary), words, own)
+    act(word_vectors.load(folder, embeddings_flags.table, embeddings_flags.vocabulary), words, embeddings_flags)
     return EXIT_DONE
 
 
@@ -88,12 +88,12 @@ def _split(args: Sequence[str]) -> tuple[list[str], list[str]]:
     return [*words, *args[cut + 1 :]], [arg for arg in args[:cut] if arg.startswith("-")]
 
 
-def _folder(own: EmbeddingsFlags, checkpoint_flags: CheckpointFlags) -> pathlib.Path:
+def _folder(embeddings_flags: EmbeddingsFlags, checkpoint_flags: CheckpointFlags) -> pathlib.Path:
     """Returns the folder of the checkpoints."""
     given = checkpoint_flags.checkpoint_dir
-    if not given and not own.logdir:
+    if not given and not embeddings_flags.logdir:
         raise CheckpointError("no checkpoints: give --logdir of the run, or --checkpoint_dir")
-    path = pathlib.Path(given) if given else pathlib.Path(str(own.logdir)) / "checkpoints"
+    path = pathlib.Path(given) if given else pathlib.Path(str(embeddings_flags.logdir)) / "checkpoints"
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder; give --logdir or --checkpoint_dir of a run that has saved")
     return path
@@ -106,16 +106,16 @@ def _check_out(out: str | None) -> None:
         raise UsageError(f"--out={out} is a folder; name a file")
 
 
-def _nearest(vectors: Any, words: Sequence[str], own: EmbeddingsFlags) -> None:
-    _print(vectors.nearest(words[0], own.count))
+def _nearest(vectors: Any, words: Sequence[str], embeddings_flags: EmbeddingsFlags) -> None:
+    _print(vectors.nearest(words[0], embeddings_flags.count))
 
 
-def _analogy(vectors: Any, words: Sequence[str], own: EmbeddingsFlags) -> None:
-    _print(vectors.analogy(words[0], words[1], words[2], own.count))
+def _analogy(vectors: Any, words: Sequence[str], embeddings_flags: EmbeddingsFlags) -> None:
+    _print(vectors.analogy(words[0], words[1], words[2], embeddings_flags.count))
 
 
-def _export(vectors: Any, words: Sequence[str], own: EmbeddingsFlags) -> None:
-    print(vectors.write(pathlib.Path(str(own.out)), own.format))
+def _export(vectors: Any, words: Sequence[str], embeddings_flags: EmbeddingsFlags) -> None:
+    print(vectors.write(pathlib.Path(str(embeddings_flags.out)), embeddings_flags.format))
 
 
 def _print(neighbours: Sequence[tuple[str, float]]) -> None:

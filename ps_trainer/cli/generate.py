@@ -65,7 +65,7 @@ def main_generate(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, HELP, GenerateTextFlags, CheckpointFlags, TrainConfig)
-    own, checkpoint_flags, config = parsed.groups
+    generate_flags, checkpoint_flags, config = parsed.groups
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 
@@ -79,13 +79,15 @@ def _run(argv: Sequence[str]) -> int:
         does = "translates by a search" if is_translation else "draws its text"
         raise UsageError(f"--{wrong[0]} has no effect: {config.model} {does}; leave the flag out")
     if is_translation:
-        search = generation.Search(own.beam_size, own.length_penalty, own.length)
-        print(generation.translate(config, checkpoint_dir, model, own.prompt, search))
+        search = generation.Search(generate_flags.beam_size, generate_flags.length_penalty, generate_flags.length)
+        print(generation.translate(config, checkpoint_dir, model, generate_flags.prompt, search))
         return EXIT_DONE
-    sampling = generation.Sampling(own.temperature, own.top_k, own.length or _LENGTH, config.seed)
+    sampling = generation.Sampling(
+        generate_flags.temperature, generate_flags.top_k, generate_flags.length or _LENGTH, config.seed
+    )
     is_first = True
-    for token in generation.generate(config, checkpoint_dir, model, own.prompt, sampling):
-        print((own.prompt if is_first else "") + token, end="", flush=True)
+    for token in generation.generate(config, checkpoint_dir, model, generate_flags.prompt, sampling):
+        print((generate_flags.prompt if is_first else "") + token, end="", flush=True)
         is_first = False
     print()
     return EXIT_DONE

@@ -69,13 +69,13 @@ class CommandHelp:
         """The field as this command describes it."""
         if field.name not in self.own_texts:
             return field
-        own = copy.copy(field)
-        own.metadata = types.MappingProxyType(
+        copied = copy.copy(field)
+        copied.metadata = types.MappingProxyType(
             {**field.metadata, "help": self.own_texts[field.name], "has_own_text": True}
         )
         if not is_repeatable(field):
-            own.default = None
-        return own
+            copied.default = None
+        return copied
 
 
 def text(command: CommandHelp, *, is_full: bool, width: int | None = None) -> str:
@@ -223,9 +223,9 @@ def _placeholder(field: dataclasses.Field[Any], hint: Any) -> str:
     return next((numbers[kind] for kind in (hint, *typing.get_args(hint)) if kind in numbers), "TEXT")
 
 
-def _two_columns(head: str, words: str, width: int) -> str:
+def _two_columns(head: str, description: str, width: int) -> str:
     first = f"  {head}".ljust(_COLUMN)
-    lines = textwrap.wrap(words, width - _COLUMN, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(description, width - _COLUMN, break_long_words=False, break_on_hyphens=False)
     if len(first) > _COLUMN or first[-1] != " ":
         lines = ["", *lines]
     return ("\n" + " " * _COLUMN).join([first.rstrip() if not lines[0] else first + lines[0], *lines[1:]])

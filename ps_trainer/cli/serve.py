@@ -65,9 +65,9 @@ def main_serve(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parsed = flags_lib.parse(argv, HELP, ServeFlags, CheckpointFlags, TrainConfig)
-    own, checkpoint_flags, config = parsed.groups
+    serve_flags, checkpoint_flags, config = parsed.groups
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
-    name = own.name or config.model.rpartition(":")[2]
+    name = serve_flags.name or config.model.rpartition(":")[2]
     if not re.fullmatch(r"[\w.-]+", name):
         raise UsageError(f"--name={name}: a name has letters, digits, '.', '-' and '_' only")
     run_lookup.start()
@@ -80,16 +80,16 @@ def _run(argv: Sequence[str]) -> int:
         from ps_trainer.training import components
 
     model = ServedModel(
-        components.load(config, 1, trained_run=checkpoint_dir.parent), checkpoint_dir, own.deadline_secs
+        components.load(config, 1, trained_run=checkpoint_dir.parent), checkpoint_dir, serve_flags.deadline_secs
     )
-    limits = RequestLimits(own.max_body_bytes, own.deadline_secs, own.max_connections)
-    server = ApiServer(own.host, own.port, RestApi(name, model), limits)
+    limits = RequestLimits(serve_flags.max_body_bytes, serve_flags.deadline_secs, serve_flags.max_connections)
+    server = ApiServer(serve_flags.host, serve_flags.port, RestApi(name, model), limits)
 
     def serve(stop: StopRequest) -> int:
         ended = threading.Event()
         threading.Thread(target=server.serve_forever, args=(0.1,), name="serve", daemon=True).start()
-        if own.reload_secs:
-            arguments = (ended, own.reload_secs)
+        if serve_flags.reload_secs:
+            arguments = (ended, serve_flags.reload_secs)
             threading.Thread(target=model.keep_newest, args=arguments, name="reload", daemon=True).start()
         print(f"step {model.loaded.version} of {config.model}: {server.url}/v1/models/{name}", flush=True)
         while not stop.wait(60.0):

@@ -74,99 +74,102 @@ def probe(cluster: ClusterConfig) -> list[TaskAddress]:
         return list(pool.map(lambda task: _task_address(*task), tasks))
 
 
-def names(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
+def names(task_addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     """Checks that the host names resolve, and mean the same machine everywhere."""
-    unresolved = {place.host: place for place in places if not place.resolved.ips}
-    for place in unresolved.values():
+    unresolved = {address.host: address for address in task_addresses if not address.resolved.ips}
+    for address in unresolved.values():
         yield ClusterFinding(
             FAIL,
             "names",
-            f"{place.name}: the name {place.host} does not resolve here: {place.resolved.problem}",
+            f"{address.name}: the name {address.host} does not resolve here: {address.resolved.problem}",
             "correct the name, or add it to the name service before the tasks start",
         )
-    elsewhere = [place for place in places if place.resolved.ips and not place.is_local]
-    for place in places:
-        if elsewhere and _means_itself(place.host):
+    elsewhere = [address for address in task_addresses if address.resolved.ips and not address.is_local]
+    for address in task_addresses:
+        if elsewhere and _means_itself(address.host):
             yield ClusterFinding(
                 FAIL,
                 "names",
-                f"{place.name}: {place.host} means each machine itself, and {elsewhere[0].name} is on another machine",
+                f"{address.name}: {address.host} means each machine itself, and {elsewhere[0].name} is on another"
+                " machine",
                 "write a name or address at which all machines reach the task",
             )
     if not unresolved:
-        yield ClusterFinding(OK, "names", f"resolve here: {join_names(dict.fromkeys(place.host for place in places))}")
+        yield ClusterFinding(
+            OK, "names", f"resolve here: {join_names(dict.fromkeys(address.host for address in task_addresses))}"
+        )
 
 
-def own_ports(places: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
+def own_ports(task_addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
     """Checks that the ports of the tasks on this machine are free; skips ports on which a process already answers."""
-    here = [place for place in places if place.is_local]
-    free = [place for place in here if place.is_free]
+    here = [address for address in task_addresses if address.is_local]
+    free = [address for address in here if address.is_free]
     if free:
-        yield ClusterFinding(OK, "ports", f"free on this machine: {join_names(place.name for place in free)}")
-    for place in here:
-        if place.problem:
+        yield ClusterFinding(OK, "ports", f"free on this machine: {join_names(address.name for address in free)}")
+    for address in here:
+        if address.problem:
             # The messages of `ports.check_port_free` end with the fix.
-            text, _, fix = place.problem.rpartition("; ")
-            yield ClusterFinding(FAIL, "ports", f"{place.job_name}-{place.task_index}: {text}", fix)
+            text, _, fix = address.problem.rpartition("; ")
+            yield ClusterFinding(FAIL, "ports", f"{address.job_name}-{address.task_index}: {text}", fix)
     low, high = ports.ephemeral_range()
-    risky = [place for place in free if low <= place.port <= high]
+    risky = [address for address in free if low <= address.port <= high]
     if risky:
         yield ClusterFinding(
             WARNING,
             "ports",
-            f"{join_names(place.name for place in risky)}: the kernel takes ports {low}..{high} for outgoing"
+            f"{join_names(address.name for address in risky)}: the kernel takes ports {low}..{high} for outgoing"
             " connections, so another program may use the port when the task starts",
             f"choose ports below {low}" if low > ports.LOWEST_PICKED_PORT else f"choose ports above {high}",
         )
     if not here:
-        hosts = dict.fromkeys(place.host for place in places)
+        hosts = dict.fromkeys(address.host for address in task_addresses)
         yield ClusterFinding(
             UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {join_names(hosts)}"
         )
 
 
-def others(places: Sequence[TaskAddress], *, is_running: bool) -> Iterator[ClusterFinding]:
+def others(task_addresses: Sequence[TaskAddress], *, is_running: bool) -> Iterator[ClusterFinding]:
     """Findings about tasks on other machines that do not answer.
 
     Args:
-        places: Address of every task.
+        task_addresses: Address of every task.
         is_running: True if some task of the job answers, so that the silent ones are missing.
     """
-    away = [place for place in places if not place.is_local and place.resolved.ips and place.problem]
+    away = [address for address in task_addresses if not address.is_local and address.resolved.ips and address.problem]
     # A refused connection shows that the machine is there and only the task is missing.
-    closed = [place for place in away if "refused" in place.problem]
-    for place in away:
-        if place not in closed:
+    closed = [address for address in away if "refused" in address.problem]
+    for address in away:
+        if address not in closed:
             yield ClusterFinding(
                 FAIL,
                 "reach",
-                f"{place.name}: {place.problem}",
+                f"{address.name}: {address.problem}",
                 "start the machine, correct the address, or open the port in its firewall",
             )
-    absent = closed + [place for place in places if place.is_free and is_running]
+    absent = closed + [address for address in task_addresses if address.is_free and is_running]
     if absent and is_running:
         yield ClusterFinding(
             WARNING,
             "reach",
-            f"not running: {join_names(place.name for place in absent)}",
+            f"not running: {join_names(address.name for address in absent)}",
             "start it; the others wait for --start_timeout_secs",
         )
     elif closed:
         yield ClusterFinding(
-            OK, "reach", f"the machine answers, and no task runs yet: {join_names(place.name for place in closed)}"
+            OK, "reach", f"the machine answers, and no task runs yet: {join_names(address.name for address in closed)}"
         )
 
 
-def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterFinding:
+def listening(local_ports: Sequence[tuple[str, int]], isolation: str | None) -> ClusterFinding:
     """A finding about the interfaces on which ports listen or will listen, and whether outsiders can reach them.
 
     Args:
-        own: Task name and port of each task on this machine.
+        local_ports: Task name and port of each task on this machine.
         isolation: The user's statement which isolation protects the ports; None without a statement.
     """
-    shown = join_names(f"{port} of {name}" for name, port in own)
+    shown = join_names(f"{port} of {name}" for name, port in local_ports)
     # TensorFlow listens on every interface, but a wrapper may have bound the port to loopback only.
-    bound = set().union(*(network.listening_ips(port) for _, port in own))
+    bound = set().union(*(network.listening_ips(port) for _, port in local_ports))
     listens = "listens" if bound else "will listen"
     only_loopback = bound and all(ipaddress.ip_address(ip).is_loopback for ip in bound)
     outside = {
@@ -192,18 +195,18 @@ def listening(own: Sequence[tuple[str, int]], isolation: str | None) -> ClusterF
     )
 
 
-def own_host(cluster: ClusterConfig, places: Sequence[TaskAddress]) -> ClusterFinding | None:
+def own_host(cluster: ClusterConfig, task_addresses: Sequence[TaskAddress]) -> ClusterFinding | None:
     """A finding if this machine does not have the address of the task that the flags name; else None."""
     if cluster.job_name == "evaluator":
         return None
-    own = next(p for p in places if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
-    if own.is_local or not own.resolved.ips:
+    own_task = next(p for p in task_addresses if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
+    if own_task.is_local or not own_task.resolved.ips:
         return None
     return ClusterFinding(
         WARNING,
         "names",
-        f"{own.name}: this machine has none of the addresses of {own.host} ({', '.join(own.resolved.ips)}), so a task"
-        " started here would not be found",
+        f"{own_task.name}: this machine has none of the addresses of {own_task.host}"
+        f" ({', '.join(own_task.resolved.ips)}), so a task started here would not be found",
         "start it on that machine, unless a tunnel, NAT or service address leads here",
     )
 

@@ -299,11 +299,11 @@ def _check_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tu
         if not isinstance(address, str):
             raise ClusterConfigError(f"{where}={address!r} is not a string; write host:port")
         # TensorFlow does not notice that two tasks have the same address.
-        place = addresses.same_place(address, where)
-        if place in seen:
+        host_and_port = addresses.same_place(address, where)
+        if host_and_port in seen:
             raise ClusterConfigError(
-                f"{where}={address!r} is the same address as {seen[place]}; every task needs a port of its own"
+                f"{where}={address!r} is the same address as {seen[host_and_port]}; every task needs a port of its own"
                 " on its machine"
             )
-        seen[place] = f"{where}={address!r}"
+        seen[host_and_port] = f"{where}={address!r}"
     return tuple(hosts)

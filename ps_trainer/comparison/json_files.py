@@ -11,7 +11,7 @@ from ps_trainer.errors import RunError
 
 # Kinds of JSON values, for `member` and `check_kind`.
 NUMBER, TEXT, OBJECT, LIST, NULL = (int, float), (str,), (dict,), (list,), (type(None),)
-_WORDS = {dict: "an object", list: "a list", str: "a text", type(None): "null", int: "a number", float: "a number"}
+_KIND_NAMES = {dict: "an object", list: "a list", str: "a text", type(None): "null", int: "a number", float: "a number"}
 _FIX_FILE = "restore it or remove it"
 _FIX_LINE = "restore the file or remove the line"
 
@@ -74,8 +74,8 @@ def check_kind(value: Any, kinds: tuple[type, ...], what: str, fix: str = _FIX_L
     """
     # For Python True is an int.
     if not isinstance(value, kinds) or isinstance(value, bool):
-        got = _WORDS.get(type(value), "true or false")
-        wanted = " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
+        got = _KIND_NAMES.get(type(value), "true or false")
+        wanted = " or ".join(dict.fromkeys(_KIND_NAMES[kind] for kind in kinds))
         raise RunError(f"{what} is {got}, and must be {wanted}; {fix}")
 
 

@@ -197,8 +197,8 @@ def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Seq
         axes.barh(names, values, left=left, color=_COLOURS[part], label=label)
         left += values
     for index, row in enumerate(rows):
-        words = " + ".join("unknown" if value is None else f"{value:,.0f}" for value in row)
-        axes.annotate(words, (left[index], index), xytext=(4, 0), textcoords="offset points", va="center")
+        annotation = " + ".join("unknown" if value is None else f"{value:,.0f}" for value in row)
+        axes.annotate(annotation, (left[index], index), xytext=(4, 0), textcoords="offset points", va="center")
     axes.set_xlim(0.0, 1.35 * max(left.max(), 1.0))
     axes.invert_yaxis()  # the first run on top, as in the legend
     axes.grid(axis="y", visible=False)

@@ -279,11 +279,11 @@ def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[ReportLine
         )
     else:
         timed = list(run_totals.timed_steps(reports))
-        examples = np.cumsum([one.examples for one in timed])
-        begin = np.array([one.begin for one in timed])
-    wall_time = np.array([one.wall_time for one in chosen])
-    step = np.array([one.global_step for one in chosen], np.float64)
-    loss = np.array([one.loss for one in chosen], np.float64)
+        examples = np.cumsum([report.examples for report in timed])
+        begin = np.array([report.begin for report in timed])
+    wall_time = np.array([report.wall_time for report in chosen])
+    step = np.array([report.global_step for report in chosen], np.float64)
+    loss = np.array([report.loss for report in chosen], np.float64)
     return _Points(wall_time, step, examples, loss, begin)
 
 

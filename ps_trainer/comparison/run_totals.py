@@ -79,11 +79,11 @@ def of_reports(
     timed_of = [list(timed_steps(reports)) for reports in reports_of]
     pairs = [
         (report, timed.steps)
-        for reports, own in zip(reports_of, timed_of, strict=True)
-        for report, timed in zip(reports, own, strict=True)
+        for reports, timed_reports in zip(reports_of, timed_of, strict=True)
+        for report, timed in zip(reports, timed_reports, strict=True)
     ]
     pushed = any(report.staleness_mean is not None or report.gradients_dropped is not None for report, _ in pairs)
-    busy = _covered_secs([*times, *((timed.begin, timed.end) for own in timed_of for timed in own)])
+    busy = _covered_secs([*times, *((timed.begin, timed.end) for timed_reports in timed_of for timed in timed_reports)])
     return RunTotals(
         steps=sum(steps for _, steps in pairs),
         examples=round(examples),

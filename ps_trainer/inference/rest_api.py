@@ -137,9 +137,9 @@ def _group_by_input(instances: list[Any], names: list[str]) -> dict[str, list[An
             raise ApiError(400, f"the model has the inputs {', '.join(names)}; each instance must name them")
         return {names[0]: instances}
     keys = set(instances[0])
-    if any(not isinstance(one, Mapping) or set(one) != keys for one in instances):
+    if any(not isinstance(instance, Mapping) or set(instance) != keys for instance in instances):
         raise ApiError(400, "all instances must name the same inputs")
-    return {key: [one[key] for one in instances] for key in keys}
+    return {key: [instance[key] for instance in instances] for key in keys}
 
 
 def _status(loaded: Loaded) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def run(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"`{text}`: {error}") from error
     if result.returncode:
-        words = " ".join(result.stderr.split()) or "no message"
-        raise RunError(f"`{text}`: exit {result.returncode}: {words}")
+        message = " ".join(result.stderr.split()) or "no message"
+        raise RunError(f"`{text}`: exit {result.returncode}: {message}")
     return result.stdout
 
 

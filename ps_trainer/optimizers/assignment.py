@@ -59,8 +59,8 @@ class OptimizerAssignment:
         all: The optimizer `own`, then the others.
     """
 
-    def __init__(self, own: VariableOptimizer, assigned: Sequence[VariableOptimizer] = ()):
-        self.all = (own, *assigned)
+    def __init__(self, default: VariableOptimizer, assigned: Sequence[VariableOptimizer] = ()):
+        self.all = (default, *assigned)
 
     def index_of(self, name: str) -> int:
         """Returns the index in `all` of a variable's optimizer."""
@@ -78,11 +78,12 @@ class OptimizerAssignment:
             OptionError: An optimizer has none.
         """
         used = {self.index_of(name) for name in names}
-        for index, one in enumerate(self.all):
+        for index, entry in enumerate(self.all):
             if index and index not in used:
                 raise OptionError(
-                    f"{FLAG} {one.pattern}={one.name}: no trainable variable is left that matches {one.pattern!r};"
-                    f" the model has {', '.join(names)}; correct the pattern, or put it before one that matches them"
+                    f"{FLAG} {entry.pattern}={entry.name}: no trainable variable is left that matches"
+                    f" {entry.pattern!r}; the model has {', '.join(names)}; correct the pattern, or put it"
+                    " before one that matches them"
                 )
 
 

@@ -26,46 +26,46 @@ _SKEW_SECS = 1.0
 
 
 class _Live(NamedTuple):
-    """A running task that is the expected one: its place, and the answer of its server."""
+    """A running task that is the expected one: its address, and the answer of its server."""
 
-    place: TaskAddress
+    address: TaskAddress
     answer: reachability.ServerAnswer
 
 
 def examine(
-    cluster: ClusterConfig, places: Sequence[TaskAddress], settings: Mapping[str, Any]
+    cluster: ClusterConfig, addresses: Sequence[TaskAddress], settings: Mapping[str, Any]
 ) -> Iterator[ClusterFinding]:
     """Findings about the tasks that answer.
 
     Args:
         cluster: Cluster as it was given to this command.
-        places: Address of every task, from `checks.probe`.
+        addresses: Address of every task, from `checks.probe`.
         settings: Training flags as they were given to this command, as JSON values.
     """
-    answering = [place for place in places if place.answers]
+    answering = [address for address in addresses if address.answers]
     with ThreadPoolExecutor(max_workers=_POOL) as pool:
         findings, live = _identities(answering, list(pool.map(_ask, answering)))
         yield from findings
         indices = {task: ps for ps, task in enumerate(cluster.ps_tasks)}
-        ps_places = {indices[t.place.task]: t.place for t in live if t.place.task in indices}
-        states = dict(zip(ps_places, pool.map(_read, ps_places.values(), ps_places), strict=True))
-        yield from _ps_tasks(cluster, ps_places, states)
+        ps_addresses = {indices[t.address.task]: t.address for t in live if t.address.task in indices}
+        states = dict(zip(ps_addresses, pool.map(_read, ps_addresses.values(), ps_addresses), strict=True))
+        yield from _ps_tasks(cluster, ps_addresses, states)
         ps_0 = states.get(0)
         if ps_0 is not None:
             yield from _job(cluster, ps_0, settings)
         yield from _clocks(live)
-        yield from _reach(pool, cluster, places, [task.place for task in live], ps_0)
+        yield from _reach(pool, cluster, addresses, [task.address for task in live], ps_0)
 
 
-def _ask(place: TaskAddress) -> reachability.ServerAnswer | str:
+def _ask(address: TaskAddress) -> reachability.ServerAnswer | str:
     try:
-        return reachability.ask(place.address)
+        return reachability.ask(address.address)
     except tf.errors.OpError as error:
         return reachability.first_line(error)
 
 
-def _read(place: TaskAddress, ps: int) -> PsState | None:
-    client = PsClient(place.address, ps)
+def _read(address: TaskAddress, ps: int) -> PsState | None:
+    client = PsClient(address.address, ps)
     try:
         return client.read()
     except tf.errors.OpError:
@@ -75,61 +75,61 @@ def _read(place: TaskAddress, ps: int) -> PsState | None:
 
 
 def _identities(
-    places: Sequence[TaskAddress], answers: Sequence[reachability.ServerAnswer | str]
+    addresses: Sequence[TaskAddress], answers: Sequence[reachability.ServerAnswer | str]
 ) -> tuple[list[ClusterFinding], list[_Live]]:
     """Findings about the task that answers at each address; and the tasks that are the expected ones."""
     findings, live = [], []
-    for place, answer in zip(places, answers, strict=True):
+    for address, answer in zip(addresses, answers, strict=True):
         if isinstance(answer, str):
             findings.append(
                 ClusterFinding(
                     FAIL,
                     "tasks",
-                    f"{place.name}: something listens there, but no TensorFlow server answers: {answer}",
+                    f"{address.name}: something listens there, but no TensorFlow server answers: {answer}",
                     "if it is a task of this job it is frozen or cut off by a proxy; else choose another port",
                 )
             )
-        elif answer.device != place.device:
+        elif answer.device != address.device:
             findings.append(
                 ClusterFinding(
                     FAIL,
                     "tasks",
-                    f"{place.name}: the server there is {answer.device}, not {place.device}",
+                    f"{address.name}: the server there is {answer.device}, not {address.device}",
                     "give every task the same addresses in the same order, or stop the job that has this port",
                 )
             )
         else:
-            live.append(_Live(place, answer))
+            live.append(_Live(address, answer))
     if live:
-        findings.append(ClusterFinding(OK, "tasks", f"running: {join_names(task.place.name for task in live)}"))
+        findings.append(ClusterFinding(OK, "tasks", f"running: {join_names(task.address.name for task in live)}"))
     return findings, live
 
 
 def _ps_tasks(
-    cluster: ClusterConfig, places: Mapping[int, TaskAddress], states: Mapping[int, PsState | None]
+    cluster: ClusterConfig, addresses: Mapping[int, TaskAddress], states: Mapping[int, PsState | None]
 ) -> Iterator[ClusterFinding]:
     """Whether the tasks that hold parameters belong to this cluster, and have the same TensorFlow."""
-    own, agreeing = task_fingerprint.of(cluster), []
+    here, agreeing = task_fingerprint.of(cluster), []
     for ps, state in states.items():
-        place = places[ps]
+        address = addresses[ps]
         if state is None or state.hello is None:
             yield ClusterFinding(
                 WARNING,
                 "cluster",
-                f"{place.name} is starting, or is not a task of ps_trainer that holds parameters",
+                f"{address.name} is starting, or is not a task of ps_trainer that holds parameters",
                 "run this again in a moment, or look at what was started there",
             )
             continue
         strange = preflight.stranger_finding(state.hello, cluster, ps, "this command")
         found = [strange] if strange is not None else []
-        found += task_fingerprint.differences(own, state.hello.fingerprint, place.name)
+        found += task_fingerprint.differences(here, state.hello.fingerprint, address.name)
         yield from found
         if not found:
-            agreeing.append(place.name)
+            agreeing.append(address.name)
         if state.notice is not None:
-            yield ClusterFinding(WARNING, "job", f"{place.name} ends the job: {state.notice.reason}")
+            yield ClusterFinding(WARNING, "job", f"{address.name} ends the job: {state.notice.reason}")
     if agreeing:
-        text = f"same addresses (hash {own.cluster}), TensorFlow {own.tensorflow}: {join_names(agreeing)}"
+        text = f"same addresses (hash {here.cluster}), TensorFlow {here.tensorflow}: {join_names(agreeing)}"
         yield ClusterFinding(OK, "cluster", text)
 
 
@@ -146,8 +146,8 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
     names = ["-".join(map(str, task)) for task in cluster.worker_tasks]
     # The ps task may belong to a cluster with more workers than this command was given.
     workers = {index: entry for index, entry in state.workers_of(run.run_id).items() if index < len(names)}
-    said = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
-    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {join_names(said)}")
+    worker_states = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
+    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {join_names(worker_states)}")
     for index, entry in workers.items():
         if entry.status not in (Status.JOINED, Status.TRAINING, Status.DONE):
             yield ClusterFinding(
@@ -167,13 +167,13 @@ def _worker_findings(
     cluster: ClusterConfig, names: Sequence[str], workers: Mapping[int, WorkerEntry]
 ) -> Iterator[ClusterFinding]:
     """Whether the workers have the same addresses, TensorFlow and model."""
-    own = task_fingerprint.of(cluster)
+    here = task_fingerprint.of(cluster)
     model = workers[0].fingerprint.of_model() if 0 in workers else TaskFingerprint()
     agreeing = []
     for index, entry in workers.items():
         theirs, name = entry.fingerprint, names[index]
         found = [
-            *task_fingerprint.differences(own, theirs, name),
+            *task_fingerprint.differences(here, theirs, name),
             *task_fingerprint.differences(model, theirs, name, "on the chief"),
         ]
         yield from found
@@ -188,12 +188,12 @@ def _worker_findings(
 def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
     """Whether the clocks of the tasks agree with the clock of this machine."""
     off = [task for task in live if abs(task.answer.ahead_secs) > _SKEW_SECS + task.answer.uncertain_secs]
-    for place, answer in off:
+    for address, answer in off:
         side = "ahead of" if answer.ahead_secs > 0 else "behind"
         yield ClusterFinding(
             WARNING,
             "clocks",
-            f"{place.name}: its clock is {abs(answer.ahead_secs):.1f} s {side} this machine's, so times in logs and"
+            f"{address.name}: its clock is {abs(answer.ahead_secs):.1f} s {side} this machine's, so times in logs and"
             " metrics of several tasks do not fit together; training is not affected",
             "set the clocks by NTP",
         )
@@ -207,31 +207,31 @@ def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
 def _reach(
     pool: ThreadPoolExecutor,
     cluster: ClusterConfig,
-    places: Sequence[TaskAddress],
+    addresses: Sequence[TaskAddress],
     running: Sequence[TaskAddress],
     ps_0: PsState | None,
 ) -> Iterator[ClusterFinding]:
     """Whether the running tasks reach each other; asks the tasks themselves."""
-    places_of = {(place.job_name, place.task_index): place for place in running}
-    workers = {index: places_of[task] for index, task in enumerate(cluster.worker_tasks) if task in places_of}
+    address_of = {(address.job_name, address.task_index): address for address in running}
+    workers = {index: address_of[task] for index, task in enumerate(cluster.worker_tasks) if task in address_of}
     partners = [
         pair
         for circle in (ps_0.run.partners if ps_0 is not None and ps_0.run is not None else ())
         for pair in itertools.permutations([workers[index] for index in circle if index in workers], 2)
     ]
-    ps_tasks = [places_of[task] for task in cluster.ps_tasks if task in places_of]
+    ps_tasks = [address_of[task] for task in cluster.ps_tasks if task in address_of]
     # Between ps tasks and workers in both directions, because each fetches tensors from the other.
     both = [*itertools.product(ps_tasks, workers.values()), *itertools.product(workers.values(), ps_tasks), *partners]
-    asked = [(one, other) for one, other in dict.fromkeys(both) if one != other]
+    asked = [(source, target) for source, target in dict.fromkeys(both) if source != target]
     faults = list(pool.map(lambda pair: reachability.fault_between(pair[0].address, pair[1].device), asked))
-    for (one, other), fault in zip(asked, faults, strict=True):
+    for (source, target), fault in zip(asked, faults, strict=True):
         if fault:
-            are_workers = not {one.task, other.task} & set(cluster.ps_tasks)
-            yield preflight.unreached_finding(one.name, other.name, fault, are_workers=are_workers)
+            are_workers = not {source.task, target.task} & set(cluster.ps_tasks)
+            yield preflight.unreached_finding(source.name, target.name, fault, are_workers=are_workers)
     if faults and not any(faults):
         text = f"in both directions, asked on the tasks themselves: {len(faults)} connections"
         yield ClusterFinding(OK, "reach", f"{text}, workers to workers among them" if partners else text)
-    absent = [place.name for place in places if place not in running]
+    absent = [address.name for address in addresses if address not in running]
     if absent:
         yield ClusterFinding(
             UNKNOWN,

@@ -30,8 +30,8 @@ def prepare(environ: MutableMapping[str, str] = os.environ, *, is_ps: bool) -> N
     """
     given = environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
     names = {option.partition("=")[0].strip() for option in given.split(",")}
-    own = [f"{name}={value}" for name, value in _CHANNEL_OPTIONS.items() if name not in names]
-    environ["TF_GRPC_DEFAULT_OPTIONS"] = ",".join(filter(None, [given, *own]))
+    options = [f"{name}={value}" for name, value in _CHANNEL_OPTIONS.items() if name not in names]
+    environ["TF_GRPC_DEFAULT_OPTIONS"] = ",".join(filter(None, [given, *options]))
     # By default 64 threads poll completion queues, and most of them are idle.
     environ.setdefault("TF_GRPC_WORKER_CACHE_QUEUES", "2")
     # By default some calls (CleanupGraph) wait until a lost task comes back, so closing a session would hang.

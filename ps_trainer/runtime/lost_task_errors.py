@@ -53,9 +53,9 @@ def lost_task_error(error: tf.errors.OpError, *, is_colocated: bool = False) -> 
     targets = [cause for cause in causes if is_colocated or cause[0] == "ps"]
     stages = [cause for cause in causes if cause not in targets]
     # A report without a target names only its sender: a restarted ps task, for example, which does not know the graph.
-    senders = [one for one in _SENDER.findall(error.message) if is_colocated or one[0] == "ps"]
+    senders = [task for task in _SENDER.findall(error.message) if is_colocated or task[0] == "ps"]
     tasks = targets or ([] if stages else senders)
-    names = ", ".join(f"{job}-{index}" for job, index in sorted(set(tasks), key=lambda one: (one[0], int(one[1]))))
+    names = ", ".join(f"{job}-{index}" for job, index in sorted(set(tasks), key=lambda task: (task[0], int(task[1]))))
     if "request was received twice" in error.message:
         return PsLostError(
             f"{names or 'a ps task'} rejected a step because the ids of TensorFlow's requests repeat"

@@ -149,12 +149,12 @@ def last_join_number(state: PsState, run_id: str, worker: int) -> int:
     return entry.joining if entry is not None else 0
 
 
-def check_same_model(ps_0: PsControl, own: TaskFingerprint, cluster: ClusterConfig) -> None:
+def check_same_model(ps_0: PsControl, own_fingerprint: TaskFingerprint, cluster: ClusterConfig) -> None:
     """Compares a worker's model with the chief's.
 
     Args:
         ps_0: Client of ps 0, which holds the run record.
-        own: Fingerprint of this worker.
+        own_fingerprint: Fingerprint of this worker.
         cluster: Cluster, with this worker's place in it.
 
     Raises:
@@ -164,7 +164,7 @@ def check_same_model(ps_0: PsControl, own: TaskFingerprint, cluster: ClusterConf
     run = ps_0.read(is_patient=True).run
     if run is None or run.model is None:
         return
-    for finding in task_fingerprint.differences(run.model, own, cluster.task_name, "on the chief"):
+    for finding in task_fingerprint.differences(run.model, own_fingerprint, cluster.task_name, "on the chief"):
         if finding.level == FAIL:
             raise OptionError(finding.message)
         logging.warning("%s", finding.message)
@@ -179,8 +179,8 @@ def stranger_finding(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) 
         ps: Index of the ps task.
         asker: Name of this task, for messages.
     """
-    own = control.hello(cluster, ps)
-    theirs, expected = ({name: getattr(said, name) for name in _MUST_BE_EQUAL} for said in (hello, own))
+    own_hello = control.hello(cluster, ps)
+    theirs, expected = ({name: getattr(record, name) for name in _MUST_BE_EQUAL} for record in (hello, own_hello))
     if theirs == expected:
         return None
     return ClusterFinding(
@@ -241,8 +241,8 @@ def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
         # A server answers, but no ps task has initialised the control variables there.
         return "is starting, or is not a ps task"
     except tf.errors.OpError as error:
-        said = f": {error.message}" if isinstance(error, tf.errors.DataLossError) else ""
-        return f"does not answer ({type(error).__name__}{said})"
+        reason = f": {error.message}" if isinstance(error, tf.errors.DataLossError) else ""
+        return f"does not answer ({type(error).__name__}{reason})"
     if state.hello is None:
         return "is starting"
     if (strange := stranger_finding(state.hello, cluster, ps.ps, cluster.task_name)) is not None:

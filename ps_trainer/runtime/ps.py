@@ -81,12 +81,12 @@ class PsTask:
         self._keep_serving = keep_serving
         self._time_fn = time_fn
         self._control = control.ControlGraph.shared()
-        own = session_config(cluster.device, peers=())
+        server_config = session_config(cluster.device, peers=())
         # No peers: the creation of this session must not wait for tasks that are not started yet.
-        self._session = tf.Session(server.target, graph=self._control.graph, config=own)
+        self._session = tf.Session(server.target, graph=self._control.graph, config=server_config)
         self._leases = LeaseServer(
             server.target,
-            own,
+            server_config,
             read_run=lambda: control.decode(self._session.run(self._control.read)).run,
             write=lambda answers: self._write("leases", answers),
         )

@@ -28,7 +28,7 @@ _PER_THREAD = "_ZN3tsl6random16ThreadLocalNew64Ev"
 _PER_PROCESS = "_ZN3tsl6random5New64Ev"
 # Tags of an ELF library's dynamic section, from the generic ABI.
 _DT_NULL, _DT_PLTRELSZ, _DT_STRTAB, _DT_SYMTAB, _DT_JMPREL = 0, 2, 5, 6, 23
-_WORDS = 3  # 64-bit words of an entry in the relocation table, and in the symbol table
+_WORDS_PER_ENTRY = 3  # 64-bit words of an entry in the relocation table, and in the symbol table
 
 
 @functools.cache
@@ -91,12 +91,12 @@ def _address(library: ctypes.CDLL, name: str) -> int | None:
 def _slots(library: ctypes.CDLL, names: set[str]) -> dict[str, ctypes.c_uint64]:
     """Returns the entries of imported functions in a loaded library's global offset table, to read and to write."""
     # A handle from glibc's dlopen is a `struct link_map`: load address, name, dynamic section.
-    load_address, _, dynamic = (ctypes.c_uint64 * _WORDS).from_address(library._handle)
+    load_address, _, dynamic = (ctypes.c_uint64 * _WORDS_PER_ENTRY).from_address(library._handle)
     table = {}
     while (entry := (ctypes.c_uint64 * 2).from_address(dynamic))[0] != _DT_NULL:
         table[entry[0]] = entry[1]
         dynamic += ctypes.sizeof(entry)
-    relocations = _entries(table[_DT_JMPREL], table[_DT_PLTRELSZ] // (8 * _WORDS))
+    relocations = _entries(table[_DT_JMPREL], table[_DT_PLTRELSZ] // (8 * _WORDS_PER_ENTRY))
     indices = relocations[:, 1] >> np.uint64(32)
     # First word of a symbol: offset of its name, 32 bits; type and visibility, 16; section, 16 (0 for imports).
     symbols = _entries(table[_DT_SYMTAB], int(indices.max()) + 1)[indices.astype(np.int64), 0]
@@ -110,5 +110,5 @@ def _slots(library: ctypes.CDLL, names: set[str]) -> dict[str, ctypes.c_uint64]:
 
 def _entries(address: int, number: int) -> np.ndarray:
     """Returns the 64-bit words from an address on, as an array `[number, 3]`."""
-    words = (ctypes.c_uint64 * (_WORDS * number)).from_address(address)
-    return np.frombuffer(memoryview(words), dtype=np.uint64).reshape(number, _WORDS)
+    words = (ctypes.c_uint64 * (_WORDS_PER_ENTRY * number)).from_address(address)
+    return np.frombuffer(memoryview(words), dtype=np.uint64).reshape(number, _WORDS_PER_ENTRY)

@@ -72,13 +72,13 @@ def process_config(cluster: ClusterConfig, config: TrainConfig) -> tf.ConfigProt
     """The numbers of threads and of logical CPU devices of this task."""
     # Only the cores that this process may use: Slurm or a container may allow it a part of the machine.
     share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
-    made = tf.ConfigProto(
+    server_config = tf.ConfigProto(
         intra_op_parallelism_threads=config.intra_op_threads or share,
         inter_op_parallelism_threads=config.inter_op_threads or max(2, share),
     )
     if cluster.job_name != "ps" and config.devices_per_worker > 1 and _kind_of_devices(config) == "CPU":
-        made.device_count["CPU"] = config.devices_per_worker
-    return made
+        server_config.device_count["CPU"] = config.devices_per_worker
+    return server_config
 
 
 def compute_devices(cluster: ClusterConfig, config: TrainConfig) -> list[str]:

@@ -48,20 +48,20 @@ def of_model(model_trace: ModelTrace) -> TaskFingerprint:
 
 
 def differences(
-    own: TaskFingerprint, other: TaskFingerprint, task_name: str, here: str = "here"
+    own_fingerprint: TaskFingerprint, other: TaskFingerprint, task_name: str, here: str = "here"
 ) -> list[ClusterFinding]:
     """Returns the differences of two tasks; a field that one of them leaves out does not count.
 
     Args:
-        own: Fingerprint of this task.
+        own_fingerprint: Fingerprint of this task.
         other: Fingerprint of the other task.
         task_name: Name of the other task, for messages.
-        here: Place that `own` describes, for messages.
+        here: Place that `own_fingerprint` describes, for messages.
 
     Returns:
         One finding for each difference, with the name of the field as its topic.
     """
-    ours, theirs = dataclasses.asdict(own), dataclasses.asdict(other)
+    ours, theirs = dataclasses.asdict(own_fingerprint), dataclasses.asdict(other)
     return [
         ClusterFinding(
             FAIL if name == "variables" else WARNING,

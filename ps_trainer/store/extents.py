@@ -144,8 +144,8 @@ def copy_into_model(
     for extent in extents:
         start, stop = max(extent.offset, first), min(extent.offset + extent.size, first + value.size)
         if start < stop:
-            place = extent.start - extent.offset
-            flat[extent.name][place + start : place + stop] = value[start - first : stop - first]
+            start_in_model = extent.start - extent.offset
+            flat[extent.name][start_in_model + start : start_in_model + stop] = value[start - first : stop - first]
 
 
 def _empty(spec: VariableSpec) -> np.ndarray:

@@ -77,16 +77,16 @@ class TableLookups:
         """Gives the look-ups of a ps task their ids from one message."""
         ids = [op.inputs[1] for op in look_ups]
         with tf.device(self._worker_device), tf.name_scope("looked_up"):
-            sizes = tf.stack([tf.size(one, out_type=tf.int64) for one in ids])
-            message = tf.concat([sizes, *(tf.reshape(tf.cast(one, tf.int64), [-1]) for one in ids)], axis=0)
+            sizes = tf.stack([tf.size(part_ids, out_type=tf.int64) for part_ids in ids])
+            message = tf.concat([sizes, *(tf.reshape(tf.cast(part_ids, tf.int64), [-1]) for part_ids in ids)], axis=0)
         with tf.device(device), tf.name_scope("looked_up"):
             message = tf.identity(message)  # otherwise each op below would stand for a message
             parts = tf.split(message[len(ids) :], message[: len(ids)], num=len(ids))
-            for op, one, part in zip(look_ups, ids, parts, strict=True):
-                part.set_shape([one.shape.num_elements()])
-                there = tf.cast(part, one.dtype)
+            for op, part_ids, part in zip(look_ups, ids, parts, strict=True):
+                part.set_shape([part_ids.shape.num_elements()])
+                there = tf.cast(part, part_ids.dtype)
                 op._update_input(1, there)
-                self._known[_task(device), one.ref()] = there
+                self._known[_task(device), part_ids.ref()] = there
 
 
 def _depends(op: tf.Operation, look_ups: Sequence[tf.Operation]) -> bool:

@@ -96,19 +96,19 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
         )
     check_is_chief(task, is_chief)
     scaffold = scaffold or tf.train.Scaffold()
-    own = [*_staleness_hooks(), *(hooks or ())]
+    all_hooks = [*_staleness_hooks(), *(hooks or ())]
     if is_chief:
-        own = [
+        all_hooks = [
             *(chief_only_hooks or ()),
             *_summary_hooks(
                 summary_dir or checkpoint_dir, scaffold, log_step_count_steps, steps_of_summaries, secs_of_summaries
             ),
             *_saver_hooks(checkpoint_dir, scaffold, steps, secs, save_graph_def=save_graph_def),
-            *own,
+            *all_hooks,
         ]
     waits = None if max_wait_secs == _DEFAULT_MAX_WAIT_SECS else float(max_wait_secs)
     creator = JobSessionCreator(task, scaffold, checkpoint_dir, config, waits)
-    return MonitoredSession(creator, own, stop_grace_period_secs)
+    return MonitoredSession(creator, all_hooks, stop_grace_period_secs)
 
 
 def _intervals(steps: Any, secs: Any, default: tuple[int | None, int | None]) -> tuple[Any, Any]:

@@ -149,9 +149,9 @@ def _restore(session: tf.Session, saver: tf.train.Saver, prefix: str) -> None:
         else:
             saver.restore(session, prefix)
     except (ValueError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
-        said = str(getattr(error, "message", error)).splitlines()[0]
+        message = str(getattr(error, "message", error)).splitlines()[0]
         raise CheckpointError(
-            f"{prefix} does not fit the graph: {said}. Use another checkpoint_dir, or the graph that wrote it"
+            f"{prefix} does not fit the graph: {message}. Use another checkpoint_dir, or the graph that wrote it"
         ) from error
 
 

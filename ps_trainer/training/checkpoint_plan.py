@@ -85,8 +85,8 @@ def _restored_lines(train: TrainGraph, checkpoint: Checkpoint, found: compatibil
     if found.converted:
         lines.append(f"  restored in another type: {join_names(found.converted)}")
     if found.ignored:
-        words = [f"{name} {format_shape(checkpoint.shape(name))}" for name in found.ignored]
-        lines.append(f"  ignored, as this run has no such variables: {join_names(words)}")
+        names = [f"{name} {format_shape(checkpoint.shape(name))}" for name in found.ignored]
+        lines.append(f"  ignored, as this run has no such variables: {join_names(names)}")
     return lines
 
 

@@ -117,7 +117,7 @@ class _Assembly:
         batches = worker_input.create(components.dataset, self.config, self.trainer, store, shards)
         store.create(components.trace_model(), components.optimizers.index_of)
         with tf.device(self.trainer.device):
-            place, batch = batches.next_batch(self.trainer.worker_index)
+            position, batch = batches.next_batch(self.trainer.worker_index)
         loss, gradients = self._build_loss(batch)
         # The delay lies between gradient and push, where a slow machine would lose the time as well.
         straggler = self._create_straggler()
@@ -126,14 +126,14 @@ class _Assembly:
         applier = Applier(store, components.optimizers, components.schedule)
         push = Push(store, self._create_wire(), TableLookups(store.pieces, self.trainer.device))
         step = components.rule.build(store, gradients, self._create_context(applier, push))
-        count_ops = batches.counter.build(step, place, tf.nest.flatten(batch)[0])
+        count_ops = batches.counter.build(step, position, tf.nest.flatten(batch)[0])
         # Under dynamic sharding another worker may read these batches before this worker restores its state.
         held = batches.counter.saved_variables(step) if batches.reader is None else []
-        own = self._create_own_variables([*step.worker_state, *push.state, *held], step)
-        counts = [*batches.counts, own.push_counts.count] if own is not None else batches.counts
+        own_variables = self._create_own_variables([*step.worker_state, *push.state, *held], step)
+        counts = [*batches.counts, own_variables.push_counts.count] if own_variables is not None else batches.counts
         state = StoredState(store, applier.slots, counts)
         timed = gradients if self.config.step_log else None
-        fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own)
+        fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own_variables)
         limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))
         return TrainGraph(
             graph=tf.get_default_graph(),
@@ -150,7 +150,7 @@ class _Assembly:
                 else None
             ),
             model_trace=components.trace_model(),
-            own_variables=own,
+            own_variables=own_variables,
             straggler=straggler,
             shard_reader=batches.reader,
             sent_bytes=push.sent_bytes.read_value(),

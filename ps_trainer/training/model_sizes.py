@@ -16,8 +16,8 @@ from ps_trainer.errors import OptionError
 UNBOUNDED = dict.fromkeys(dataset_record.SIZES, 2**31 - 1)
 """Sizes to check other options with as long as the data are not known."""
 
-# Words for sizes, in messages.
-_WORDS = {
+# What each size counts, for messages.
+_SIZE_UNITS = {
     "num_classes": "classes",
     "num_features": "ids of features",
     "num_buckets": "ids in a column",
@@ -68,7 +68,7 @@ def check(model: Any, dataset: Any, config: TrainConfig) -> None:
         of_model = getattr(getattr(model, "options", None), size, None)
         if of_model is not None and of_model < of_data:
             raise OptionError(
-                f"dataset {config.dataset!r} has {of_data} {_WORDS.get(size, 'ids')}, model {config.model!r} only"
+                f"dataset {config.dataset!r} has {of_data} {_SIZE_UNITS.get(size, 'ids')}, model {config.model!r} only"
                 f" {of_model}; set --model_option {size}={of_data}, or leave it out, and give a --logdir without"
                 " checkpoints of the smaller model"
             )

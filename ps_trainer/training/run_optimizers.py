@@ -44,5 +44,5 @@ def check(
         is_lossy=any(transform.is_lossy for transform in transforms),
     )
     rule.check(plan)
-    for one in optimizers.all:
-        check_optimizer(transforms, one.name, one.optimizer.momentum)
+    for variable_optimizer in optimizers.all:
+        check_optimizer(transforms, variable_optimizer.name, variable_optimizer.optimizer.momentum)

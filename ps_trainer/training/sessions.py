@@ -126,12 +126,12 @@ def open_alone(target: str, config: tf.ConfigProto, build: Callable[[], Any]) ->
 
 def _read_by_name(variable: tf.Variable) -> tf.Tensor:
     """Reads a variable of another graph; the server keeps it under the same container and name."""
-    own = variable.handle.op
+    handle_op = variable.handle.op
     with tf.device(variable.device):
         handle = tf.raw_ops.VarHandleOp(
             dtype=variable.dtype.base_dtype,
             shape=variable.shape,
-            container=own.get_attr("container"),
-            shared_name=own.get_attr("shared_name"),
+            container=handle_op.get_attr("container"),
+            shared_name=handle_op.get_attr("shared_name"),
         )
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype.base_dtype)

@@ -119,9 +119,9 @@ def _fault(cluster: ClusterConfig, address: str, device: str) -> str:
     if fault:
         return f"no connection: {fault}"
     # Both directions are asked, because the receiver of a tensor fetches it.
-    own = f"{cluster.task_name} ({cluster.own_address})"
+    own_name = f"{cluster.task_name} ({cluster.own_address})"
     fault = reachability.fault_between(cluster.own_address, device, REACH_SECS)
     if fault:
-        return f"{own} does not reach it: {fault}"
+        return f"{own_name} does not reach it: {fault}"
     fault = reachability.fault_between(address, cluster.device, REACH_SECS)
-    return f"it does not reach {own}: {fault}" if fault else ""
+    return f"it does not reach {own_name}: {fault}" if fault else ""

@@ -159,11 +159,11 @@ def _create_list(name: str, nothing: tf.Tensor) -> tf.Variable:
 
 def _every(steps: int) -> Callable[[int], int]:
     """Returns a function for `TrainStep.choose` that pushes in every `steps`-th step."""
-    made = 0
+    num_made = 0
 
     def choose(global_step: int) -> int:
-        nonlocal made
-        made = (made + 1) % steps
-        return _PUSH if made == 0 else _HOLD
+        nonlocal num_made
+        num_made = (num_made + 1) % steps
+        return _PUSH if num_made == 0 else _HOLD
 
     return choose

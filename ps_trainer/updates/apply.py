@@ -47,7 +47,7 @@ class Applier:
         self._optimizers = optimizers
         self._schedule = schedule
         self.slots: list[tuple[Piece, tf.Variable]] = []
-        self._slotted: dict[tuple[int, int], tf.train.Optimizer] = {}  # by place and index of the optimizer
+        self._slotted: dict[tuple[int, int], tf.train.Optimizer] = {}  # by `device_index` and index of the optimizer
         self.replica_slots: list[tuple[Piece, tf.Variable]] = []
         self.undo_logs: dict[int, UndoLog] = {}
         self._logged: dict[str, LoggedTable] = {}
@@ -158,19 +158,19 @@ class Applier:
         return self.undo_logs[ps].log([(table, _rows(table, value)) for table, value in changes]) if changes else None
 
     def _create_slots(
-        self, place: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
+        self, device_index: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
     ) -> list[tuple[Piece, tf.Variable]]:
         slots = []
         for index, part in self._by_optimizer(variables):
             optimizer = self._create(index, step, None)
             optimizer._create_slots([variable for _, variable in part])
-            self._slotted[place, index] = optimizer
+            self._slotted[device_index, index] = optimizer
             slots += _slots(optimizer, part)
         return slots
 
     def _apply(
         self,
-        place: int,
+        device_index: int,
         updated: Sequence[tuple[Piece, tf.Variable, tf.Tensor | tf.IndexedSlices]],
         step: tf.Tensor,
         rate_factor: tf.Tensor | None,
@@ -183,7 +183,7 @@ class Applier:
         for index, part in self._by_optimizer(updated):
             optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
             # The optimizer of `_create_slots` reads the clock too early; a new one takes over its slots.
-            slotted = self._slotted.get((place, index))
+            slotted = self._slotted.get((device_index, index))
             if slotted is not None:
                 optimizer._slots = slotted._slots
             ops.append(optimizer.apply_gradients([(value, variable) for _, variable, value in part]))
@@ -209,12 +209,12 @@ class Applier:
         *,
         use_locking: bool = True,
     ) -> tf.train.Optimizer:
-        own = self._optimizers.all[index]
-        learning_rate = self._schedule.build(own.learning_rate, step)
+        assigned = self._optimizers.all[index]
+        learning_rate = self._schedule.build(assigned.learning_rate, step)
         if rate_factor is not None:
             learning_rate *= tf.cast(rate_factor, tf.float32)
         step = step if num_applied is None else num_applied
-        return own.optimizer.create(learning_rate, step, use_locking=use_locking)
+        return assigned.optimizer.create(learning_rate, step, use_locking=use_locking)
 
 
 def _slots(

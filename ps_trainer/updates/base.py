@@ -77,8 +77,10 @@ class RunPlan(NamedTuple):
         Raises:
             OptionError: `--optimizer_for` assigns an optimizer.
         """
-        for one in self.assigned:
-            raise OptionError(f"{FLAG} {one.pattern}={one.name}: {reason}; use --update=async, sync or another rule")
+        for entry in self.assigned:
+            raise OptionError(
+                f"{FLAG} {entry.pattern}={entry.name}: {reason}; use --update=async, sync or another rule"
+            )
 
 
 class RuleContext(NamedTuple):

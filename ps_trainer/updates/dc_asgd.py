@@ -60,14 +60,14 @@ class DcAsgd(UpdateRule):
         # The chief creates the variables of all workers, because it frees them at the end of the run.
         workers = range(context.num_workers) if context.is_chief else [context.worker_index]
         backups = {worker: _create_backups(store, worker) for worker in workers}
-        own = backups[context.worker_index]
+        own_backups = backups[context.worker_index]
         counts = []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             context.applier.create_slots(ps, [gradient.piece for gradient in part])
-            counts.append(self._apply_exclusively(store, ps, part, own, context))
+            counts.append(self._apply_exclusively(store, ps, part, own_backups, context))
 
         def keep(piece: Piece, value: tf.Tensor) -> tf.Operation:
-            return own[piece.variable.op.name].assign(value, read_value=False)
+            return own_backups[piece.variable.op.name].assign(value, read_value=False)
 
         return TrainStep(
             [build_counted_phase(store, counts, context.push.targets)],

@@ -34,7 +34,9 @@ class FusedGradients:
         self._cuts: list[list[int]] = []
         self.vectors: list[tf.Tensor] = []
         for number, dtype in enumerate(self._groups):
-            flat = [tf.reshape(v, [-1]) for v, own in zip(values, self._dtypes, strict=True) if own == dtype]
+            flat = [
+                tf.reshape(v, [-1]) for v, value_dtype in zip(values, self._dtypes, strict=True) if value_dtype == dtype
+            ]
             flat += [tf.one_hot(worker_index, num_workers, dtype=dtype)] if number == 0 else []
             whole = tf.concat(flat, axis=0)
             self._cuts.append(_even_parts(whole.shape.num_elements(), max(1, max_bytes // dtype.size)))

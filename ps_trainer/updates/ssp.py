@@ -150,17 +150,17 @@ class WorkerClocks:
         def visit(*counted: tf.Tensor) -> tf.Tensor:
             now, one_hot = self._read(), self._one_hot(worker)
             # A worker that was taken out may still push. It continues at the slowest clock, like one that joins.
-            own = tf.maximum(tf.reduce_sum(now.steps * one_hot) + 1, now.slowest)
-            steps = now.steps * (1 - one_hot) + own * one_hot
+            own_clock = tf.maximum(tf.reduce_sum(now.steps * one_hot) + 1, now.slowest)
+            steps = now.steps * (1 - one_hot) + own_clock * one_hot
             with tf.control_dependencies([self._settle(now._replace(steps=steps, gone=now.gone * (1 - one_hot)))]):
-                return tf.identity(own)
+                return tf.identity(own_clock)
 
-        own = exclusive(self._store, 0, visit, *counted)
+        own_clock = exclusive(self._store, 0, visit, *counted)
 
         def has_to_wait() -> tf.Tensor:
             now = self._read()
             # The old step of a lost worker must not stay in the gate, so a worker that has left never waits.
-            holds = [own - now.slowest > self._staleness, tf.equal(now.released + now.gone[worker], 0)]
+            holds = [own_clock - now.slowest > self._staleness, tf.equal(now.released + now.gone[worker], 0)]
             if self._context.max_steps is not None:
                 # After the last update the workers stop, so the slowest clock would never rise again.
                 holds.append(self._store.clocks[0].read_value() < self._context.max_steps)

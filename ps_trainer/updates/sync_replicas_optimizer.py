@@ -100,7 +100,7 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
             with tf.device(task.device):
                 values = [gradients[variable.ref()] for variable in task.variables]
                 accumulators = Accumulators(f"{self._own_name}/ps_{index}", task.variables, values)
-                self._accumulator_list += [(one, task.device) for one in accumulators.all]
+                self._accumulator_list += [(accumulator, task.device) for accumulator in accumulators.all]
                 arrived_step, push_op = accumulators.push(values, task)
                 self.arrived_steps.append(arrived_step)
                 pushed.append(push_op)

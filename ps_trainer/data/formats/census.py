@@ -110,14 +110,14 @@ class Census(LineSource):
         return text_file(path, num_header_lines=1 if first_line(path).startswith("|") else 0)
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
-        kinds = [tf.constant([0.0] if words == NUMBER else [""]) for words in COLUMNS.values()]
+        kinds = [tf.constant([0.0] if kind == NUMBER else [""]) for kind in COLUMNS.values()]
         # `decode_csv` keeps a space before a word, and the words of `COLUMNS` have none.
         line_B = tf.strings.regex_replace(line_B, ", ", ",")
         *columns, label_B = tf.io.decode_csv(line_B, [*kinds, tf.constant([""])], use_quote_delim=False)
         of = dict(zip(COLUMNS, columns, strict=True))
         dense = [of[name] / scale for name, scale in _SCALED.items()]
         dense += [tf.math.log1p(of[name]) / _LOGARITHM_SCALE for name in _LOGARITHM_OF]
-        ids = [_places(of[name], words.split()) for name, words in COLUMNS.items() if words != NUMBER]
+        ids = [_places(of[name], kind.split()) for name, kind in COLUMNS.items() if kind != NUMBER]
         ids.append(tf.reduce_sum(tf.cast(of["age"][:, tf.newaxis] >= AGES, tf.int64), axis=1))
         return {
             "dense": tf.stack(dense, axis=1),
@@ -126,10 +126,10 @@ class Census(LineSource):
         }
 
 
-def _places(word_B: tf.Tensor, words: list[str]) -> tf.Tensor:
-    """Returns 1 + the place of each word in `words`, int64 [B], and 0 for other words."""
-    is_it_BN = tf.equal(word_B[:, tf.newaxis], words)
-    return tf.reduce_sum(tf.cast(is_it_BN, tf.int64) * tf.range(1, len(words) + 1, dtype=tf.int64), axis=1)
+def _places(word_B: tf.Tensor, kind: list[str]) -> tf.Tensor:
+    """Returns 1 + the place of each word in `kind`, int64 [B], and 0 for other words."""
+    is_it_BN = tf.equal(word_B[:, tf.newaxis], kind)
+    return tf.reduce_sum(tf.cast(is_it_BN, tf.int64) * tf.range(1, len(kind) + 1, dtype=tf.int64), axis=1)
 
 
 def _find(folder: pathlib.Path, name: str) -> pathlib.Path:

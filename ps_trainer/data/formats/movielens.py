@@ -110,10 +110,12 @@ def _largest_ids(path: pathlib.Path, form: _Format) -> list[int]:
 
 
 def _find(data_dir: str | None, facts: Facts) -> tuple[_Format, pathlib.Path]:
-    needs = f"dataset movielens needs --data_dir=<folder> with {' or '.join(one.file_name for one in FORMATS)}"
+    needs = f"dataset movielens needs --data_dir=<folder> with {' or '.join(form.file_name for form in FORMATS)}"
     folder = facts.folder(data_dir, needs)
-    found = [(one, path) for one in FORMATS for path in [folder / one.file_name, *folder.glob(f"ml-*/{one.file_name}")]]
-    found = [(one, path) for one, path in found if facts.has_file(path)]
+    found = [
+        (form, path) for form in FORMATS for path in [folder / form.file_name, *folder.glob(f"ml-*/{form.file_name}")]
+    ]
+    found = [(form, path) for form, path in found if facts.has_file(path)]
     if not found:
         raise DataError(f"{folder} has none of these files; {needs}")
     if len(found) > 1:

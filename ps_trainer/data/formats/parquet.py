@@ -134,8 +134,8 @@ class Parquet(Csv):
         for chunk in self._chunks_of(name):
             first, columns = chunk.first, chunk.columns
             labels = columns.get(self.columns.label, [])
-            numbers = [numbers_in(name, chunk, one, self._dialect) for one in self._features.numbers]
-            words = [_as_bytes(columns[one]) for one in self._features.categories]
+            numbers = [numbers_in(name, chunk, column, self._dialect) for column in self._features.numbers]
+            words = [_as_bytes(columns[column]) for column in self._features.categories]
             count = len(next(iter([*numbers, *words])))
             yield {
                 "at": np.arange(first, first + count),

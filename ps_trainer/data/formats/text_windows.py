@@ -124,8 +124,11 @@ class TextWindows(DataSource):
                 " give more text, or lower window"
             )
         information = self._compare(ids)
-        words = np.flatnonzero(information.any(axis=1))[:num_test]
-        return {"words": words.tolist(), "similar": _most_similar(information, words, 2 * self.window).tolist()}
+        test_words = np.flatnonzero(information.any(axis=1))[:num_test]
+        return {
+            "words": test_words.tolist(),
+            "similar": _most_similar(information, test_words, 2 * self.window).tolist(),
+        }
 
     def _compare(self, ids: np.ndarray) -> np.ndarray:
         return _information(ids, min(len(self.vocabulary.tokens), _MAX_COMPARED), self.window)

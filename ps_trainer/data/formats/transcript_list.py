@@ -95,12 +95,12 @@ def scan(path: pathlib.Path, options: Wav.Options, longest: Longest) -> tuple[Lo
     sizes = []
     for number, line in enumerate(lines, 2):
         try:
-            one = _scan_line(line.removesuffix("\r"), path.resolve().parent, options, longest.sample_rate)
+            entry = _scan_line(line.removesuffix("\r"), path.resolve().parent, options, longest.sample_rate)
         except DataError as error:
             raise DataError(f"{path}: line {number}: {error}") from error
-        sizes.append(one.num_samples)
-        num_samples, num_ids = max(longest.num_samples, one.num_samples), max(longest.num_ids, one.num_ids)
-        longest = Longest(num_samples, num_ids, one.sample_rate)
+        sizes.append(entry.num_samples)
+        num_samples, num_ids = max(longest.num_samples, entry.num_samples), max(longest.num_ids, entry.num_ids)
+        longest = Longest(num_samples, num_ids, entry.sample_rate)
     return longest, sizes
 
 

@@ -177,23 +177,23 @@ class DataSource(abc.ABC):
             epoch, shard, first = tf.unstack(lease)
             size = (plan.num_examples - shard + plan.num_shards - 1) // plan.num_shards
             num_batches = -(-size // plan.batch_size)  # rounded up
-            own = records.shard(plan.num_shards, shard)
+            part = records.shard(plan.num_shards, shard)
             num_shuffled = tf.minimum(size, self.max_shuffled or plan.num_examples)
             shard_seed = base_seed + epoch * plan.num_shards + shard
             # `flat_map` builds this dataset again for each lease, so the seed carries epoch and shard.
-            own = own.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
+            part = part.shuffle(num_shuffled, seed=shard_seed, reshuffle_each_iteration=False)
             # Batches of equal size, to within one example: `ShardPlan.batch_sizes` computes the same in Python.
             ends = size * tf.range(num_batches + 1) // num_batches
             sizes = ends[1:] - ends[:-1]
             if self.groups_lengths:
-                own = similar_lengths.group_shard(own, self._record_lengths, sizes=sizes, seed=shard_seed)
-            numbered = self._load(own).batch(plan.batch_size).rebatch(sizes).enumerate()
+                part = similar_lengths.group_shard(part, self._record_lengths, sizes=sizes, seed=shard_seed)
+            numbered = self._load(part).batch(plan.batch_size).rebatch(sizes).enumerate()
             # `skip` with a tensor as its argument crashes TensorFlow 2.21 inside `flat_map`, so a filter skips.
             numbered = numbered.filter(lambda number, batch: number >= first)
-            place = shard * plan.max_batches
+            first_batch = shard * plan.max_batches
             return numbered.map(
                 lambda number, batch: (
-                    tf.stack([epoch % plan.rows, place + number]), tf.stack([shard_seed, number]), batch
+                    tf.stack([epoch % plan.rows, first_batch + number]), tf.stack([shard_seed, number]), batch
                 )
             )  # fmt: skip
 

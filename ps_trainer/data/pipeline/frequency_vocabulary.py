@@ -112,8 +112,8 @@ def make_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int) -
         DataError: A file cannot be read, or is not UTF-8.
     """
     counts: Counter[str] = Counter()
-    for one in documents:
-        counts.update(count(one, unit))
+    for document in documents:
+        counts.update(count(document, unit))
     unknown, line_end = UNKNOWN[unit], LINE_END[unit]
     special = {unknown: counts.pop(unknown, 0), line_end: counts.pop(line_end, 0)}
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

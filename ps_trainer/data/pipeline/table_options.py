@@ -43,7 +43,7 @@ class ColumnOptions(NamedFiles):
 
     def kinds(self) -> dict[str, str]:
         """Parses `columns` into kinds by name; raises OptionError if one is malformed."""
-        pairs = [one.rpartition(":")[::2] for one in self.columns]
+        pairs = [column.rpartition(":")[::2] for column in self.columns]
         for name, kind in pairs:
             if not name or kind not in KINDS:
                 raise OptionError(

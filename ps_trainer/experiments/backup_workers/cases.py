@@ -152,8 +152,8 @@ def timings_of(results: Results) -> Timings:
     for (shape, size, rule), group in results.by("shape", "size", "rule").items():
         if rule != Rule.MODELS:
             models = results.where(shape=shape, size=size, rule=Rule.MODELS)
-            own = sorted(group.by("b").items(), key=lambda item: item[0])
-            cases = [TimedRule(runs, models.where(b=num_backup)) for (num_backup,), runs in own]
+            sorted_groups = sorted(group.by("b").items(), key=lambda item: item[0])
+            cases = [TimedRule(runs, models.where(b=num_backup)) for (num_backup,), runs in sorted_groups]
             if len(cases) > 1 and not cases[0].num_backups:
                 sweeps.append(Sweep(shape, size, Rule(rule), cases))
     return Timings(sweeps, results.where(rule=Rule.TOKENS, b=0))

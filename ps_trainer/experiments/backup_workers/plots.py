@@ -26,8 +26,8 @@ def _of_8(timings: Timings) -> list[Sweep]:
 
 
 def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
-    for axis, shape, own in _panels(figure, sweeps):
-        for sweep in own:
+    for axis, shape, shape_cases in _panels(figure, sweeps):
+        for sweep in shape_cases:
             backups = [case.num_backups for case in sweep.cases]
             colour, name = _COLOURS[sweep.rule], sweep.rule.words
             axis.plot(backups, [case.step for case in sweep.cases], "o", mfc="none", color=colour, label=name)
@@ -36,7 +36,7 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
             known = [case for case in sweep.cases if case.predicted is not None]
             style = {"lw": 0.8, "color": colour, "label": f"{name}, model"}
             axis.plot([case.num_backups for case in known], [case.predicted for case in known], "x-", **style)
-        known = [case for case in own[0].cases if case.cancelled is not None]
+        known = [case for case in shape_cases[0].cases if case.cancelled is not None]
         axis.plot([c.num_backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="order statistic")
         axis.set_ylim(bottom=0)
         if shape == Shape.PERSISTENT:
@@ -47,8 +47,8 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
     shapes = list(dict.fromkeys(case.shape for case in cases))
     for axis, shape in zip(figure.subplots(1, len(shapes), squeeze=False)[0], shapes, strict=True):
-        own, colour = [case for case in cases if case.shape == shape], _COLOURS[Rule.BARRIER]
-        backups, steps = [case.num_backups for case in own], [case.pair("step") for case in own]
+        shape_cases, colour = [case for case in cases if case.shape == shape], _COLOURS[Rule.BARRIER]
+        backups, steps = [case.num_backups for case in shape_cases], [case.pair("step") for case in shape_cases]
         axis.plot(backups, [s.measured for s in steps], "o", mfc="none", color=colour, label=Rule.BARRIER.words)
         axis.plot(backups, [s.simulated for s in steps], "x-", lw=0.8, color=colour, label="simulated")
         axis.set_ylim(bottom=0)
@@ -97,16 +97,16 @@ def _draw_arrivals(figure: Figure, results: Results) -> None:
 def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, list[Sweep]]]:
     """Makes one axis for each kind of step times."""
     groups = {shape: [sweep for sweep in sweeps if sweep.shape == shape] for shape in _SHOWN}
-    groups = {shape: own for shape, own in groups.items() if own}
+    groups = {shape: shape_cases for shape, shape_cases in groups.items() if shape_cases}
     num_rows = 1 + (len(groups) - 1) // 3
     axes = figure.subplots(num_rows, min(3, len(groups)), squeeze=False, sharex=True).flat
     for axis in axes[len(groups) :]:
         axis.set_axis_off()
     panels: list[tuple[Axes, str, list[Sweep]]] = []
-    for axis, (shape, own) in zip(axes, groups.items(), strict=False):
+    for axis, (shape, shape_cases) in zip(axes, groups.items(), strict=False):
         axis.set_title(shape, fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        panels.append((axis, shape, own))
+        panels.append((axis, shape, shape_cases))
     return panels
 
 

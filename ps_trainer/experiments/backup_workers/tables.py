@@ -54,7 +54,7 @@ NOTES = (
 def of_timings(timings: Timings) -> list[Table]:
     """Makes a table of step times per number of workers, and a table of contributions by worker."""
     sizes = dict.fromkeys(sweep.size for sweep in timings.sweeps)
-    made = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
+    tables = [_steps_table(size, timings.where(sizes=[size])) for size in sizes]
     rows = [
         [sweep.shape, sweep.rule.words, case.num_backups]
         + _contributions(case.share_by_worker, has_slow_worker=sweep.shape == Shape.PERSISTENT)
@@ -62,7 +62,7 @@ def of_timings(timings: Timings) -> list[Table]:
         for case in sweep.cases
         if case.num_backups in (1, 2)
     ]
-    return [*made, _contributions_table("N = 8", Level.VIRTUAL, rows)]
+    return [*tables, _contributions_table("N = 8", Level.VIRTUAL, rows)]
 
 
 def of_training(cases: Sequence[TrainedRule]) -> list[Table]:

@@ -18,14 +18,14 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
     axes = figure.subplots(2, 3, sharey=True).flat
     for axis in axes[len(clusters) :]:
         axis.set_axis_off()
-    for axis, (name, own) in zip(axes, clusters.items(), strict=False):
-        waiting = [case.wait_share for case in own.values()]
-        places = range(len(own))
-        axis.bar(places, [1 - share for share in waiting], color="tab:blue", label="computes")
-        axis.bar(places, waiting, bottom=[1 - share for share in waiting], color="tab:red", alpha=0.6, label="waits")
-        predicted = [1 - case.predicted_wait_share for case in own.values()]
-        axis.plot(places, predicted, "k_", ms=14, label="model")
-        _name_bounds(axis, list(own))
+    for axis, (name, cluster_cases) in zip(axes, clusters.items(), strict=False):
+        waiting = [case.wait_share for case in cluster_cases.values()]
+        positions = range(len(cluster_cases))
+        axis.bar(positions, [1 - share for share in waiting], color="tab:blue", label="computes")
+        axis.bar(positions, waiting, bottom=[1 - share for share in waiting], color="tab:red", alpha=0.6, label="waits")
+        predicted = [1 - case.predicted_wait_share for case in cluster_cases.values()]
+        axis.plot(positions, predicted, "k_", ms=14, label="model")
+        _name_bounds(axis, list(cluster_cases))
         axis.set_title(name, fontsize=8)
     finish_grid(
         figure,
@@ -39,11 +39,11 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
 
 def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
     axis = figure.add_subplot()
-    for name, own in by_cluster(cases).items():
-        bounded = [case for case in own.values() if case.bound is not None]
-        places = range(len(bounded))
-        (line,) = axis.plot(places, [case.predicted for case in bounded], lw=1)
-        axis.plot(places, [case.rate for case in bounded], "o", mfc="none", color=line.get_color(), label=name)
+    for name, cluster_cases in by_cluster(cases).items():
+        bounded = [case for case in cluster_cases.values() if case.bound is not None]
+        positions = range(len(bounded))
+        (line,) = axis.plot(positions, [case.predicted for case in bounded], lw=1)
+        axis.plot(positions, [case.rate for case in bounded], "o", mfc="none", color=line.get_color(), label=name)
     bounds = [case.bound for case in next(iter(by_cluster(cases).values())).values() if case.bound is not None]
     _name_bounds(axis, bounds)
     axis.set_ylim(0, 1.05)
@@ -51,14 +51,14 @@ def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
 
 
 def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
-    places = range(len(cases))
+    positions = range(len(cases))
     for axis, values, name in zip(
         figure.subplots(1, 2),
         ([case.updates for case in cases], [case.time for case in cases]),
         ("updates", "time / mean step"),
         strict=True,
     ):
-        axis.plot(places, values, "o-")
+        axis.plot(positions, values, "o-")
         _name_bounds(axis, [case.bound for case in cases])
         axis.set_ylim(bottom=0)
         axis.set_xlabel("bound s on the lead, in clocks")
@@ -67,12 +67,14 @@ def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
 
 def _draw_real(figure: Figure, cases: Sequence[RealBound]) -> None:
     axis = figure.add_subplot()
-    places, bottom = range(len(cases)), np.zeros(len(cases))
+    positions, bottom = range(len(cases)), np.zeros(len(cases))
     for name, colour in (("computes", "tab:blue"), ("communicates", "tab:orange"), ("waits", "tab:red")):
         shares = np.array([case.median(name) for case in cases])
-        axis.bar(places, shares, bottom=bottom, color=colour, alpha=0.8, label=name)
+        axis.bar(positions, shares, bottom=bottom, color=colour, alpha=0.8, label=name)
         bottom += shares
-    axis.plot(places, [1 - case.pair("waits").simulated for case in cases], "k_", ms=20, label="waits above, simulated")
+    axis.plot(
+        positions, [1 - case.pair("waits").simulated for case in cases], "k_", ms=20, label="waits above, simulated"
+    )
     _name_bounds(axis, [case.bound for case in cases])
     finish(axis, "bound s on the lead, in clocks", "share of the workers' time", loc="lower right", frameon=True)
 

@@ -170,9 +170,9 @@ def figures_of_training(
     training: Training, num_workers: int, bound: int | None, mean_secs: float
 ) -> ClusterClockFigures:
     """Returns the figures of a cluster's run."""
-    own = list(training.by_worker().values())
-    periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in own]
-    computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in own]) / periods
+    worker_steps = list(training.by_worker().values())
+    periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in worker_steps]
+    computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in worker_steps]) / periods
     # A worker does not wait between two steps, but its work there is not computing, so it counts in the rest.
     rest = 1.0 - computes
     communicates = (

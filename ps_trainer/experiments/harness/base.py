@@ -170,13 +170,13 @@ class Experiment:
         """Tables, claims checked, and notes, of all runs."""
         cases = self._cases(results)
         return Analysis(
-            tables=[table for part, own in cases for table in part.tables(own) if table.rows],
+            tables=[table for part, part_cases in cases for table in part.tables(part_cases) if table.rows],
             checked=[
-                claim.check(list(claim.measure(own)), (claim.why_none or part.why_none)(own))
-                for part, own in cases
+                claim.check(list(claim.measure(part_cases)), (claim.why_none or part.why_none)(part_cases))
+                for part, part_cases in cases
                 for claim in part.claims
             ],
-            notes=[note for part, own in cases for note in _notes_of(part, own)],
+            notes=[note for part, part_cases in cases for note in _notes_of(part, part_cases)],
         )
 
     def plots(self, results: Results) -> list[Drawing]:

@@ -188,10 +188,10 @@ def verdict_on(checked: Sequence[JudgedClaim], untested: str = "") -> Verdict:
         checked: Its claims. Only those of the literature count, and of them only those that could be tested.
         untested: What the sources claim and no claim tests, in words. With it, nothing is better than partly.
     """
-    own = [check for check in checked if check.claim.kind is ClaimKind.LITERATURE]
-    findings = {check.finding for check in own} - {ClaimFinding.NOT_TESTABLE}
+    literature_checks = [check for check in checked if check.claim.kind is ClaimKind.LITERATURE]
+    findings = {check.finding for check in literature_checks} - {ClaimFinding.NOT_TESTABLE}
     if not findings:
-        reasons = dict.fromkeys(check.text for check in own)
+        reasons = dict.fromkeys(check.text for check in literature_checks)
         return Verdict(VerdictKind.NOT_TESTABLE, "; ".join(reasons) or "no claim of the literature was tested")
     why = f"not tested: {untested}" if untested else ""
     if findings == {ClaimFinding.OK}:

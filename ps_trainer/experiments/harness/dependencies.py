@@ -86,10 +86,10 @@ def code_version(experiment_type: type, level: Level) -> str:
 
 def own_files(experiment_type: type) -> set[pathlib.Path]:
     """Files of the experiment's own part, found without importing anything."""
-    own = [cls for cls in experiment_type.__mro__ if _is_own(cls)]
-    roots = {_package_of(cls.__module__): _root_of(cls) for cls in own}
-    left_out = {f"{cls.__module__.rpartition('.')[0]}.{name}" for cls in own for name in PRESENTING}
-    found = {pathlib.Path(inspect.getfile(cls)) for cls in own}
+    own_classes = [cls for cls in experiment_type.__mro__ if _is_own(cls)]
+    roots = {_package_of(cls.__module__): _root_of(cls) for cls in own_classes}
+    left_out = {f"{cls.__module__.rpartition('.')[0]}.{name}" for cls in own_classes for name in PRESENTING}
+    found = {pathlib.Path(inspect.getfile(cls)) for cls in own_classes}
     todo = [module for path in found for module in imports_of(path) - left_out]
     while todo:
         module = todo.pop()

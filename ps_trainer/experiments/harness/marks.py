@@ -51,17 +51,17 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
     """
     sections = _SECTION.split(_OLD_MARK.sub("", page))
     for mark in marks:
-        of_commit = [place for place, section in enumerate(sections) if f"commit {mark.commit}" in section]
+        of_commit = [number for number, section in enumerate(sections) if f"commit {mark.commit}" in section]
         line = re.compile(rf"^{re.escape(mark.after)}.*$", re.MULTILINE)
-        found = [(place, match) for place in of_commit for match in line.finditer(sections[place])]
+        found = [(number, match) for number in of_commit for match in line.finditer(sections[number])]
         if of_commit and len(found) != 1:
             raise UsageError(
                 f"{FILE}: {len(found)} lines of {mark.page} begin with {mark.after!r} in what commit {mark.commit}"
                 " made; name exactly one"
             )
-        for place, match in found:
-            section = sections[place]
-            sections[place] = f"{section[: match.end()]}\n\n{mark}{section[match.end() :]}"
+        for number, match in found:
+            section = sections[number]
+            sections[number] = f"{section[: match.end()]}\n\n{mark}{section[match.end() :]}"
     return "".join(sections)
 
 

@@ -81,8 +81,8 @@ def update(package: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
         page = path.read_text(encoding="utf-8")
         if path == results:
             page = marks.with_captions(page, captions)
-        own = [mark for mark in all_marks if package / mark.page == path]
-        path.write_text(marks.with_marks(page, own), encoding="utf-8")
+        page_marks = [mark for mark in all_marks if package / mark.page == path]
+        path.write_text(marks.with_marks(page, page_marks), encoding="utf-8")
     return list(pages)
 
 

@@ -97,7 +97,7 @@ def write(
         analysis = planned.experiment.analyse(results)
         checked = list(analysis.checked)
         conclusion = conclude(planned, executed, checked)
-        seen = {one.claim.sentence: plots.ClaimSummary(one.text, one.finding.value) for one in checked}
+        seen = {check.claim.sentence: plots.ClaimSummary(check.text, check.finding.value) for check in checked}
         files = [
             plots.save(drawing, planned.experiment.captions[drawing.plot.caption_key].text(seen), planned.folder)
             for drawing in planned.experiment.plots(results)
@@ -118,7 +118,7 @@ def conclude(
     planned: PlannedExperiment, executed: ExecutionResult, checked: Sequence[JudgedClaim], failure: str = ""
 ) -> Conclusion:
     """The conclusion of an experiment, without claims after a failure; `failure` names what failed besides the runs."""
-    failures = [*(one.key for one in executed.failures), *([failure] if failure else [])]
+    failures = [*(check.key for check in executed.failures), *([failure] if failure else [])]
     return Conclusion(
         name=planned.experiment.name,
         title=title_of(planned.experiment),
@@ -129,12 +129,12 @@ def conclude(
         else str(verdict_on(checked, planned.experiment.untested)),
         claims=[
             ClaimLine(
-                sentence=one.claim.sentence,
-                measured=one.text,
-                outcome=one.finding.value,
-                kind=one.claim.kind.value,
+                sentence=check.claim.sentence,
+                measured=check.text,
+                outcome=check.finding.value,
+                kind=check.claim.kind.value,
             )
-            for one in checked
+            for check in checked
         ],
         num_runs=len(executed.results),
         run_secs=sum(result.wall_secs for result in executed.results),
@@ -156,7 +156,8 @@ def build(
     experiment = planned.experiment
     quick = ", quick form" if planned.quick else ""
     claims = [
-        [one.claim.sentence, one.claim.kind.value, one.text, one.claim.refuted_if, one.finding.value] for one in checked
+        [check.claim.sentence, check.claim.kind.value, check.text, check.claim.refuted_if, check.finding.value]
+        for check in checked
     ]
     blocks: list[page.Block] = [
         page.Heading(conclusion.title, 1),
@@ -191,14 +192,14 @@ def levels_of(results: Results) -> str:
 def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
     """Remarks of the harness on the runs."""
     secs = sum(result.wall_secs for result in results)
-    said = [
+    remarks = [
         f"{len(results)} runs, {len(planned.seeds)} seeds each where a seed matters, {duration(secs)} together;"
         f" {levels_of(results)}."
     ]
-    said += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
+    remarks += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
     if planned.old_versions:
-        said.append(f"Some runs were measured by other versions of the code: {', '.join(planned.old_versions)}.")
-    return said
+        remarks.append(f"Some runs were measured by other versions of the code: {', '.join(planned.old_versions)}.")
+    return remarks
 
 
 def _origin_of_runs(planned: PlannedExperiment, results: Results) -> dict[str, Any]:

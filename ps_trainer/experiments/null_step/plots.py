@@ -42,10 +42,10 @@ def _draw_bandwidth(figure: Figure, steps: NullSteps) -> None:
     if bytes_per_sec is None:
         raise ValueError("the bandwidth of the links was not measured, so there is nothing to compare")
     for p in sorted({case.p for case in cases}):
-        own = [case for case in cases if case.p == p]
-        predicted = [case.predicted_ms(bytes_per_sec) for case in own]
-        (points,) = axis.plot(predicted, [case.step_ms.median for case in own], "o", mfc="none", label=f"p = {p}")
-        with_skew = [case.step_ms.median + case.skew_ms for case in own]
+        ps_cases = [case for case in cases if case.p == p]
+        predicted = [case.predicted_ms(bytes_per_sec) for case in ps_cases]
+        (points,) = axis.plot(predicted, [case.step_ms.median for case in ps_cases], "o", mfc="none", label=f"p = {p}")
+        with_skew = [case.step_ms.median + case.skew_ms for case in ps_cases]
         axis.plot(predicted, with_skew, "x", color=points.get_color())
     ends = [f([case.predicted_ms(bytes_per_sec) for case in cases]) for f in (min, max)]
     axis.plot(ends, ends, "k-", lw=0.8, label="predicted")

@@ -41,13 +41,13 @@ _NOTES = (
 def tables(steps: NullSteps) -> list[Table]:
     """Makes a table of real runs for each level, and a table at the source's scale."""
     cases, bytes_per_sec = steps
-    made = []
+    tables_of_levels = []
     for level in (Level.PROCESSES, Level.SHAPED):
-        own = [case for case in cases if case.level is level]
-        if own:
-            made.append(_real_table(level, own, bytes_per_sec if level is Level.SHAPED else None))
+        level_cases = [case for case in cases if case.level is level]
+        if level_cases:
+            tables_of_levels.append(_real_table(level, level_cases, bytes_per_sec if level is Level.SHAPED else None))
     virtual = [case for case in cases if case.level is Level.VIRTUAL]
-    return [*made, _paper_table(virtual)] if virtual else made
+    return [*tables_of_levels, _paper_table(virtual)] if virtual else tables_of_levels
 
 
 def notes(steps: NullSteps) -> list[str]:

@@ -242,10 +242,10 @@ def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCas
 def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
     """Each bar with its published and its measured time over the last bar's times; empty unless all were measured."""
     by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in cases if c.secs is not None}
-    own = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
-    if len(own) < len(D2L_BARS):
+    d2l_cases = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
+    if len(d2l_cases) < len(D2L_BARS):
         return []
     return [
-        (bar, bar.published_ms / D2L_BARS[-1].published_ms, case.timed_secs.median / own[-1].timed_secs.median)
-        for bar, case in zip(D2L_BARS, own, strict=True)
+        (bar, bar.published_ms / D2L_BARS[-1].published_ms, case.timed_secs.median / d2l_cases[-1].timed_secs.median)
+        for bar, case in zip(D2L_BARS, d2l_cases, strict=True)
     ]

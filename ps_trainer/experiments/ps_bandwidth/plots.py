@@ -76,12 +76,12 @@ def _draw_skewed(figure: Figure, data: Sequence[LinkCase]) -> None:
 def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
     cases = [case for case in data if case.setting.arm is not Arm.ASYNC]
     axis = figure.add_subplot()
-    places = np.arange(len(cases))
-    axis.barh(places, [case.most_bytes / case.setting.num_bytes for case in cases], color="tab:blue")
-    for place, case in zip(places.tolist(), cases, strict=True):
+    positions = np.arange(len(cases))
+    axis.barh(positions, [case.most_bytes / case.setting.num_bytes for case in cases], color="tab:blue")
+    for position, case in zip(positions.tolist(), cases, strict=True):
         predicted = case.setting.predicted_bytes() / case.setting.num_bytes
-        axis.vlines(predicted, place - 0.45, place + 0.45, color="black", lw=1.2)
-    axis.set_yticks(places, [case.setting.name for case in cases])
+        axis.vlines(predicted, position - 0.45, position + 0.45, color="black", lw=1.2)
+    axis.set_yticks(positions, [case.setting.name for case in cases])
     axis.invert_yaxis()
     axis.set_xlabel("bytes received in a round, in M; black: predicted")
 

@@ -45,7 +45,7 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
         "Only other activity on the machine makes these results random. Seeds are repetitions, so three are enough.",
     ]
     beside = pairs(cases, Arm.PS, Arm.RING)
-    mixed = [f"{one.timed_secs.median / ring.timed_secs.median:.2f} (n={one.setting.n})" for one, ring in beside]
+    mixed = [f"{case.timed_secs.median / ring.timed_secs.median:.2f} (n={case.setting.n})" for case, ring in beside]
     if mixed:
         notes.insert(2, f"Measured time with p = n hosts beside the workers' over the ring's time: {', '.join(mixed)}.")
     return notes
@@ -78,13 +78,13 @@ def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
 
 
 def _row(case: LinkCase) -> list[object]:
-    one = case.setting
+    setting = case.setting
     shares = [result.cpu.share for result in case.runs if result.cpu is not None]
     times = [case.timed_secs.median, case.timed_secs.p10, case.timed_secs.p90] if case.secs else [None] * 3
     ratios = [case.over_predicted, case.in_units] if case.secs else [None] * 2
     return [
-        *(one.arm.value, one.n, one.p or None, one.num_hosts),
-        *(case.most_bytes / _MB, one.predicted_bytes() / _MB),
-        *(*times, one.predicted_secs(), *ratios),
+        *(setting.arm.value, setting.n, setting.p or None, setting.num_hosts),
+        *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),
+        *(*times, setting.predicted_secs(), *ratios),
         *(100 * spread(shares).median if shares else None, len(case.runs.uncontended())),
     ]

@@ -23,8 +23,8 @@ def _draw_throughput(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     for row, update in zip(grid, (SYNC, ASYNC), strict=True):
         for axis, size in zip(row, sizes, strict=True):
             for curve in curves:
-                one = curve.first.setting
-                if (one.update, one.num_bytes) == (update, size):
+                setting = curve.first.setting
+                if (setting.update, setting.num_bytes) == (update, size):
                     _add_curve(axis, curve)
             axis.set_title(f"{update}, {size / 1e6:g} MB", fontsize=9)
             finish(axis, log="xy")
@@ -45,12 +45,12 @@ def _add_curve(axis: Axes, curve: ThroughputCurve) -> None:
 def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     axis = figure.add_subplot()
     for curve in curves:
-        one = curve.first.setting
+        setting = curve.first.setting
         counts = np.array([point.setting.n for point in curve.points])
         speedups = counts * np.array([curve.efficiency(point) for point in curve.points])
-        style = "-" if one.shape == EVEN else "--"
-        colour = "tab:blue" if one.update == SYNC else "tab:orange"
-        axis.plot(counts, speedups, style, color=colour, lw=1, label=f"{one.update}, {SHAPE_NAMES[one.shape]}")
+        style = "-" if setting.shape == EVEN else "--"
+        colour = "tab:blue" if setting.update == SYNC else "tab:orange"
+        axis.plot(counts, speedups, style, color=colour, lw=1, label=f"{setting.update}, {SHAPE_NAMES[setting.shape]}")
     most = max(point.setting.n for curve in curves for point in curve.points)
     axis.plot([1, most], [1, most], "k:", lw=0.7)
     for published, marker in zip(SPEEDUPS, _MARKERS, strict=True):
@@ -61,15 +61,15 @@ def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
 
 def _draw_steps(figure: Figure, pairs: Sequence[SyncAndAsync]) -> None:
     axis = figure.add_subplot()
-    boxes, places, colours = [], [], []
-    for place, pair in enumerate(pairs):
+    boxes, positions, colours = [], [], []
+    for position, pair in enumerate(pairs):
         base = pair.other.times.percentiles[PERCENTILES.index(50)]
         for shift, point, colour in ((-0.2, pair.sync, "tab:blue"), (0.2, pair.other, "tab:orange")):
             p10, p50, p90, p99 = (secs / base for secs in point.times.percentiles)
             boxes.append({"med": p50, "q1": p10, "q3": p90, "whislo": p10, "whishi": p90, "fliers": [p99]})
-            places.append(place + shift)
+            positions.append(position + shift)
             colours.append(colour)
-    drawn = axis.bxp(boxes, positions=places, widths=0.3, patch_artist=True, flierprops={"marker": ".", "ms": 6})
+    drawn = axis.bxp(boxes, positions=positions, widths=0.3, patch_artist=True, flierprops={"marker": ".", "ms": 6})
     for box, colour in zip(drawn["boxes"], colours, strict=True):
         box.set_facecolor(colour)
         box.set_alpha(0.5)

@@ -93,8 +93,8 @@ class ClusterSetting(NamedTuple):
         if self.update == SYNC:
             return StepTimes(update_secs, percentiles(np.diff(warm)))
         steps = run.warm_steps
-        own = [np.diff(steps.t_push_done[steps.worker == worker]) for worker in range(self.n)]
-        return StepTimes(update_secs * self.n, percentiles(np.concatenate(own)))
+        worker_times = [np.diff(steps.t_push_done[steps.worker == worker]) for worker in range(self.n)]
+        return StepTimes(update_secs * self.n, percentiles(np.concatenate(worker_times)))
 
     def simulated_long(self, seed: int) -> StepTimes:
         """Step times of a virtual run that is long enough for percentiles."""

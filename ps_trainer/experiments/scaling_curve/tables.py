@@ -70,14 +70,14 @@ def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
     """Efficiency: rate per worker over the rate of one worker; a table per level."""
     tables = []
     for level in dict.fromkeys(curve.first.level for curve in curves):
-        own = [curve for curve in curves if curve.first.level is level]
-        counts = sorted({point.setting.n for curve in own for point in curve.points})
+        level_curves = [curve for curve in curves if curve.first.level is level]
+        counts = sorted({point.setting.n for curve in level_curves for point in curve.points})
         columns = (
             *texts("curve"),
             *numbers(".2f", *(f"n={n}" for n in counts)),
             *numbers(".1f", "knee", "knee, predicted"),
         )
-        tables.append(Table("Efficiency", columns, [_curve_row(curve, counts) for curve in own], level))
+        tables.append(Table("Efficiency", columns, [_curve_row(curve, counts) for curve in level_curves], level))
     return tables
 
 

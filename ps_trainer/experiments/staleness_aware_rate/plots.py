@@ -49,9 +49,11 @@ def _draw_curve(axis: Axes, results: Results, label: str, **style: str) -> None:
 def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axis = figure.add_subplot()
     for arm, marker in ((Rate.FULL, "s"), (Rate.BY_SPLITS, "^"), (Rate.BY_STALENESS, "o")):
-        own = sorted((c for c in cases if c.mode == Updates.SOFTSYNC and c.arm == arm), key=lambda case: case.splits)
+        arm_cases = sorted(
+            (c for c in cases if c.mode == Updates.SOFTSYNC and c.arm == arm), key=lambda case: case.splits
+        )
         style = f"{marker}-"
-        axis.plot([c.splits for c in own], [100 * c.error for c in own], style, mfc="none", lw=1, label=arm)
+        axis.plot([c.splits for c in arm_cases], [100 * c.error for c in arm_cases], style, mfc="none", lw=1, label=arm)
     for case in cases:
         if case.mode == Updates.SYNC:
             band = 200 * accuracy_standard_error(case.error, NUM_TEST_EXAMPLES)

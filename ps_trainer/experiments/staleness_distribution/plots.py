@@ -54,10 +54,10 @@ def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
     mean_axis.plot(counts, [theory.mean_staleness(n) for n in counts], "k-", lw=1, label="n − 1")
     sd_axis.plot(counts, [theory.geometric_sd(n) for n in counts], "k-", lw=1, label="√(n(n − 1)), geometric")
     for shape, marker in _MARKERS.items():
-        own = [case for case in cases if case.shape == shape]
-        numbers = [case.n for case in own]
-        mean_axis.plot(numbers, [case.summary.mean for case in own], marker, mfc="none", label=shape)
-        sd_axis.plot(numbers, [case.summary.sd for case in own], marker, mfc="none", label=shape)
+        shape_cases = [case for case in cases if case.shape == shape]
+        numbers = [case.n for case in shape_cases]
+        mean_axis.plot(numbers, [case.summary.mean for case in shape_cases], marker, mfc="none", label=shape)
+        sd_axis.plot(numbers, [case.summary.sd for case in shape_cases], marker, mfc="none", label=shape)
     for axis, name in ((mean_axis, "mean"), (sd_axis, "standard deviation")):
         axis.xaxis.get_major_locator().set_params(integer=True)
         finish(axis, "workers", f"{name} of the staleness")
@@ -68,8 +68,8 @@ def _draw_by_worker(figure: Figure, cases: Sequence[Staleness]) -> None:
     width = 0.8 / max(1, len(cases))
     for number, case in enumerate(cases):
         means = [of_histogram(counts).mean for counts in case.by_worker.values()]
-        places = np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width
-        axis.bar(places, means, width, label=case.shape, color=_COLOURS[case.shape])
+        positions = np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width
+        axis.bar(positions, means, width, label=case.shape, color=_COLOURS[case.shape])
     for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
         axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "predicted")
     axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])

@@ -48,12 +48,12 @@ def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for kind, size in zip(Kind, (15, 10, 5), strict=True):  # equal values are drawn around each other
-        own = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
-        reached = [case for case in own if not case.is_lost]
+        kind_cases = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
+        reached = [case for case in kind_cases if not case.is_lost]
         medians, p10, p90 = np.array([spread(case.updates) for case in reached]).reshape(-1, 3).T
         style = {"fmt": f"{_MARKERS[kind]}-", "mfc": "none", "lw": 1, "capsize": 2, "label": kind}
         bars = axis.errorbar([case.tau for case in reached], medians, (medians - p10, p90 - medians), **style)
-        _mark_lost(axis, own, 1.0, bars.lines[0].get_color(), size)
+        _mark_lost(axis, kind_cases, 1.0, bars.lines[0].get_color(), size)
     _name_lost(axis, cases)
     finish(axis, "mean staleness in updates", "updates to the target")
 
@@ -61,13 +61,13 @@ def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for depth in sorted({case.depth for case in cases}):
-        own = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
-        unit = own[0].median
-        reached = [case for case in own if not case.is_lost]
+        depth_cases = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
+        unit = depth_cases[0].median
+        reached = [case for case in depth_cases if not case.is_lost]
         name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
         slowdowns = [case.median / unit for case in reached]
         (line,) = axis.plot([case.tau for case in reached], slowdowns, "o-", mfc="none", lw=1, label=name)
-        _mark_lost(axis, own, unit, line.get_color())
+        _mark_lost(axis, depth_cases, unit, line.get_color())
     _name_lost(axis, cases)
     finish(axis, "staleness in updates", "updates over those without staleness")
 

@@ -76,10 +76,10 @@ def _grid_table(cases: Sequence[StaleTraining]) -> Table:
     fastest = best([case for case in cases if case.tau == taus[0]])
     rows = []
     for tau in taus:
-        own = {case.lr: case for case in cases if case.tau == tau}
-        tuned = best(list(own.values()))
-        same = own.get(fastest.lr)
-        row = [None if lr not in own or own[lr].is_lost else own[lr].median for lr in rates]
+        by_rate = {case.lr: case for case in cases if case.tau == tau}
+        tuned = best(list(by_rate.values()))
+        same = by_rate.get(fastest.lr)
+        row = [None if lr not in by_rate or by_rate[lr].is_lost else by_rate[lr].median for lr in rates]
         slowdowns = [None if case is None or case.is_lost else case.median / fastest.median for case in (tuned, same)]
         rows.append([tau, *row, None if tuned.is_lost else tuned.lr, *slowdowns])
     return Table("One hidden layer, constant staleness: median updates to the target", columns, rows)

@@ -88,7 +88,7 @@ def run_for(training: DelayedTraining, level: Level) -> Run[CalibrationSettings]
     """The calibration run of a training: the same rule and model with one worker, and even delays."""
     settings = {name: value for name, value in training.settings.items() if name != "learning_rate"}
     num_steps = min(_MAX_STEPS, max(_MIN_STEPS, training.num_updates))
-    own = CalibrationSettings(
+    calibration_settings = CalibrationSettings(
         what=CALIBRATION,
         update=training.update,
         options=_ALONE.get(training.update, tuple(training.options)),
@@ -97,9 +97,9 @@ def run_for(training: DelayedTraining, level: Level) -> Run[CalibrationSettings]
         num_steps=num_steps,
     )
     # The settings are too long for a file name.
-    digest = zlib.crc32(repr(sorted(own.as_json().items())).encode())
+    digest = zlib.crc32(repr(sorted(calibration_settings.as_json().items())).encode())
     key = f"L2-{CALIBRATION}-{training.update}-{settings['model']}-{digest:08x}"
-    return Run(key, own, 0, expected_secs(1, num_steps * _DELAY_MS / 1000), level)
+    return Run(key, calibration_settings, 0, expected_secs(1, num_steps * _DELAY_MS / 1000), level)
 
 
 class CalibratedCost(Case):

@@ -41,18 +41,18 @@ class VirtualRun(NamedTuple):
         """A record for each of the first steps, with the fields of real clusters' records."""
         steps = self.schedule.steps.select(slice(num_steps))
         for step in zip(*(column.tolist() for column in steps), strict=True):
-            one = StepColumns(*step)
+            columns = StepColumns(*step)
             yield {
-                "worker": one.worker,
-                "local_step": one.local_step + 1,
-                "gs_read": one.version,
-                "gs_applied": one.update + 1 if one.update >= 0 else None,
-                "staleness": one.staleness if one.update >= 0 else None,
-                "dropped": int(one.update == DROPPED),
-                "t_start": one.t_start,
-                "t_pull_done": one.t_pull_done,
-                "t_compute_done": one.t_compute_done,
-                "t_push_done": one.t_push_done,
+                "worker": columns.worker,
+                "local_step": columns.local_step + 1,
+                "gs_read": columns.version,
+                "gs_applied": columns.update + 1 if columns.update >= 0 else None,
+                "staleness": columns.staleness if columns.update >= 0 else None,
+                "dropped": int(columns.update == DROPPED),
+                "t_start": columns.t_start,
+                "t_pull_done": columns.t_pull_done,
+                "t_compute_done": columns.t_compute_done,
+                "t_push_done": columns.t_push_done,
             }
 
 

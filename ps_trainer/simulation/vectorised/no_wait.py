@@ -28,10 +28,10 @@ def run(cluster: ClusterModel, rule: GroupedRule, num_updates: int) -> Iterator[
         steps = steps.select(slice(ends[-1] - num_pushed))
         position = num_pushed + np.arange(len(steps.worker))
         update = np.searchsorted(ends, position, side="right")
-        made = np.searchsorted(ends, position + 1, side="right")
-        version = before_of_worker(steps.worker, made, read)
+        num_made = np.searchsorted(ends, position + 1, side="right")
+        version = before_of_worker(steps.worker, num_made, read)
         steps = steps._replace(version=version, update=update, staleness=update - version)
-        yield ScheduleBlock(steps, steps.t_push_done[made > update])
+        yield ScheduleBlock(steps, steps.t_push_done[num_made > update])
         num_pushed += len(steps.worker)
         if num_pushed == ends[-1]:
             return

@@ -67,7 +67,7 @@ class BatchCounter:
         with tf.device(self._device):
             return counted + self._amount * tf.shape(self.held.read_value(), out_type=tf.int64)[0]
 
-    def build(self, step: TrainStep, place: tf.Tensor | Sequence[int], batch: tf.Tensor) -> list[list[tf.Operation]]:
+    def build(self, step: TrainStep, position: tf.Tensor | Sequence[int], batch: tf.Tensor) -> list[list[tf.Operation]]:
         """Builds for each phase of a step the ops that count its batch.
 
         Under a rule with an exchange no phase pushes. If only the worker knows the place of a batch,
@@ -75,19 +75,19 @@ class BatchCounter:
 
         Args:
             step: Step as the update rule built it.
-            place: Place of the batch in `counts`, [rank of `counts`]: Python numbers, which need no message, or an
+            position: Place of the batch in `counts`, [rank of `counts`]: Python numbers, which need no message, or an
                 int64 tensor.
             batch: Tensor of the batch on the worker. The ops wait for it, so that nothing is counted at the end of
                 the data.
         """
-        if step.exchange is not None and not isinstance(place, tf.Tensor):
+        if step.exchange is not None and not isinstance(position, tf.Tensor):
             return [[] for _ in step.phases]
         if not any(phase.pushed is None for phase in step.phases):
             # No batch has to be held. Place and amount are constants on the ps task, so the count costs no message.
-            return [[self._add([place], phase.pushed)] for phase in step.phases]
+            return [[self._add([position], phase.pushed)] for phase in step.phases]
         with tf.device(self._device), tf.control_dependencies([batch]):
-            places = tf.concat([self.held.read_value(), tf.convert_to_tensor([place], tf.int64)], axis=0)
-        return [self._hold_or_push(phase, places) for phase in step.phases]
+            positions = tf.concat([self.held.read_value(), tf.convert_to_tensor([position], tf.int64)], axis=0)
+        return [self._hold_or_push(phase, positions) for phase in step.phases]
 
     def saved_variables(self, step: TrainStep) -> list[tf.Variable]:
         """The variables of held batches that belong to the worker's own state, which has learned from these batches."""
@@ -112,17 +112,17 @@ class BatchCounter:
         with tf.device(self._counts.device):
             return tf.group(self._counts.assign_add(amounts, read_value=False), reset_op)
 
-    def _hold_or_push(self, phase: Phase, places: tf.Tensor) -> list[tf.Operation]:
-        with tf.device(self._device), tf.control_dependencies([places]):
-            left = places if phase.pushed is None else tf.identity(self._none)
+    def _hold_or_push(self, phase: Phase, positions: tf.Tensor) -> list[tf.Operation]:
+        with tf.device(self._device), tf.control_dependencies([positions]):
+            left = positions if phase.pushed is None else tf.identity(self._none)
             keep_op = self.held.assign(left, read_value=False)
-        return [keep_op] if phase.pushed is None else [keep_op, self._add(places, phase.pushed)]
+        return [keep_op] if phase.pushed is None else [keep_op, self._add(positions, phase.pushed)]
 
-    def _add(self, places: tf.Tensor | Sequence[tf.Tensor], pushed: tf.Tensor | None) -> tf.Operation:
+    def _add(self, positions: tf.Tensor | Sequence[tf.Tensor], pushed: tf.Tensor | None) -> tf.Operation:
         """Builds the op that counts batches.
 
         Args:
-            places: Places of the batches in the counts.
+            positions: Places of the batches in the counts.
             pushed: `Phase.pushed`: nothing is counted if the rule released the worker without an update. None if the
                 batches are in an update for certain.
         """
@@ -131,9 +131,9 @@ class BatchCounter:
             if pushed is not None:
                 # Not `==`: in a plain graph it compares Python objects, so released steps would be counted.
                 amounts = tf.where(tf.equal(pushed, RELEASED), tf.zeros_like(amounts), amounts)
-            if isinstance(places, tf.Tensor):
-                amounts = tf.tile(amounts, tf.shape(places)[:1])
-            return self._counts.scatter_nd_add(tf.convert_to_tensor(places, tf.int64), amounts).op
+            if isinstance(positions, tf.Tensor):
+                amounts = tf.tile(amounts, tf.shape(positions)[:1])
+            return self._counts.scatter_nd_add(tf.convert_to_tensor(positions, tf.int64), amounts).op
 
 
 def _adapt(num_workers: int, saved: np.ndarray | None) -> np.ndarray:

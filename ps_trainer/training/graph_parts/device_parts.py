@@ -148,8 +148,10 @@ def _with_tables(gradients: Sequence[Gradient], of_tables: Sequence[tuple[Piece,
         slices[piece.variable.op.name].append(value)
     merged = []
     for gradient in gradients:
-        own = slices.pop(gradient.piece.variable.op.name, [])
-        merged.append(gradient._replace(value=_join_slices([gradient.value, *own])) if own else gradient)
+        table_slices = slices.pop(gradient.piece.variable.op.name, [])
+        merged.append(
+            gradient._replace(value=_join_slices([gradient.value, *table_slices])) if table_slices else gradient
+        )
     return [*merged, *(Gradient(pieces[name], _join_slices(values)) for name, values in slices.items())]
 
 

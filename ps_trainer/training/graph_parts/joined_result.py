@@ -48,12 +48,12 @@ def join(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]
     readers = _readers(results)
     for ps in range(store.num_ps):
         device = store.ps_device(ps)
-        own = [reader for reader in readers if _same(reader.tensor.device, device)]
-        numbers = list({reader.tensor.ref(): reader.tensor for reader in own}.values())
+        device_readers = [reader for reader in readers if _same(reader.tensor.device, device)]
+        numbers = list({reader.tensor.ref(): reader.tensor for reader in device_readers}.values())
         values = [(piece, value) for piece, value in snapshot.values if piece.ps == ps]
         is_stage = any(not _same(piece.device, store.worker_device) for piece, _ in values)
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
-        if _task(device) == _task(store.worker_device) or is_stage or not own or not values:
+        if _task(device) == _task(store.worker_device) or is_stage or not device_readers or not values:
             continue
         if _can_join(numbers, [value for _, value in values]):
             message, sizes = _build_message(device, numbers, [value for _, value in values])
@@ -65,7 +65,7 @@ def join(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]
                     there[number.ref()] = tf.bitcast(tf.reshape(part, shape), tf.int64)
                 for (piece, value), part in zip(values, found[len(numbers) :], strict=True):
                     arrived[piece.variable.op.name] = tf.reshape(part, value.shape)
-            for reader in own:
+            for reader in device_readers:
                 reader.op._update_input(reader.place, there[reader.tensor.ref()])
     return arrived
 
@@ -95,11 +95,11 @@ def _readers(results: Sequence[tf.Tensor]) -> list[_Reader]:
         if op in seen:
             continue
         seen.add(op)
-        for place, tensor in enumerate(op.inputs):
+        for index, tensor in enumerate(op.inputs):
             if _same(tensor.device, op.device):
                 waiting.append(tensor.op)
             elif not any(reader.tensor is tensor and reader.op is op for reader in found):
-                found.append(_Reader(op, place))
+                found.append(_Reader(op, index))
     return found
 
 

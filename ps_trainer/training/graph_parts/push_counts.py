@@ -82,11 +82,11 @@ class PushCounts:
         with tf.device(self._variable.device):
             # Not `!=`: in a plain graph it compares Python objects and is always True.
             amount = tf.cast(tf.not_equal(phase.pushed, RELEASED), tf.int64)
-            places = [[_ALL, self._place], [_SINCE_SAVE, self._place]]
-            count_op = self._variable.scatter_nd_add(places, tf.fill([2], amount)).op
+            indices = [[_ALL, self._place], [_SINCE_SAVE, self._place]]
+            count_op = self._variable.scatter_nd_add(indices, tf.fill([2], amount)).op
             with tf.control_dependencies([count_op]):
-                own = self._variable.read_value()[:, self._place]
-            return [tf.stack([own[_ALL], _pushes_at_save(own)])]
+                own_counts = self._variable.read_value()[:, self._place]
+            return [tf.stack([own_counts[_ALL], _pushes_at_save(own_counts)])]
 
     def begin(self, session: tf.Session) -> None:
         """Draws a lineage if the counts begin at 0. The chief calls this before any worker joins."""
