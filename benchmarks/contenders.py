@@ -83,7 +83,7 @@ class Cell(NamedTuple):
 
     Attributes:
         workload: Key of `RULE_SIZES`.
-        mode: "async", "sync", or "rules" where each contender has an update rule of its own.
+        mode: "async", "sync", or "rules" where each contender has its own update rule.
         num_ps: Number of ps tasks.
         num_workers: Number of worker tasks.
     """

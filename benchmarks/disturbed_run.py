@@ -81,7 +81,7 @@ class DisturbedRun(NamedTuple):
 def train(
     flags: Sequence[str], logdir: pathlib.Path, deadline_secs: float, run: Callable[..., float] = run_local
 ) -> DisturbedRun:
-    """Trains once, with a folder of its own for temporary files; leaves no process running.
+    """Trains once, with its own folder for temporary files; leaves no process running.
 
     Args:
         flags: Flags of `ps_trainer local`, without `--logdir`.

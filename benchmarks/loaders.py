@@ -170,7 +170,7 @@ def _rates(
         batches = source.train(shard=Shard(0, 1), batch_size=batch_size, seed=0, num_epochs=None)
         iterator = tf.data.make_initializable_iterator(batches)
         read_op = tf.group(*tf.nest.flatten(iterator.get_next()))  # an op: nothing is copied out of the session
-        # Loaders of text look words up in tables, which need an initialisation of their own.
+        # Loaders of text look words up in tables, which need their own initialisation.
         session.run([iterator.initializer, tf.tables_initializer()])
         session.run(read_op)
         first_secs, rates = time.perf_counter() - started_at, []

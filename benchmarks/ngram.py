@@ -132,7 +132,7 @@ def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.nda
 
 
 def _read(make_dataset: Callable[[], tf.data.Dataset]) -> np.ndarray:
-    """All "ids" of the dataset that `make_dataset` gives in a graph of its own."""
+    """All "ids" of the dataset that `make_dataset` gives in a separate graph."""
     with tf.Graph().as_default(), tf.Session() as session:
         iterator = tf.data.make_initializable_iterator(make_dataset().map(lambda batch: batch["ids"]))
         ids = iterator.get_next()

@@ -3,7 +3,7 @@
     python -m benchmarks.peer_quality --help
 
 The table in `models/README.md` comes from this program. The data are in packages: the built-in and generated datasets,
-and tables of scikit-learn. The program installs the peers into a folder of its own, `--packages`, and runs them in
+and tables of scikit-learn. The program installs the peers into a separate folder, `--packages`, and runs them in
 processes of their own, so no peer is a dependency.
 """
 

@@ -48,7 +48,7 @@ class ResultColumn(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One result. Each benchmark has a row of its own, whose fields are the columns of `results.csv`.
+    """One result. Each benchmark has its own row, whose fields are the columns of `results.csv`.
 
     Attributes:
         COLUMNS: Columns of the table in `results.md`.

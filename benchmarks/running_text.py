@@ -5,7 +5,7 @@
 Both train skip-gram with negative sampling on 2 workers: same features, window, negatives, thinning, vocabulary, and
 passes over the text. Ours has its default optimizer, gensim its own. Counting gives each of the most frequent words the
 ten most similar ones (dataset text_windows). Recall@10 is the share of them among its ten nearest words. The program
-installs gensim into a folder of its own, `--packages`, and runs it in a process of its own.
+installs gensim into a separate folder, `--packages`, and runs it in a separate process.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Gpt:
         embedding * sqrt(dim) + positions, `num_layers` blocks with a causal mask, norm, dense layer to the logits
 
     The blocks are `layers.transformer_block`, with GELU. The embedding of a symbol is the sum of its own and those of
-    the 2, 3, … `max_ngram` symbols that end with it. Each length has a table of its own, and a hash of the symbols
+    the 2, 3, … `max_ngram` symbols that end with it. Each length has its own table, and a hash of the symbols
     selects the row. So a small model does not have to learn first what counts of such sequences predict. Only a batch's
     rows of these tables travel. `max_ngram=1` is the model of the first source.
 

@@ -108,7 +108,7 @@ def _conv_bn(
     training: bool,
 ) -> tf.Tensor:
     with tf.variable_scope(name):
-        # Without bias, because the batch norm that follows subtracts the mean and adds an offset of its own.
+        # Without bias, because the batch norm that follows subtracts the mean and adds its own offset.
         x_BHWC = layers.conv2d(
             x_BHWC, filters, 3, "conv", strides, use_bias=False, kernel_initializer=tf.initializers.he_normal()
         )

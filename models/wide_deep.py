@@ -22,7 +22,7 @@ class WideDeep:
         deep = MLP with ReLU of the values' embeddings and the numbers
 
     The wide part memorises pairs of values that it has seen; the deep part generalises to other pairs. Their variables
-    are in the scopes `wide` and `deep`, so that each part can have an optimizer of its own. The paper uses FTRL with l1
+    are in the scopes `wide` and `deep`, so that each part can have its own optimizer. The paper uses FTRL with l1
     and AdaGrad: `--optimizer=adagrad --optimizer_for='wide/*=ftrl:learning_rate=…,l1=…'`. Only a batch's rows of each
     table travel. Hashing maps the pairs of values to `cross_buckets` weights.
 

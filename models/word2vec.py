@@ -37,7 +37,7 @@ class Word2Vec:
     with k words drawn for it alone, and a larger sample only makes their sum more exact. The default is a sample of 64
     words that counts for 5.
 
-    A batch may also be runs of consecutive words, each with a context of its own. Skip-gram with negative_sampling or
+    A batch may also be runs of consecutive words, each with its own context. Skip-gram with negative_sampling or
     nce then computes all scores as products of matrices, without rows for each pair (`layers.pair_loss`). The loss of a
     batch is the mean over its pairs.
 

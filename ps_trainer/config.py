@@ -119,7 +119,7 @@ class TrainConfig:
     )
     optimizer: str = option(
         "sgd",
-        "optimizer that the ps tasks run; a model may have defaults of its own, which `ps_trainer list MODEL` prints",
+        "optimizer that the ps tasks run; a model may have its own defaults, which `ps_trainer list MODEL` prints",
         shared="the ps tasks apply all gradients with one optimizer",
     )
     optimizer_option: tuple[str, ...] = repeatable(

@@ -2,7 +2,7 @@
 
 A folder without an `__init__.py` is a package too, unless a real one lies further back on the path. The folder of a
 clone is one, seen from the folder above it. Where an editable install finds the real package by a hook, Python asks the
-hook only for the modules inside. Then the package has modules, but no attributes of its own. Every module of this
+hook only for the modules inside. Then the package has modules, but no attributes. Every module of this
 package imports `errors`, which refuses to continue in that case.
 """
 

@@ -81,7 +81,7 @@ def test_flags_in_the_text_exist():
     groups = (ClusterFlags, *commands, data_cli.InfoFlags, data_cli.GenerateDataFlags, TrainConfig)
     fields = [field for group in groups for field in dataclasses.fields(group)]
     known = {field.name for field in fields} | {f"no{field.name}" for field in fields if field.default in (True, False)}
-    text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # these have flags of their own
+    text = re.sub(r"^`python -m benchmarks.*$", "", README, flags=re.MULTILINE)  # these have their own flags
     assert set(re.findall(r"--([a-z][a-z_]+)", text)) - {"help"} <= known
 
 

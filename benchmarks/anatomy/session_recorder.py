@@ -73,7 +73,7 @@ class SessionRecorder:
             accept_options: Any = False,  # noqa: FBT002 - TensorFlow's signature
         ) -> Any:
             plain = make_callable(session, fetches, feed_list, accept_options)
-            if feed_list is not None or accept_options:  # these go through `run`, or have options of their own
+            if feed_list is not None or accept_options:  # these go through `run`, or have their own options
                 return plain
             with_options = make_callable(session, fetches, accept_options=True)
 

@@ -1,6 +1,6 @@
 """Trains on a cluster of threads in this process, and records what the steps of its workers make.
 
-The servers are real ones, and the tasks run the same code as in processes of their own. Only the messages' names and
+The servers are real ones, and the tasks run the same code as in separate processes. Only the messages' names and
 sizes, and the ops, are read from such a run: its times are those of tasks that share one process.
 """
 

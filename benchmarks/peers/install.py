@@ -3,7 +3,7 @@
     python -m benchmarks.peers.install torch
     python -m benchmarks.peers.install --force horovod
 
-The peers pin other versions of NumPy and protobuf than TensorFlow, so each has an environment of its own.
+The peers pin other versions of NumPy and protobuf than TensorFlow, so each has its own environment.
 """
 
 from __future__ import annotations

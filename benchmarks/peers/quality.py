@@ -3,7 +3,7 @@
     python -m benchmarks.peers.quality export breast_cancer FOLDER    # writes scikit-learn's table as CSV files
     python -m benchmarks.peers.quality PEER EXAMPLES.npz|FOLDER       # prints {"accuracy": …, "fit_secs": …}
 
-It runs in a process of its own, with the packages of a folder that `benchmarks.peer_quality` fills. So it imports
+It runs in a separate process, with the packages of a folder that `benchmarks.peer_quality` fills. So it imports
 neither TensorFlow nor ps_trainer.
 """
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.running_text TEXT OUT.npz '{"dim": 100, …}'    # prints {"words": …, "fit_secs": …}
 
-It runs in a process of its own, with the packages of a folder that `benchmarks.running_text` fills. So it imports
+It runs in a separate process, with the packages of a folder that `benchmarks.running_text` fills. So it imports
 neither TensorFlow nor ps_trainer.
 """
 

@@ -81,5 +81,5 @@ def sampled_loss(
         return tf.reduce_logsumexp(all_logits, axis=2) - right_BT
     # softplus(-x) = -log sigma(x), but log(sigma(x)) would be -inf where sigma(x) is rounded to 0.
     of_sample_BT = tf.reduce_sum(tf.nn.softplus(wrong_BTS), axis=2)
-    # Without the product of 1, which is an op of its own.
+    # Without the product of 1, which is a separate op.
     return tf.nn.softplus(-right_BT) + (of_sample_BT if sample_weight == 1 else sample_weight * of_sample_BT)

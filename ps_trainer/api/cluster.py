@@ -1,4 +1,4 @@
-"""`LocalCluster`: trains on a cluster of this machine, in threads of this process or in processes of their own."""
+"""`LocalCluster`: trains on a cluster of this machine, in threads of this process or in separate processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LocalCluster:
     callbacks may be defined anywhere, also in a notebook. TensorFlow cannot stop a server, so servers stay until the
     process ends, each with a port and about 20 threads; the next training uses them again, unless a task had failed.
 
-    As processes (`mode="processes"`), tasks have memory and Python of their own, and may be killed and restarted. They
+    As processes (`mode="processes"`), tasks have their own memory and Python, and may be killed and restarted. They
     import the classes and functions that are given, so these must be in a module.
 
     Args:

@@ -192,7 +192,7 @@ class _Data:
     def __init__(self, data: Any, name: str):
         if isinstance(data, tf2.data.Dataset):
             raise ArgumentTypeError(
-                f"{name} is a tf.data.Dataset, which belongs to one graph, and every task builds a graph of its own;"
+                f"{name} is a tf.data.Dataset, which belongs to one graph, and every task builds its own graph;"
                 f" give the function that makes it: {name}=lambda: tf.data.Dataset.from_tensor_slices(…).batch(32)"
             )
         is_function = callable(data) and not isinstance(data, type)

@@ -18,7 +18,7 @@ TRAIN, EVAL = "train", "eval"
 
 # Arguments that an input function may have; it gets those that it names.
 _ARGUMENTS = ("mode", "batch_size", "shard", "seed")
-_MAKE_INSIDE = "build the whole dataset inside of the function, as every task builds a graph of its own"
+_MAKE_INSIDE = "build the whole dataset inside of the function, as every task builds its own graph"
 _WHOLE = Shard(0, 1)
 # A user's function may keep state, and the tasks of one process call it from several threads.
 _lock = threading.RLock()

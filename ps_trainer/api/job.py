@@ -43,7 +43,7 @@ class Job(abc.ABC):
         """Waits for the end of the job.
 
         Ctrl-C during the wait stops the job, and is raised when the job has ended. SIGTERM stops the job, too, and then
-        ends the process, if the wait is in the main thread and the program has no handler of its own.
+        ends the process, if the wait is in the main thread and the program has no signal handler.
 
         Args:
             timeout_secs: Longest wait in seconds; None = as long as the job takes. Each of the job's own waits has a

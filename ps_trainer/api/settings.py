@@ -20,7 +20,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import ArgumentError, ArgumentTypeError, UsageError, did_you_mean
 from ps_trainer.options import format_value
 
-# The API takes objects for these, under names of its own.
+# The API takes objects for these, under other names.
 _OBJECTS = {"dataset": "data"}
 _FLAG = re.compile(r"--(?=[a-z_]+)")
 
@@ -74,7 +74,7 @@ def convert(name: str, hint: Any, value: Any) -> Any:
     if typing.get_origin(hint) is tuple:
         return _strings(name, value)
     if hint is bool:
-        if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's, which is a type of its own
+        if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own type
             return bool(value)
     elif hint is int:
         with contextlib.suppress(TypeError):

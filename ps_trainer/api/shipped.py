@@ -1,4 +1,4 @@
-"""Objects of a caller of the API in tasks that are processes of their own.
+"""Objects of a caller of the API in tasks that are separate processes.
 
 The caller pickles them into a file; the tasks find it by an environment variable, and their flags name the classes
 here. To load a pickle is to run code, so nothing but this variable, which only the API sets, leads to one.
@@ -71,7 +71,7 @@ class _Pickler(pickle.Pickler):
         if getattr(obj, "__module__", None) == "__main__" and hasattr(obj, "__qualname__"):
             raise ArgumentTypeError(
                 f"{obj.__qualname__} is defined in the notebook or main script, which the processes of"
-                " mode='processes' cannot import; write it into a file of its own and import it from there, or use"
+                " mode='processes' cannot import; write it into a separate file and import it from there, or use"
                 " mode='in_process'"
             )
         return NotImplemented

@@ -1,6 +1,6 @@
 """`TaskThread`: a task of a cluster in a thread of this process, with a deadline for its end.
 
-A task that has a process of its own is watched by its main thread, which ends the process if the task hangs
+A task that has its own process is watched by its main thread, which ends the process if the task hangs
 (`runtime.job_runner.run_job`). Here a second thread watches, and gives the task up. No signal handler is installed.
 """
 

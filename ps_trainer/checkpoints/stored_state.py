@@ -74,7 +74,7 @@ class StoredState:
         self._specs: dict[str, VariableSpec] = dict(specs)
         self.saved_variables = [SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
         for piece, slot in slots:
-            # Several model variables may share a piece, so each gets a slot name of its own, as in plain TensorFlow.
+            # Several model variables may share a piece, so each gets its own slot name, as in plain TensorFlow.
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
             self.saved_variables.append(SavedVariable(slot, renamed, is_slot=True))

@@ -48,7 +48,7 @@ def run_main(command: Callable[[], int]) -> int:
         print(interruption, file=sys.stderr, flush=True)
         return interruption.exit_code
     except KeyboardInterrupt:
-        # Ctrl-C before the command has signal handlers of its own, for example during an import.
+        # Ctrl-C before the command has set its signal handlers, for example during an import.
         print("ended by SIGINT", file=sys.stderr, flush=True)
         return _EXIT_CTRL_C
     except BrokenPipeError:

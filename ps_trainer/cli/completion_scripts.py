@@ -42,7 +42,7 @@ class Command(NamedTuple):
 
 
 class CompletionTable(NamedTuple):
-    """The commands of `ps_trainer`, and the scripts that are programs of their own."""
+    """The commands of `ps_trainer`, and the scripts that are separate programs."""
 
     commands: tuple[Command, ...]
     scripts: tuple[Command, ...]

@@ -37,7 +37,7 @@ def split_address(address: str, where: str) -> tuple[str, int]:
     # `isdigit` alone also accepts digits such as "²", which `int` rejects.
     if not (port_text.isascii() and port_text.isdigit()):
         raise ClusterConfigError(f"{problem}: port {port_text!r} is not a number; write host:port with 1..{MAX_PORT}")
-    # `int` rejects texts with thousands of digits by an error of its own, so only the last digits are converted.
+    # `int` rejects texts with thousands of digits by its own error, so only the last digits are converted.
     port = int(port_text[-_PORT_DIGITS:]) if not port_text[:-_PORT_DIGITS].strip("0") else MAX_PORT + 1
     if port == 0:
         raise ClusterConfigError(

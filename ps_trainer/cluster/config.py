@@ -107,7 +107,7 @@ class ClusterConfig:
 
     @property
     def num_workers(self) -> int:
-        """Number of tasks that train: the workers, and the chief if it has a job of its own."""
+        """Number of tasks that train: the workers, and the chief if it has its own job."""
         return len(self.worker_tasks)
 
     @property
@@ -302,7 +302,7 @@ def _check_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tu
         host_and_port = addresses.same_place(address, where)
         if host_and_port in seen:
             raise ClusterConfigError(
-                f"{where}={address!r} is the same address as {seen[host_and_port]}; every task needs a port of its own"
+                f"{where}={address!r} is the same address as {seen[host_and_port]}; every task needs its own port"
                 " on its machine"
             )
         seen[host_and_port] = f"{where}={address!r}"

@@ -160,7 +160,7 @@ def read(logdir: pathlib.Path, name: str | None = None) -> RecordedRun:
 
 
 def read_all(logdirs: Sequence[pathlib.Path]) -> list[RecordedRun]:
-    """Reads several runs and gives each a name of its own.
+    """Reads several runs and gives each its own name.
 
     Raises:
         UsageError: A folder is given twice, or `read` rejects one.

@@ -253,7 +253,7 @@ def _read_number(file: str, number: int, row: list[str], index: int) -> float:
 
 
 def _index_of(column: str) -> int | None:
-    # Python rejects the conversion of a text with thousands of digits, by an error of its own.
+    # Python rejects the conversion of a text with thousands of digits, by its own error.
     return int(column) if column.isdecimal() and len(column) < 10 else None
 
 

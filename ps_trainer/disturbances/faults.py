@@ -58,7 +58,7 @@ class ClusterShape:
         num_workers: Number of worker tasks, including the chief.
         num_evaluators: Number of evaluators.
         max_steps: Value of `global_step` at which training ends, or None.
-        has_links: True if each task has a network link of its own.
+        has_links: True if each task has its own network link.
     """
 
     num_ps: int

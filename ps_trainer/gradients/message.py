@@ -1,4 +1,4 @@
-"""Packs several vectors into one message of bytes, because each tensor that travels costs a message of its own.
+"""Packs several vectors into one message of bytes, because each tensor that travels costs a separate message.
 
 A message of several vectors is a uint8 vector:
 

@@ -29,7 +29,7 @@ def predict_lines(
     """Yields the predictions for the lines of a stream, for all lines that have arrived at a time.
 
     A line is an example of the dataset, after the header lines that its files have. Where the dataset cuts its
-    examples from running text, each line is a text of its own, with its end, and has one prediction for each place.
+    examples from running text, each line is a separate text, with its end, and has one prediction for each place.
 
     Raises:
         CheckpointError: A variable of the model is missing or has another shape.
@@ -49,7 +49,7 @@ def predict_lines(
             header += lines[:num_header]
             number += len(lines[:num_header])
             lines = lines[num_header:]
-            # Each line of running text is a file of its own, which ends the windows.
+            # Each line of running text is a separate file, which ends the windows.
             for part in [[line] for line in lines] if dataset.num_places else [lines] if lines else []:
                 with own_line_numbers(path, number - len(header) - 1):
                     yield from predict_part(reader, predictor, path, header, part)

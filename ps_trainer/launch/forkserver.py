@@ -92,7 +92,7 @@ class ForkServer:
         _be_subreaper()
         self._socket, theirs = socket.socketpair()
         with theirs, self._log_path.open("ab") as log:
-            # A process that can fork has TensorFlow in memory, so its fork server needs no import of its own.
+            # A process that can fork has TensorFlow in memory, so its fork server need not import it again.
             self._process = self._fork(theirs, log) if _serve else self._spawn(theirs, log)
         return self
 
@@ -135,7 +135,7 @@ class ForkServer:
     ) -> ForkedProcess:
         """Forks a process that runs the command; used like `subprocess.Popen` once the server is ready.
 
-        The process has a session of its own and no standard input, and writes its errors to `stdout`.
+        The process has its own session and no standard input, and writes its errors to `stdout`.
 
         Args:
             command: Command that starts with `PROGRAM`.
@@ -243,7 +243,7 @@ def receive(sock: socket.socket) -> ForkMessage | None:
 
 
 def become_background(output_fd: int) -> None:
-    """Gives this process a session of its own, no standard input, and a file for its output, as `popen` promises."""
+    """Gives this process its own session, no standard input, and a file for its output, as `popen` promises."""
     os.setsid()
     for fd, standard in ((os.open(os.devnull, os.O_RDONLY), 0), (output_fd, 1), (output_fd, 2)):
         os.dup2(fd, standard)

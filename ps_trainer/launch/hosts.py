@@ -45,7 +45,7 @@ class Hosts(Protocol):
 
     @property
     def has_links(self) -> bool:
-        """Whether each task has a network link of its own."""
+        """Whether each task has its own network link."""
 
     def set_link(self, task: str, *, is_up: bool) -> None:
         """Cuts or restores the link of a task's host; only if `has_links`.
@@ -70,7 +70,7 @@ class Hosts(Protocol):
 
 
 class LocalHosts:
-    """Places every task on this machine itself, on a free port of its own.
+    """Places every task on this machine itself, on a separate free port.
 
     Args:
         pick_ports: Function that returns a number of free ports of this machine.
@@ -91,12 +91,12 @@ class LocalHosts:
         """Removes nothing, because nothing was made."""
 
     def set_link(self, task: str, *, is_up: bool) -> None:
-        """Rejects every call: the tasks have no links of their own.
+        """Rejects every call: the tasks have no separate links.
 
         Raises:
             RunError: Always.
         """
-        raise RunError(f"{task} has no link of its own")
+        raise RunError(f"{task} has no separate link")
 
     def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
         """`localhost` with a port for each task.

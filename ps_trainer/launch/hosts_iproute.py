@@ -56,7 +56,7 @@ class NetworkSupport(NamedTuple):
 def run(command: Sequence[str]) -> str:
     """Runs one command to its end; returns its standard output.
 
-    It runs in a session of its own, so that a Ctrl-C at the terminal cannot leave half of a host behind.
+    It runs in a separate session, so that a Ctrl-C at the terminal cannot leave half of a host behind.
 
     Raises:
         RunError: The command cannot be run, fails, or takes longer than `COMMAND_SECS`.

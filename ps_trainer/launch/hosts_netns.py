@@ -1,7 +1,7 @@
-"""`NetnsHosts`: shaped hosts, each task in a network namespace of its own, behind a link of limited rate.
+"""`NetnsHosts`: shaped hosts, each task in a separate network namespace, behind a link of limited rate.
 
     ps-0     ── eth0 ═══ port ps-0     ──┐
-    worker-0 ── eth0 ═══ port worker-0 ──┤ bridge      (in a namespace of its own: the switch)
+    worker-0 ── eth0 ═══ port worker-0 ──┤ bridge      (in a separate namespace: the switch)
     worker-1 ── eth0 ═══ port worker-1 ──┘
 
 `═══` is a veth pair with a token bucket (`tc` qdisc `tbf`) at both ends. Packets that a host sends wait at its `eth0`,

@@ -15,7 +15,7 @@ from ps_trainer.launch.supervisor import ShutdownDeadlines
 from ps_trainer.launch.task_factory import TASK_COMMAND
 from ps_trainer.options import option
 
-_MAX_TASKS = 50_000  # each task listens on a port of its own, and one machine has about this many
+_MAX_TASKS = 50_000  # each task listens on a separate port, and one machine has about this many
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class LocalClusterSpec:
         """The faults to inject, by the time or step at which they are due.
 
         Args:
-            has_links: Whether each task has a network link of its own that can be cut.
+            has_links: Whether each task has its own network link that can be cut.
 
         Raises:
             UsageError: A fault is malformed, or names a task that does not exist.

@@ -23,7 +23,7 @@ class Restarts:
     launcher asked it to end.
 
     Args:
-        max_restarts: Number of restarts of each task after failures of its own.
+        max_restarts: Number of restarts of each task after its own failures.
     """
 
     def __init__(self, max_restarts: int = 0):

@@ -45,7 +45,7 @@ class ColocatedPs(PsTask):
     """
 
     def __init__(self, cluster: ClusterConfig, config: TrainConfig, server: tf.train.Server):
-        # A worker waits for the others with a deadline of its own, so this task needs none for the first of them.
+        # A worker waits for the others with its own deadline, so this task needs none for the first of them.
         super().__init__(cluster, config, server, keep_serving=True)
         self._job_end: _JobEnd | None = None
         self._error: BaseException | None = None

@@ -10,7 +10,7 @@ Every ps task holds these, in a container that no training session touches:
     mail     queue of the workers' messages                         `Message`    workers write, the ps task reads
 
 All of them are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
-(`PsClient`) is a session on the ps task itself. It needs no server of its own, and every call has a deadline. A process
+(`PsClient`) is a session on the ps task itself. It needs no separate server, and every call has a deadline. A process
 that trains alone holds the control plane itself (`alone_control.py`). Both are a `PsControl`.
 """
 

@@ -1,7 +1,7 @@
 """Findings about the running tasks of a job: their identity, and whether they agree and reach each other.
 
-The doctor asks the tasks' own servers, with a deadline for each question. It does not disturb a run: each question is a
-session of its own, on a container that no run uses.
+The doctor asks the tasks' own servers, with a deadline for each question. It does not disturb a run: each question has
+its own session, on a container that no run uses.
 """
 
 from __future__ import annotations

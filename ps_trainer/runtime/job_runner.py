@@ -109,7 +109,7 @@ class StopRequest:
         self._callbacks["abort"].append(callback)
 
     def call(self, kind: str) -> None:
-        """Runs the callbacks of a kind, each in a thread of its own, because they may block as well."""
+        """Runs the callbacks of a kind, each in a separate thread, because they may block as well."""
         for callback in list(self._callbacks[kind]):
             threading.Thread(target=_call_and_log_error, args=(callback,), name=kind, daemon=True).start()
 

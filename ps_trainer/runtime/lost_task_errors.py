@@ -25,7 +25,7 @@ _TARGET = re.compile(r"remote target /job:(\w+)/replica:\d+/task:(\d+)")
 _LOG_LINE = re.compile(r"\s*([IWEF]\d{4} \d\d:|Recent warning and error logs:)")
 _SENDER = re.compile(r"From /job:(\w+)/replica:\d+/task:(\d+)")
 
-# TensorFlow says before this line where the graph was built, and after it what is wrong, in a line of its own.
+# TensorFlow says before this line where the graph was built, and after it what is wrong, in a separate line.
 _NODE = re.compile(r"^Node: .*\n", re.MULTILINE)
 _NO_REASON = re.compile(r"\s*(Graph execution error:|From /job:.*|.* root error\(s\) found\.|)\s*")
 

@@ -104,7 +104,7 @@ def _kind_of_devices(config: TrainConfig) -> str:
 
 
 def tasks_on_this_host(cluster: ClusterConfig) -> int:
-    """Counts the tasks whose address has this task's host name. In containers, each task has a host name of its own.
+    """Counts the tasks whose address has this task's host name. In containers, each task has its own host name.
 
     A process that trains alone counts as two, worker and ps task. So it has as many threads as one worker beside one ps
     task, and adds up sums in the same order.

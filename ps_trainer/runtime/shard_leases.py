@@ -180,7 +180,7 @@ class LeaseServer:
         try:
             epoch = counts.newest_epoch()
         except BaseException:
-            # Each later question tries again with a session of its own, so this session must not stay open.
+            # Each later question tries again with a new session, so this session must not stay open.
             counts.close()
             raise
         self._counts = counts

@@ -26,7 +26,7 @@ _CLOSE_SECS = 5.0
 
 
 class _PsPoller:
-    """Asks one ps task again and again, in a thread of its own, since a call to a dead task takes seconds.
+    """Asks one ps task again and again, in a separate thread, since a call to a dead task takes seconds.
 
     Args:
         ps: Client of the ps task.

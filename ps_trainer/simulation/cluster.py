@@ -15,7 +15,7 @@ from ps_trainer.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterModel:
-    """A cluster of workers and ps tasks, each on a host of its own.
+    """A cluster of workers and ps tasks, each on a separate host.
 
     A *transfer* brings all parameters to a worker (pull) or its gradient to the ps tasks (push). It has `model_bytes`
     bytes, and every ps task handles an equal share. So the links of the ps tasks act as one link with num_ps times the

@@ -11,7 +11,7 @@ on that ps (design: `CONTRIBUTING.md`, "One step").
 
 The pull for the next step is part of the step before (`pull.py`). It starts on the ps as soon as the worker's update is
 applied there. Otherwise updates that land between an apply and the next pull would be missing from every staleness
-count. The step's result also travels back to the worker while the pull is under way, and so costs no time of its own.
+count. The step's result also travels back to the worker while the pull is under way, and so costs no additional time.
 
 Some update rules keep a *replica* on each worker. Then the model reads that copy, and the rule decides when to fetch it
 from the ps tasks.

@@ -39,7 +39,7 @@ def build(model: Any, name: str, batch: Any) -> Any:
     Raises:
         OptionError: `build` has other parameters than (batch, training), reads tensors that the dataset does not give,
             calls layers that TensorFlow no longer has, returns something else than a model's output, makes updates by
-            an optimizer of its own, or uses placeholders of its own.
+            its own optimizer, or uses placeholders.
     """
     try:
         inspect.signature(model.build).bind(batch, training=True)

@@ -31,7 +31,7 @@ class Packed(ParameterStore):
 
     The layout lays the trainable dense variables of a dtype end to end. It cuts this line into P equal parts, one for
     each ps task. So a model variable may lie on two ps tasks. Variables to which `--optimizer_for` gives
-    another optimizer form a line of their own. A worker reads each flat variable once and cuts the model's tensors out
+    another optimizer form a separate line. A worker reads each flat variable once and cuts the model's tensors out
     of it. The gradients travel back as one vector.
 
     Traffic per step and worker: the bytes of the parameters each way, in O(P) messages instead of O(number of

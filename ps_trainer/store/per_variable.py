@@ -1,4 +1,4 @@
-"""Layout `per_variable`: each model variable is a variable of its own, placed by `tf.train.replica_device_setter`."""
+"""Layout `per_variable`: each model variable is a separate variable, placed by `tf.train.replica_device_setter`."""
 
 from __future__ import annotations
 

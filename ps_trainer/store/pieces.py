@@ -62,7 +62,7 @@ class Gradient(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The clocks and dense parameters of the ps tasks; each ps task is read at a moment of its own.
+    """The clocks and dense parameters of the ps tasks; each ps task is read at its own moment.
 
     Attributes:
         clocks: For each ps task its clock before the read, int64 scalar on that ps.

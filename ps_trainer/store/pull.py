@@ -4,7 +4,7 @@ A pull is part of the step before the one that uses it. `Stage` ops of the earli
 area on the worker; `Unstage` ops of the later step take them out and wait until they are there. A staging area belongs
 to a device and a shared name, so both steps find the same one.
 
-The clock of each ps task has a staging area of its own on that ps task, because staleness is computed there. So the
+The clock of each ps task has its own staging area on that ps task, because staleness is computed there. So the
 clock never travels to the worker and back.
 """
 

@@ -1,6 +1,6 @@
 """`TableLookups`: the ids of the table rows that a step looks up, as the ps tasks know them.
 
-The model looks rows up in one table after the other, so each table's ids would be a message of its own. Here the ids
+The model looks rows up in one table after the other, so each table's ids would be a separate message. Here the ids
 of all tables of a ps task become one message: the number of each table's ids, then the ids. The graph is changed for
 that once the model and its gradients are built.
 

@@ -151,7 +151,7 @@ def seeded_getter(seed: int) -> Callable[..., tf.Variable]:
         if isinstance(initializer, type):
             initializer = initializer()
         if initializer is not None and hasattr(initializer, "seed") and initializer.seed is None:
-            # A model may give one initializer to several variables, and each needs a seed of its own.
+            # A model may give one initializer to several variables, and each needs its own seed.
             initializer = copy.copy(initializer)
             initializer.seed = derive_seed(seed, name)
         kwargs["initializer"] = initializer

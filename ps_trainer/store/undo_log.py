@@ -92,7 +92,7 @@ class LoggedTable:
 
         def stage() -> tf.Tensor:
             values = [moment, tf.gather(indices, new), *(tf.gather(part, new) for part in rows)]
-            # A branch of `tf.cond` is a graph of its own, which does not know the container of the one around it.
+            # A branch of `tf.cond` is a separate graph, which does not know the container of the one around it.
             with tf.get_default_graph().container(self._container):
                 staged = tf.raw_ops.Stage(values=values, shared_name=self._area)
             with tf.control_dependencies([staged]):

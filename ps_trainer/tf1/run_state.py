@@ -85,7 +85,7 @@ def check_placement(graph: tf.Graph) -> None:
     if variables and not any(_PS in variable.device for variable in variables):
         raise OptionError(
             f"no variable lies on a ps task ({variables[0].op.name} is on {variables[0].device or 'no device'}), so the"
-            " workers would train models of their own; build the graph within"
+            " workers would train different models; build the graph within"
             " tf.device(train.replica_device_setter(cluster=cluster, worker_device=…))"
         )
 

@@ -177,7 +177,7 @@ class ScriptJob:
         if self.save is None or not is_sound or self._script_handle is None or self.has_ended:
             return
         try:
-            # A session of its own: the script's may have been closed to end a step that blocked.
+            # A separate session: the script's may have been closed to end a step that blocked.
             with tf.Session(self._task.target, graph=self._part.graph, config=self._part.session_config) as session:
                 self.save(session)
         except (tf.errors.OpError, PsTrainerError, RuntimeError) as failure:

@@ -44,7 +44,7 @@ class StepGuard:
         self._config = config
         self._job_thread = job_thread
         self._recovers = recovers
-        self._owner = threading.get_ident()  # queue runners have threads of their own
+        self._owner = threading.get_ident()  # queue runners have their own threads
         self._began: float | None = None
         self._loss: LostError | None = None  # met by the script, and not yet told to the job
 

@@ -1,6 +1,6 @@
 """`SyncOps`: the accumulators, arrivals and tokens of `SyncReplicasOptimizer`, and their ops.
 
-The rule `sync_replicas` has accumulators and tokens of its own (`updates/sync_replicas_optimizer.py`): TensorFlow's
+The rule `sync_replicas` has other accumulators and tokens (`updates/sync_replicas_optimizer.py`): TensorFlow's
 class, whose chief waits inside of `take_grad` for R gradients of anybody. That cannot tell whose gradient has come, so
 a lost worker sends all workers back to the last checkpoint. A script may have none. Here each worker therefore reports
 its arrival, and one that is restarted continues.

@@ -71,7 +71,7 @@ def _sums_of(
         # The last batch may be smaller than the others.
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         per_example = {name: tf.reduce_sum(metric) for name, metric in output.metrics.items()}
-        # A user's model may return a type of its own, without this field.
+        # A user's model may return its own type, without this field.
         pooled = getattr(output, "pooled", {})
         weight = getattr(output, "loss_weight", ())
         # An empty tuple says that the model gives no weight: None could not be fetched by a session.

@@ -1,4 +1,4 @@
-"""The evaluator: test metrics of every checkpoint, by a task of its own or once by hand."""
+"""The evaluator: test metrics of every checkpoint, by a separate task or once by hand."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def build(
         shards: Shard plan of the chief, as the run record has it; None on the chief.
     """
     graph = tf.Graph()
-    # A name of its own for each run: a late message of a run that was replaced then meets no variable of this one.
+    # Each run has its own name: a late message of a run that was replaced then meets no variable of this one.
     with graph.as_default(), graph.container(run_id):
         tf.set_random_seed(config.seed)
         group = group_of(cluster, components.num_stages)

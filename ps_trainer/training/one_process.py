@@ -53,7 +53,7 @@ def train(
     """Trains in this process until the run ends.
 
     Any thread may call it, and it sets no signal handlers. Ctrl-C in the main thread saves a checkpoint and raises
-    `Interrupted`. Every run builds a graph of its own, so a process may train several times, one run after the other.
+    `Interrupted`. Every run builds its own graph, so a process may train several times, one run after the other.
 
     Args:
         config: Settings of the run, checked by `config.check()`.

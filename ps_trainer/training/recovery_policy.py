@@ -68,7 +68,7 @@ class RecoveryPolicy:
         """Names this start of the worker, from which its random numbers are derived (`graph.build`).
 
         A start from a checkpoint is named after the step, so that a continued run can be repeated exactly. Each return
-        of a worker to a running run has a name of its own.
+        of a worker to a running run has its own name.
 
         Args:
             step: Value of global_step at which the run began or continued.

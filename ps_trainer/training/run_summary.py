@@ -20,7 +20,7 @@ class WorkerSummary:
 
     Attributes:
         status: State of the worker at the end of the run.
-        figures: Figures of its steps; None unless it was done with steps of its own.
+        figures: Figures of its steps; None unless it was done with its own steps.
         pushes: Number of its pushes: of all its processes if the update rule counts them, else of the last.
         gradients_used: Number of its gradients that updates used, if the rule counts them.
         gradients_dropped: Number of its gradients that no update used.

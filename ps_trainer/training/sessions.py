@@ -40,7 +40,7 @@ class Sessions(abc.ABC):
         """Builds ops on this worker, and opens a session for them that needs no other task.
 
         Args:
-            train: Graph of the steps; the ops may lie in it or in a graph of their own.
+            train: Graph of the steps; the ops may lie in it or in a separate graph.
             build: Function that builds the ops.
 
         Returns:
@@ -118,7 +118,7 @@ class ServerSessions(Sessions):
 
 
 def open_alone(target: str, config: tf.ConfigProto, build: Callable[[], Any]) -> tuple[tf.Session, Any]:
-    """Builds ops in a graph of their own, and opens a session on it; returns session and ops."""
+    """Builds ops in a separate graph, and opens a session on it; returns session and ops."""
     with tf.Graph().as_default() as graph:
         built = build()
     return tf.Session(target, graph=graph, config=config), built

@@ -67,7 +67,7 @@ class TargetWatch:
         self._reached: _Reached | None = None
 
     def offer(self, values: Mapping[str, np.ndarray]) -> None:
-        """Evaluates a checkpoint in a thread of its own, unless an evaluation is in progress."""
+        """Evaluates a checkpoint in a separate thread, unless an evaluation is in progress."""
         if self._evaluation is None:
             self._evaluation = self._threads.submit(self._evaluate, values)
 

@@ -36,7 +36,7 @@ class TrainGraph(NamedTuple):
 
     Attributes:
         graph: Graph that holds everything below.
-        step: Step as the update rule built it, with ops of its own (`updates/base.py` draws their order).
+        step: Step as the update rule built it, with its own ops (`updates/base.py` draws their order).
         store: Parameter store.
         state: Contents of a checkpoint.
         held_state: Holds the state for a save beside the steps; None except on the chief.
@@ -51,7 +51,7 @@ class TrainGraph(NamedTuple):
         current_step: Present value of global_step, int64 scalar.
         begin_data_op: Op that starts the input at the place from which this worker continues to read.
         fetches: Graph nodes of a step, for each phase.
-        call: Ops of a call that makes several steps; None if each step is a call of its own.
+        call: Ops of a call that makes several steps; None if each step is a separate call.
         call_limits: How long a call lasts at most.
         count_exchanged_op: Op that counts the step's batch; None if the step counts it, or `publish_counts_op` does.
         publish_counts_op: Op that counts the batches of all exchanges since it last ran; None if each worker counts.

@@ -34,7 +34,7 @@ class Accumulate(UpdateRule):
     ps: the steps of the wrapped rule.
 
     `global_step` counts updates of the wrapped rule: `async` makes one per push, `sync` one per round. A worker makes
-    k steps of its own for each push.
+    k of its own steps for each push.
 
     The worker pushes the SUM. Each of the k gradients moves the parameters as far as if it were pushed alone. So the
     rule takes the learning rate of a single process with batch size `batch_size`, if it is stable at k times the step.

@@ -2,7 +2,7 @@
 
 Each ps task has its own instance of each optimizer, created in its device scope. Learning rate, schedule,
 hyper-parameters and slots all lie on that ps, so a step sends only the gradient. The schedule follows the clock of that
-ps task. A worker's replica has an optimizer of its own in the same way.
+ps task. A worker's replica has its own optimizer in the same way.
 
 TensorFlow's optimizers create their slots in `apply_gradients`. To create them earlier, this file uses two private
 members of `tf.train.Optimizer` (`tests/updates/test_apply.py` would notice a change).
@@ -228,7 +228,7 @@ def _slots(
 def receive(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:
     """Returns a gradient, or another tensor, on the device of the scope.
 
-    An op that takes the result as a control input runs when this value has arrived, and needs no message of its own.
+    An op that takes the result as a control input runs when this value has arrived, and needs no separate message.
     """
     if isinstance(value, tf.IndexedSlices):
         # `dense_shape` gets no copy here: no update reads it, so it does not have to travel.

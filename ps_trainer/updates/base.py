@@ -5,8 +5,8 @@ worker. Every worker builds the rule in its graph; `context.is_chief` marks the 
 need a process that acts between the workers' steps, for example to tell the ps tasks which worker is lost. Such a rule
 gives the chief a `ChiefService`.
 
-A step may be one of several *phases*, such as the local steps and the exchange of periodic averaging. Each phase is a
-set of ops of its own. So an op that a phase does not need is not in its graph and costs no message.
+A step may be one of several *phases*, such as the local steps and the exchange of periodic averaging. Each phase has
+its own ops. So an op that a phase does not need is not in its graph and costs no message.
 
 The life of a rule in one run; names are those of `UpdateRule`, `TrainStep` and `ChiefService`:
 
@@ -108,7 +108,7 @@ class RuleContext(NamedTuple):
 
 
 class Exchange(abc.ABC):
-    """Work that all workers do together after each phase, in `session.run` calls of its own.
+    """Work that all workers do together after each phase, in separate `session.run` calls.
 
     It serves rules whose workers exchange messages with each other. It cannot be part of a phase, because a run with a
     collective op must not contain an op on a ps task (`ring.py` says why). All workers must take part each time, until

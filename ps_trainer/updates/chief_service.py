@@ -21,7 +21,7 @@ class GradientCounts(NamedTuple):
 
 
 class ChiefService(abc.ABC):
-    """Acts for a rule in the chief's process, in a thread of its own, between `start` and `stop`.
+    """Acts for a rule in the chief's process, in a separate thread, between `start` and `stop`.
 
     Its methods may be called from any thread. The thread that calls `worker_came` and `worker_left` watches the other
     tasks, so these two methods must not wait for a frozen task.

@@ -59,7 +59,7 @@ def exclusive(
         ValueError: `fn` uses an outside tensor that is not among the arguments, or an op that may wait.
     """
     with tf.device(store.ps_device(ps)):
-        # Copies on the ps task: a control edge from an original on the worker would be a message of its own.
+        # Copies on the ps task: a control edge from an original on the worker would be a separate message.
         on_ps = [receive(argument) for argument in arguments]
         lock = Signal(f"updates/exclusive_{ps}")
         with tf.control_dependencies([*_parts(on_ps), *after]):

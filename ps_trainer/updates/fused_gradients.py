@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 class FusedGradients:
     """The gradients of one worker, end to end, followed by a one-hot vector that names the worker.
 
-    Each dtype has vectors of its own. The sum of such vectors names the workers whose gradients are in the sum.
+    Each dtype has its own vectors. The sum of such vectors names the workers whose gradients are in the sum.
 
     Args:
         values: Dense gradients with static shapes, on the worker.

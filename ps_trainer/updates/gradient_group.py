@@ -8,7 +8,7 @@ tasks. The rules below keep that old step from doing harm:
 
 * All state is written in exclusive sections, which run as a whole or not at all. So the old step has visited no ps
   task, or all of them, or ps 0 but not yet some ps task that follows it.
-* The new process *joins* with a ticket of its own, which each of its pushes carries. ps 0 decides, and rejects a push
+* The new process *joins* with its own ticket, which each of its pushes carries. ps 0 decides, and rejects a push
   whose ticket does not belong to the last process that joined: such a push belongs to an earlier process.
 * Each join of a worker has a larger *join number*. The chief takes a worker out with the join number of the lost
   process. On a ps task where a later join has arrived meanwhile, this does nothing.

@@ -60,7 +60,7 @@ class GroupState(NamedTuple):
 class Notice(NamedTuple):
     """Answer that ps 0 gives to the other ps tasks about a worker's visit; int64 scalars on the ps that made it.
 
-    It travels as one vector of five numbers, because each tensor would be a message of its own.
+    It travels as one vector of five numbers, because each tensor would be a separate message.
 
     Attributes:
         group: Number of the group that the gradient is in, or -1 if it is in none.

@@ -39,7 +39,7 @@ class Hybrid(UpdateRule):
     on the ps tasks. Traffic per step and worker: O(rows of the batch) from and to the ps tasks,
     2 (n − 1)/n · O(dense parameters) around the ring, and 2 (n − 1) more rounds of small messages for the wait. The
     rule is slower than `sync` if steps are short: rows, ring, tables and wait follow one after the other. Each needs a
-    run of its own, because a run with collective ops must not contain an op on a ps task (`ring.py`).
+    separate run, because a run with collective ops must not contain an op on a ps task (`ring.py`).
 
     Departs from Parallax: a table is a variable that the model marks as one (`layers.embedding`), whatever the share
     of its rows in a batch. Machines have no local accumulators. The user chooses the partitions

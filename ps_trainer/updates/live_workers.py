@@ -62,7 +62,7 @@ class LiveWorkers(ChiefService):
     Workers join the live set by the rule's `join_op`, and leave it by its `leave_op` when their steps end without an
     error. This service takes out the lost workers, and the chief itself.
 
-    A thread of its own makes the calls to the ps tasks, one after the other. A call to a frozen ps task lasts until the
+    A separate thread makes the calls to the ps tasks, one after the other. A call to a frozen ps task lasts until the
     session's deadline, and the thread that reports a lost worker must watch other tasks meanwhile. If the worker
     rejoins before its call is made, the service drops the call. If the call is already under way, the join
     number makes it harmless.

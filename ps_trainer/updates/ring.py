@@ -27,7 +27,7 @@ from ps_trainer.store.variables import create_local_variable
 from ps_trainer.updates.base import RELEASED, Exchange, RuleContext
 from ps_trainer.updates.fused_gradients import FusedGradients
 
-# Each count is a run of its own with all ps tasks, which is too expensive for every turn.
+# Each count is a separate run with all ps tasks, which is too expensive for every turn.
 _COUNT_SECS = 0.2  # interval at which the chief writes its step to the clocks of the ps tasks
 # TensorFlow keeps keys as int32.
 _MAX_KEY = 2**31

@@ -40,7 +40,7 @@ class Ssp(UpdateRule):
     starts at the slowest worker's clock.
 
     s = 0 is a barrier after each step but differs from `sync`: a worker may read parameters to which others have
-    applied their next update already, and each gradient is an update of its own. With one permanently slow worker every
+    applied their next update already, and each gradient is a separate update. With one permanently slow worker every
     finite s leads to that worker's pace.
 
     `global_step` counts the applied gradients of all workers. The learning rate is per gradient, as in `async`:

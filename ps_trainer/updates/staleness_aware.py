@@ -36,7 +36,7 @@ class StalenessAware(UpdateRule):
 
     Memory on the ps: parameters and slots. Traffic per step and worker: O(parameters) each way.
 
-    Departures from the paper: there, c gradients make one update (n-softsync), each with a rate of its own. Here every
+    Departures from the paper: there, c gradients make one update (n-softsync), each with its own rate. Here every
     gradient is an update, the paper's case c = 1. Each ps task has its own τ, because ps tasks apply updates in
     different orders.
     """

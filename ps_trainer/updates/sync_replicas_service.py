@@ -13,7 +13,7 @@ from absl import logging
 from ps_trainer.updates.chief_service import ChiefService, GradientCounts
 
 _STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
-# An update lasts as long as its slowest worker. Its calls have no deadline of their own: the watch of the tasks and of
+# An update lasts as long as its slowest worker. Its calls have no deadline: the watch of the tasks and of
 # the steps ends the run, and `stop` cancels the call. A cut-off update would lose the gradients that it has taken.
 _NO_DEADLINE = tf.RunOptions(timeout_in_ms=2**31 - 1)
 
@@ -135,7 +135,7 @@ class SyncReplicasService(ChiefService):
         # An average of stand-ins alone would be 0/0, so an update for which no replica is left waits for the end.
         while self._live and self._num_missing > self._num_required:
             self._num_missing -= 1
-            # In a thread of its own: the caller watches the tasks, and a frozen ps task must not hold it up.
+            # In a separate thread: the caller watches the tasks, and a frozen ps task must not hold it up.
             self._stand_ins.submit(self._send_stand_in, self._step)
 
     def _send_stand_in(self, step: int) -> None:

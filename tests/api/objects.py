@@ -99,7 +99,7 @@ def feeds():
 
 
 def model_fn(features, labels, mode, params):
-    """A model in Estimator's form, with an optimizer of its own."""
+    """A model in Estimator's form, with its own optimizer."""
     w = tf.get_variable("w", [10, 10])
     b = tf.get_variable("b", [10], initializer=tf.zeros_initializer())
     logits = tf.matmul(features, w) + b

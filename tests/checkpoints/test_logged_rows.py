@@ -40,7 +40,7 @@ class Store:
 
 
 class LoggedTable:
-    """A table that several workers update by random rows, each in a thread of its own.
+    """A table that several workers update by random rows, each in a separate thread.
 
     Args:
         optimizer: Name of the optimizer.

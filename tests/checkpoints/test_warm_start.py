@@ -84,7 +84,7 @@ def test_a_missing_checkpoint_is_rejected_before_the_start(tmp_path):
 
 
 class Other:
-    """A model with a variable of its own."""
+    """A model with its own variable."""
 
     def build(self, batch, training):
         loss_B = tf.square(tf.linalg.matvec(batch["x"], tf.get_variable("weight", [6])))

@@ -15,7 +15,7 @@ from ps_trainer.data.pipeline.shard_plan import ShardPlan
 def read_batches(
     make_dataset: Callable[[], tf.data.Dataset], max_batches: int | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """The batches of the dataset that `make_dataset` builds in a graph of its own; `max_batches` of an endless one."""
+    """The batches of the dataset that `make_dataset` builds in a separate graph; `max_batches` of an endless one."""
     with tf.Graph().as_default():
         iterator = tf.data.make_initializable_iterator(make_dataset())
         batch = iterator.get_next()

@@ -30,7 +30,7 @@ sys.exit(local.run(cluster))
 
 @pytest.fixture
 def launcher_process(tmp_path):
-    """Starts a launcher with fake tasks as a process of its own."""
+    """Starts a launcher with fake tasks as a separate process."""
     logdir = tmp_path / "run"
     started = []
 

@@ -34,7 +34,7 @@ class Mine:
         return layers.classifier_output(logits, batch["label"])
 '''
 # Prints the files of models, in one JSON list for each argument: a folder, and the models to be found from it. Each
-# folder has a process of its own, forked after the import of TensorFlow, which takes seconds.
+# folder has its own process, forked after the import of TensorFlow, which takes seconds.
 FIND = """
 import inspect, json, os, sys
 import tensorflow.compat.v1

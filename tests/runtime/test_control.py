@@ -209,7 +209,7 @@ def test_a_client_works_again_after_an_error(server):
 
 
 def test_the_control_plane_survives_the_end_of_a_run(server, client):
-    """It lies in a container of its own, so a run's variables of the same names are different ones."""
+    """It lies in a separate container, so a run's variables of the same names are different ones."""
     graph = ControlGraph()
     with own_session(server, graph) as session:
         session.run(graph.init_op)

@@ -84,7 +84,7 @@ class _Forked:
 
 
 class Task:
-    """A process of the project, in a session of its own, with its output in a log file.
+    """A process of the project, in a separate session, with its output in a log file.
 
     Args:
         name: Name of the process in messages.

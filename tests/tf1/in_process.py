@@ -1,4 +1,4 @@
-"""A script's cluster in the test's own process: each task runs in a thread, with a graph of its own.
+"""A script's cluster in the test's own process: each task runs in a thread, with its own graph.
 
 TensorFlow cannot stop a server, and each one keeps 40 MB and more than twenty threads. So a job that ended well leaves
 its servers to the next job of its shape.

@@ -45,7 +45,7 @@ class WaitThread:
 
 
 class Fixture:
-    """A gate for two workers, who wait for a version; it runs in a session of its own."""
+    """A gate for two workers, who wait for a version; it runs in a separate session."""
 
     def __init__(self):
         with tf.Graph().as_default() as graph:

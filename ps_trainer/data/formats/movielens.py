@@ -39,7 +39,7 @@ class MovieLens(LineSource):
     """Ratings of films by people, from the MovieLens file in --data_dir: u.data, ratings.dat or ratings.csv.
 
     Batches: "user" and "item" int64 [B], as numbered in the file, from 1; "rating" float32 [B], 0.5..5. The datasets
-    have no test examples of their own. The first line and every `test_every`-th after it are test examples.
+    have no separate test examples. The first line and every `test_every`-th after it are test examples.
 
     Args:
         options: Share of the test examples.

@@ -297,7 +297,7 @@ def _find_form(folder: pathlib.Path, needs: str, facts: Facts) -> tuple[list[str
 
 def _unpack(archive: pathlib.Path, name: str) -> None:
     """Writes one file of an archive beside it, because TensorFlow cannot read zip archives."""
-    # Several workers may unpack the same archive: each writes a file of its own, and renaming it is atomic.
+    # Several workers may unpack the same archive: each writes its own file, and renaming it is atomic.
     partial = archive.with_name(f"{name}.{os.getpid()}.partial")
     try:
         with zipfile.ZipFile(archive) as zipped, zipped.open(name) as packed, partial.open("wb") as file:

@@ -62,7 +62,7 @@ class DataSource(abc.ABC):
         class_names: Names of the classes of "label"; None if they have none.
         max_shuffled: Size of the shuffle buffer in examples; None = the whole shard.
         image_shape: Height, width and channels of "image"; None if the examples are not images.
-        reads_lines: Whether each line of a file for `read` is an example, or a text of its own.
+        reads_lines: Whether each line of a file for `read` is an example, or a separate text.
         reads_sounds: Whether `read` reads WAV files.
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
@@ -147,7 +147,7 @@ class DataSource(abc.ABC):
             )
 
         if not self.groups_lengths:
-            # Batches are counted over all epochs, so each draw has a seed of its own, which a later start finds again.
+            # Batches are counted over all epochs, so each draw has its own seed, which a later start finds again.
             first = tf.cast(start, tf.int64) // batch_size
             return self._batches(read_from(start), batch_size, drop_remainder=True, draw_from=(shard_seed, first))
         sizes = {"batch_size": batch_size, "num_examples": num_examples}

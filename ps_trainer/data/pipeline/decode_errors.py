@@ -78,7 +78,7 @@ def fail(*message: tf.Tensor | str) -> tf.Operation:
 def problem_of(error: tf.errors.OpError) -> str:
     """Returns the loader's own message about a broken record, or TensorFlow's message for any other error."""
     said = re.search(r"assertion failed: \[(.*)\]$", error.message, re.MULTILINE)
-    # Numbers that an op adds to its message stand in brackets of their own.
+    # Numbers that an op adds to its message stand in separate brackets.
     return re.sub(r"\] \[(-?\d+)(?=\] \[-?\d+$|$)", r" \1", said[1]) if said else error.message
 
 

@@ -37,7 +37,7 @@ def of_arrays(arrays: Iterable[np.ndarray]) -> dict[str, float]:
     for number, array in enumerate(arrays):
         if array.ndim > 1 and len(array) and array.dtype.kind == "f":
             rows = _sample(array)
-            # Values that are not finite end the run with an error of its own.
+            # Values that are not finite end the run with another error.
             with np.errstate(all="ignore"):
                 found[f"array {number}"] = float(
                     np.nan_to_num(rows.std(axis=0, dtype=np.float64).max(initial=0), posinf=0)

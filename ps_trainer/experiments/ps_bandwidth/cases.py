@@ -26,7 +26,7 @@ _VIRTUAL_UPDATES = 20_000
 class Arm(Label):
     """The update rule, and the place of the ps tasks."""
 
-    PS = "ps"  # synchronous, each ps task on a host of its own
+    PS = "ps"  # synchronous, each ps task on a separate host
     ASYNC = "async"  # the same, asynchronous
     COLOCATED = "colocated"  # synchronous, ps task i on the host of worker i
     RING = "ring"  # all-reduce among the workers

@@ -64,7 +64,7 @@ class Cluster:
 
     @property
     def local_flags(self) -> list[str]:
-        """All flags of `local` but `--logdir`. Every step is logged, and is a call of its own as in the papers."""
+        """All flags of `local` but `--logdir`. Every step is logged, and is a separate call as in the papers."""
         counts = [f"--num_ps={self.num_ps}", f"--num_workers={self.num_workers}"]
         return [*counts, "--step_log", "--steps_per_call=1", *self.flags]
 

@@ -32,7 +32,7 @@ class MeteredHosts:
 
     Args:
         rate: Bits per second and direction of each host's link.
-        shared: Task -> the task whose host it shares: {"ps-0": "worker-0"}. All other tasks have hosts of their own.
+        shared: Task -> the task whose host it shares: {"ps-0": "worker-0"}. All other tasks have their own hosts.
         hosts: Maker of the hosts; None = network namespaces.
         sample_secs: Time between two readings of the counters.
         time_fn: Seconds since the epoch.
@@ -68,7 +68,7 @@ class MeteredHosts:
 
     @property
     def has_links(self) -> bool:
-        """Whether each task has a network link of its own; false if tasks share a host."""
+        """Whether each task has its own network link; false if tasks share a host."""
         return not self._shared
 
     def set_link(self, task: str, *, is_up: bool) -> None:

@@ -72,7 +72,7 @@ def worker_staleness(rates: Sequence[float]) -> list[float]:
 def ps_phase_secs(model_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
     """One pull, or one push, of all workers at once: max(M/B, nM/(pB)) (A10).
 
-    With ps tasks on hosts of their own and balanced shards: either a worker's link or a ps task's is the narrow one.
+    With ps tasks on separate hosts and balanced shards: either a worker's link or a ps task's is the narrow one.
     """
     return max(1.0, n / p) * model_bytes / bytes_per_sec
 

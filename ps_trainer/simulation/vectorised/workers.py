@@ -40,7 +40,7 @@ class ComputeTimes:
         positions = self._position[workers]
         taken = self._drawn[workers, positions]
         self._position[workers] = positions + 1
-        # Blocks are refilled worker by worker: each has a random stream of its own, as event by event.
+        # Blocks are refilled worker by worker: each has its own random stream, as event by event.
         for worker in workers[positions + 1 == self._drawn.shape[1]]:
             self._drawn[worker] = next(self._streams[worker])
             self._position[worker] = 0

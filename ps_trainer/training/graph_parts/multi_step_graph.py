@@ -2,9 +2,9 @@
 
 The step itself is built as for single calls. This module copies its ops as they are, with their devices and the names
 of their resources, into a loop (a *frame* of TensorFlow's executor). So a step in a call runs the same kernels as a
-step in a call of its own. TensorFlow's `while_loop` would need the model and the update rule to be built inside of it.
+step in a separate call. TensorFlow's `while_loop` would need the model and the update rule to be built inside of it.
 
-Each task has a chain of its own through the loop, and the worker's chain decides:
+Each task has its own chain through the loop, and the worker's chain decides:
 
     worker   Enter ─► Merge ─► LoopCond ─► Switch ─► pivot ─► the step's ops ─► note ─► NextIteration ─► Merge
     ps k     Enter ─► Merge ────────────► Switch ─► pivot ─► the step's ops ────────► NextIteration ─► Merge
@@ -143,7 +143,7 @@ class _Loop:
                         self._nodes[op.name].input[index] = self._after(tensor, task, ops)
                         found = True
             if not found:
-                # The task gives no result: a message of its own tells that its ops are done.
+                # The task gives no result: a separate message tells that its ops are done.
                 self._nodes[self._noted.op.name].input.append(f"^{_chain(task)}/ended")
 
     def import_nodes(self) -> list[tf.Operation]:

@@ -130,7 +130,7 @@ class _HeldLease(NamedTuple):
 class ShardReader:
     """The leases of one worker in one run, as a dataset, and the number of examples that it has trained on.
 
-    A generator of TensorFlow asks for leases in a thread of its own. When the worker was suspended for so long that
+    A generator of TensorFlow asks for leases in a separate thread. When the worker was suspended for so long that
     its shards were given to other workers, the dataset is started again, with a new generator.
 
     Args:

@@ -40,7 +40,7 @@ class CallLimits(NamedTuple):
     """The longest that a call may last.
 
     Attributes:
-        steps: Number of steps; 1 = each step is a call of its own.
+        steps: Number of steps; 1 = each step is a separate call.
         secs: Time in seconds after which the step in progress is the last one of the call.
     """
 
@@ -146,7 +146,7 @@ class StepCalls:
 
 
 def _reason_for_single(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool) -> str:
-    """Returns in words why each step must be a call of its own; empty if it need not be."""
+    """Returns in words why each step must be a separate call; empty if it need not be."""
     if rule.acts_on_host:
         return _describe_rule(config)
     if has_hooks:

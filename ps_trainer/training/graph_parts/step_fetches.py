@@ -23,7 +23,7 @@ class StepFetches(NamedTuple):
         loss: Loss of the step's own batch, float scalar on the worker.
         times: Times in seconds since the epoch at which the gradient was computed and the update was applied. Empty
             unless steps are logged (`step_log.py`).
-        counts: Pushes of this worker, as `PushCounts.build` returns them. Empty for a worker without state of its own.
+        counts: Pushes of this worker, as `PushCounts.build` returns them. Empty for a worker without its own state.
         targets: Ops to run with the step. They return no values.
     """
 

@@ -61,7 +61,7 @@ class WorkerStateSaver:
     """Saves and restores variables of one worker.
 
     Args:
-        own: Variables on this worker; None if it has no state of its own.
+        own: Variables on this worker; None if it has none.
         config: Configuration of the run: the folder, and the number of files to keep.
         worker_index: Index of this worker.
         kept: States that `keep` returned before the worker lost its last session.

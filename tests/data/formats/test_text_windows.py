@@ -122,7 +122,7 @@ def test_leased_shards_are_drawn_by_epoch_shard_and_place(tmp_path):
     assert len(whole) == 4
     assert draws([0, 2, 0], [0, 1, 2])[4:] == whole[2:]  # another worker continues with the same draws
     others = [*whole, *draws([0, 2, 0]), *draws([1, 1, 0])]
-    assert len(set(others)) == len(others)  # each batch, shard and epoch has a draw of its own
+    assert len(set(others)) == len(others)  # each batch, shard and epoch has its own draw
 
 
 @pytest.mark.parametrize("seed", range(2))
