@@ -328,7 +328,7 @@ class TrainConfig:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         return dataclasses.asdict(self)
 
     @property
@@ -350,7 +350,7 @@ class TrainConfig:
         return not pathlib.Path(self.data_dir).is_dir()
 
     def agreement(self) -> dict[str, Any]:
-        """The settings that must be the same for every worker of a job, as JSON values."""
+        """Returns the settings that must be the same for every worker of a job, as JSON values."""
         shared = [field.name for field in dataclasses.fields(self) if "shared" in field.metadata]
         # JSON turns tuples into lists. The settings of another task arrive as JSON, and must compare as equal.
         return json.loads(json.dumps({name: getattr(self, name) for name in shared}))

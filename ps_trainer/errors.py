@@ -151,7 +151,7 @@ class Interrupted(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str], dashes: str = "") -> str:
-    """The words "did you mean cnn? " for messages about an unknown name; empty if no known name is similar."""
+    """Returns the words "did you mean cnn? " for messages about an unknown name; empty if no known name is similar."""
     spelled = {one.lower(): one for one in known}
     nearest = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
     return f"did you mean {dashes}{spelled[nearest[0]]}? " if nearest else ""

@@ -39,7 +39,7 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 def option(default: Any, help_text: str, **declared: Any) -> Any:
-    """A dataclass field with a default, a help text and a range.
+    """Returns a dataclass field with a default, a help text and a range.
 
     The range applies to each value of a tuple, and `none` is always allowed. A float must be finite unless the field
     declares `most=math.inf`.
@@ -54,12 +54,12 @@ def option(default: Any, help_text: str, **declared: Any) -> Any:
 
 
 def repeatable(help_text: str, default: tuple[str, ...] = (), **declared: Any) -> Any:
-    """A field of several values; the user repeats the flag for each, because a value may contain a comma."""
+    """Returns a field of several values; the user repeats the flag for each, because a value may contain a comma."""
     return option(default, help_text, is_repeatable=True, **declared)
 
 
 def same_as(owner: type, name: str, **changed: Any) -> Any:
-    """A dataclass field with the default, help text and range of a field of another dataclass.
+    """Returns a dataclass field with the default, help text and range of a field of another dataclass.
 
     Args:
         owner: Dataclass that declares the field.
@@ -71,7 +71,7 @@ def same_as(owner: type, name: str, **changed: Any) -> Any:
 
 
 def range_of(field: dataclasses.Field[Any]) -> str:
-    """The declared range in words, "at least 0 and below 1"; empty without a declared range.
+    """Returns the declared range in words, "at least 0 and below 1"; empty without a declared range.
 
     A limit of infinity only says that the number may be infinite, so it is left out.
     """
@@ -93,13 +93,13 @@ def check(options: Any, prefix: str = "--") -> None:
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
-    """The key of a field for the user: its name, without the final `_` if the rest is a Python keyword."""
+    """Returns the key of a field for the user: its name, without the final `_` if the rest is a Python keyword."""
     name = field.name.removesuffix("_")
     return name if keyword.iskeyword(name) else field.name
 
 
 def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
-    """An `options_type` with the given fields set and the others at their defaults.
+    """Returns an `options_type` with the given fields set and the others at their defaults.
 
     Args:
         options_type: Dataclass as the module's docstring describes it.
@@ -202,7 +202,7 @@ def _check_value(field: dataclasses.Field[Any], value: Any, where: str) -> None:
 
 
 def _is_in_range(value: Any, field: dataclasses.Field[Any]) -> bool:
-    """Whether one value is in the range of its field; NaN never is, as every comparison with it is false."""
+    """Returns whether one value is in the range of its field; NaN never is, as every comparison with it is false."""
     if value is None or isinstance(value, bool):
         return True
     if "choices" in field.metadata:
@@ -221,7 +221,7 @@ def _allowed_values(field: dataclasses.Field[Any], value: Any) -> str:
 
 
 def _limit_of_type(field: dataclasses.Field[Any], value: Any) -> str:
-    """The limit of a number's type that `value` violates, in words; empty if it violates none."""
+    """Returns the limit of a number's type that `value` violates, in words; empty if it violates none."""
     if isinstance(value, float) and not math.isfinite(value) and field.metadata.get("most") != math.inf:
         return "finite"
     if isinstance(value, int) and abs(value) > MAX_INT:

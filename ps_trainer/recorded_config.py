@@ -11,7 +11,7 @@ from ps_trainer.config import TrainConfig
 
 
 def read(logdir: pathlib.Path) -> dict[str, Any] | None:
-    """The settings that config.json holds for the last run in `logdir`; None if there are none, or damaged ones."""
+    """Returns the settings that config.json holds for the last run in `logdir`; None if it has no valid ones."""
     try:
         train = json.loads((logdir / "config.json").read_text(encoding="utf-8"))["train"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -23,7 +23,7 @@ def read(logdir: pathlib.Path) -> dict[str, Any] | None:
 
 
 def _is_text(value: Any, hint: Any) -> bool:
-    """Whether a value out of JSON fits a setting of text or texts; settings of other types are not looked at."""
+    """Returns whether a value out of JSON fits a setting of text or texts; True for settings of other types."""
     if hint == tuple[str, ...]:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     return hint not in (str, str | None) or isinstance(value, str) or (value is None and hint is not str)

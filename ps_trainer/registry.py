@@ -48,7 +48,7 @@ class Registry:
         self._targets = dict(targets)
 
     def names(self) -> list[str]:
-        """The registered names, in table order."""
+        """Returns the registered names, in table order."""
         return list(self._targets)
 
     def target(self, name: str) -> str:
@@ -70,7 +70,7 @@ class Registry:
         )
 
     def load(self, name: str, flag: str | None = None) -> type[Any]:
-        """The class of `name`.
+        """Returns the class of `name`.
 
         Args:
             name: Registered name or `module:Class`.
@@ -102,7 +102,7 @@ class Registry:
         return cls
 
     def create(self, name: str, option_strings: Sequence[str] = (), **kwargs: Any) -> Any:
-        """An instance of `name` with its options parsed from `key=value` strings.
+        """Creates an instance of `name` with its options parsed from `key=value` strings.
 
         Args:
             name: Registered name or `module:Class`.
@@ -118,7 +118,7 @@ class Registry:
         return cls(**kwargs) if options is None else cls(options, **kwargs)
 
     def parse_options(self, name: str, option_strings: Sequence[str]) -> Any:
-        """The options of `name`, parsed from `key=value` strings; None if its class takes none.
+        """Returns the options of `name`, parsed from `key=value` strings; None if its class takes none.
 
         Args:
             name: Registered name or `module:Class`.
@@ -142,7 +142,7 @@ def split_inline(text: str) -> tuple[str, list[str]]:
 
 
 def _import(module_name: str) -> types.ModuleType:
-    """The module; `models.cnn`, the name that old runs recorded for a model, stands for `ps_trainer.models.cnn`.
+    """Returns the module; `models.cnn`, as old runs recorded a model, stands for `ps_trainer.models.cnn`.
 
     A user's own module of that name comes first.
     """
@@ -158,7 +158,7 @@ def _import(module_name: str) -> types.ModuleType:
 
 
 def _is_missing(module_name: str, error: ModuleNotFoundError) -> bool:
-    """Whether the module itself, or a package that it lies in, was not found."""
+    """Returns whether the module itself, or a package that it lies in, was not found."""
     return error.name is not None and (module_name + ".").startswith(error.name + ".")
 
 

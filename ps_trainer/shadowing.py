@@ -30,7 +30,7 @@ def refuse() -> None:
 
 
 def problem_of_children(folder: str, path: Sequence[str]) -> str | None:
-    """The problem that `python -m ps_trainer`, started in `folder`, would have; None if it would find the package.
+    """Returns the problem that `python -m ps_trainer` in `folder` would have; None if it would find the package.
 
     Args:
         folder: Working folder of the child process.

@@ -29,13 +29,13 @@ class Target(NamedTuple):
         return f"{self.metric}{self.sense}{self.bound:g}"
 
     def is_met(self, metrics: Mapping[str, float]) -> bool:
-        """Whether the metric of this target has reached the bound; NaN never has."""
+        """Returns whether the metric of this target has reached the bound; NaN never has."""
         value = metrics[self.metric]
         return value >= self.bound if self.sense == ">=" else value <= self.bound
 
 
 def parse(text: str) -> Target:
-    """The target that the flag's value describes.
+    """Returns the target that the flag's value describes.
 
     Raises:
         OptionError: The text is malformed, or the bound is not a finite number.

@@ -70,13 +70,13 @@ _RULES = {
 
 
 def targets(part: str) -> dict[str, str]:
-    """The rules that have a part ("update", "schedule", "arithmetic" or "vectorised"), with its `module:Class`."""
+    """Returns the rules with a part ("update", "schedule", "arithmetic" or "vectorised"), and its `module:Class`."""
     named = {name: getattr(parts, part) for name, parts in _RULES.items()}
     return {name: f"{_FOLDERS[part]}.{target}" for name, target in named.items() if target is not None}
 
 
 def load_all(part: str) -> dict[str, Any]:
-    """The rules that have a part, with its class or function; imports them."""
+    """Returns the rules that have a part, with its class or function; imports them."""
     found = {}
     for name, target in targets(part).items():
         module, _, attribute = target.partition(":")

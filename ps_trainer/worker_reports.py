@@ -32,7 +32,7 @@ class ReportSpan(NamedTuple):
 
 
 def span_before(report: WorkerReport, previous: WorkerReport | None) -> ReportSpan:
-    """The steps between a worker's previous report, None for the first one, and this report.
+    """Returns the steps between a worker's previous report, None for the first one, and this report.
 
     The worker has rejoined in between if its steps did not increase, or if all its steps since the join fit between the
     two reports. The steps between the last report of a join and the loss are unknown, and are not counted.

@@ -59,7 +59,7 @@ class StepRecorder:
         self.reason_to_end = ""
 
     def of_worker(self, worker: int) -> WorkerRecorder:
-        """The observer of one worker."""
+        """Returns the observer of one worker."""
         return WorkerRecorder(self, worker)
 
     def add(self, step: Step) -> None:
@@ -97,7 +97,7 @@ class WorkerRecorder:
 
 
 def check_callbacks(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
-    """The callbacks as a tuple; one function stands for a list of it.
+    """Returns the callbacks as a tuple; one function stands for a list of it.
 
     Raises:
         ArgumentTypeError: One of them cannot be called.

@@ -37,7 +37,7 @@ class SizedDataset(NamedTuple):
 
 
 def create(data: Any, test_data: Any, batch_size: int | None) -> SizedDataset:
-    """The dataset that arrays or functions describe.
+    """Creates the dataset that arrays or functions describe.
 
     Args:
         data: Arrays or a function.
@@ -171,7 +171,7 @@ class FunctionDataset:
         return batches.repeat(num_epochs).skip(start // batch_size).prefetch(PREFETCH_BATCHES)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset | None:
-        """The function's test batches, once; None without a function for them."""
+        """Returns the function's test batches, once; None without a function for them."""
         return self._test.batches(EVAL, batch_size=batch_size) if self._test is not None else None
 
 
@@ -207,7 +207,7 @@ class _Data:
         self._made: dict[str, Any] = {}
 
     def arrays(self, mode: str) -> Any:
-        """The arrays with all examples; None if the function returns something else."""
+        """Returns the arrays with all examples; None if the function returns something else."""
         if self.function is None:
             return _as_arrays(self._given)
         if mode not in self._made:
@@ -218,7 +218,7 @@ class _Data:
 
 
 def _are_arrays(data: Any) -> bool:
-    """Whether data are a tuple, list or dict of arrays (or one array), nested in any way."""
+    """Returns whether data are a tuple, list or dict of arrays (or one array), nested in any way."""
     if isinstance(data, (tuple, Mapping)):
         parts = list(data.values()) if isinstance(data, Mapping) else list(data)
         return bool(parts) and all(map(_are_arrays, parts))

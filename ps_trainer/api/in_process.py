@@ -165,7 +165,7 @@ def _result(chief: Chief | None, recorder: StepRecorder, logdir: str | None) -> 
 
 
 def _first_failure(threads: Sequence[TaskThread]) -> TaskThread | None:
-    """The task that failed first; one that failed only because of another task comes after all others."""
+    """Returns the task that failed first; one that failed only because of another task comes after all others."""
 
     def order(thread: TaskThread) -> tuple[bool, float]:
         return isinstance(thread.error, (PeerFailedError, LostError)), thread.ended_at or 0.0

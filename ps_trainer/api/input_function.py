@@ -52,13 +52,13 @@ class InputFunction:
         self.takes_batch_size = "batch_size" in self._arguments
 
     def call(self, mode: str, *, shard: Shard = _WHOLE, batch_size: int, seed: int = 0) -> Any:
-        """The function's result, in the default graph."""
+        """Returns the function's result, in the default graph."""
         values = {"mode": mode, "batch_size": batch_size, "shard": shard, "seed": seed}
         with _lock:
             return self._function(**{name: values[name] for name in self._arguments})
 
     def batches(self, mode: str, *, shard: Shard = _WHOLE, batch_size: int, seed: int = 0) -> tf.data.Dataset:
-        """The function's dataset of batches, in the default graph.
+        """Returns the function's dataset of batches, in the default graph.
 
         Raises:
             ArgumentTypeError: The function returns something else.
@@ -80,7 +80,7 @@ class InputFunction:
         return dataset
 
     def find_batch_size(self, wanted: int | None) -> int:
-        """Number of examples in a batch, found by reading the first one.
+        """Returns the number of examples in a batch, found by reading the first one.
 
         Args:
             wanted: Number that the caller asked for; None = any.
@@ -130,7 +130,7 @@ def _spec(value: Any) -> tf.TensorSpec:
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> frozenset[str]:
-    """The arguments that the function has and can be given.
+    """Returns the arguments that the function has and can be given.
 
     Raises:
         ArgumentTypeError: It needs another argument.

@@ -93,7 +93,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def _result(self) -> Result:
-        """The result of a job that has ended; raises TrainingError if it has failed."""
+        """Returns the result of a job that has ended; raises TrainingError if it has failed."""
 
 
 @contextlib.contextmanager

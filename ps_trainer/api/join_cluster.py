@@ -75,7 +75,7 @@ def join(
 
 
 def _place(cluster: Any, task: Any) -> ClusterConfig:
-    """The cluster and the place of the task in it."""
+    """Returns the cluster and the place of the task in it."""
     if isinstance(cluster, ClusterConfig):
         return cluster
     job_name, index = _parse_task(task)

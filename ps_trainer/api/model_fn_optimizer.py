@@ -88,7 +88,7 @@ def taking_over(name: str) -> Iterator[list[Minimized]]:
 
 
 def check(calls: list[Minimized], spec: Any, name: str) -> FoundOptimizer | None:
-    """The optimizer that a `model_fn` made, as settings of the run; None if it made none.
+    """Returns the optimizer that a `model_fn` made, as settings of the run; None if it made none.
 
     Args:
         calls: Recorded calls of `minimize`.

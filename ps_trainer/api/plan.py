@@ -131,7 +131,7 @@ def _check_methods(table: Registry, name: str, given: Any) -> None:
 
 
 def _dataset(data: Any, test_data: Any, values: dict[str, Any]) -> tuple[str, Any]:
-    """Name and object of the dataset; the object may be None."""
+    """Returns the name and object of the dataset; the object may be None."""
     is_component = isinstance(data, (str, type)) or all(
         callable(getattr(data, method, None)) for method in component_tables.DATASETS.methods
     )
@@ -164,7 +164,7 @@ def _check_keys(model_name: str, dataset: Any) -> None:
 
 
 def _hooks(given: Any) -> tuple[tuple[Callable[[], Any], ...], tuple[str, ...]]:
-    """The hooks that are given as classes or functions, and those that are given by name."""
+    """Returns the hooks that are given as classes or functions, and those that are given by name."""
     entries = (given,) if isinstance(given, str) or callable(given) else tuple(given)
     for entry in entries:
         if not isinstance(entry, str) and not callable(entry):
@@ -178,7 +178,7 @@ def _hooks(given: Any) -> tuple[tuple[Callable[[], Any], ...], tuple[str, ...]]:
 def _with_optimizer(
     model: ModelFn, config: TrainConfig, objects: ComponentObjects, num_workers: int, values: dict[str, Any]
 ) -> tuple[TrainConfig, dict[str, Any]]:
-    """The settings with the optimizer that the model's function made, if it made one."""
+    """Returns the settings with the optimizer that the model's function made, if it made one."""
     with settings.python_errors():
         components_lib.load(config, num_workers, objects).trace_model()
     if model.optimizer is None:

@@ -177,7 +177,7 @@ def _component_flags(plan: TrainingPlan, folder: pathlib.Path) -> list[str]:
 
 
 def _history(metrics: pathlib.Path) -> list[Step]:
-    """The reports of all workers as steps, in order of time."""
+    """Returns the reports of all workers as steps, in order of time."""
     found = []
     for path in sorted(metrics.glob("worker-*.jsonl")):
         worker = int(path.stem.removeprefix("worker-"))

@@ -72,11 +72,11 @@ class ServerSet:
             (_free.setdefault(self._key, []) if is_sound else _abandoned).append(self)
 
     def task(self, job_name: str, index: int) -> ClusterConfig:
-        """The cluster as one of its tasks sees it."""
+        """Returns the cluster as one of its tasks sees it."""
         return ClusterConfig(jobs=self.jobs, job_name=job_name, task_index=index, is_colocated=self._is_colocated)
 
     def server_of(self, cluster: ClusterConfig, _config: TrainConfig) -> Any:
-        """The server of a task; used in place of `create_server`."""
+        """Returns the server of a task; used in place of `create_server`."""
         return self.by_task[cluster.task_name]
 
 
@@ -131,5 +131,5 @@ def _task_key(cluster: ClusterConfig, config: TrainConfig) -> tuple[Any, ...]:
 
 
 def _server_settings(config: TrainConfig) -> tuple[int, ...]:
-    """The settings that a server keeps from its start."""
+    """Returns the settings that a server keeps from its start."""
     return (config.intra_op_threads, config.inter_op_threads, config.devices_per_worker)

@@ -26,7 +26,7 @@ _FLAG = re.compile(r"--(?=[a-z_]+)")
 
 
 def build_config(given: Mapping[str, Any], owner: str, **components: str) -> TrainConfig:
-    """The configuration that keyword arguments describe, checked.
+    """Returns the configuration that keyword arguments describe, checked.
 
     Args:
         given: Values by name of the flag; settings that are left out keep their defaults.
@@ -102,7 +102,7 @@ def python_errors() -> Iterator[None]:
 
 
 def remove_dashes(message: str) -> str:
-    """A message about flags as one about arguments: "--update=snyc: …" becomes "update=snyc: …"."""
+    """Returns a message about flags as one about arguments: "--update=snyc: …" becomes "update=snyc: …"."""
     return _FLAG.sub("", message)
 
 
@@ -116,7 +116,7 @@ def target_of(cls: Any) -> str:
 
 
 def is_importable(cls: Any) -> bool:
-    """Whether another process finds a class or function by its module and name."""
+    """Returns whether another process finds a class or function by its module and name."""
     module, name = getattr(cls, "__module__", "__main__"), getattr(cls, "__qualname__", "<unknown>")
     return module not in ("__main__", None) and name.isidentifier()
 
@@ -136,7 +136,7 @@ def _target(name: str, cls: type) -> str:
 
 
 def _strings(name: str, value: Any) -> tuple[str, ...]:
-    """The values of a flag that may be repeated: a mapping of options, one text, or a sequence of texts."""
+    """Returns the values of a flag that may be repeated: a mapping of options, one text, or a sequence of texts."""
     if isinstance(value, Mapping):
         return tuple(f"{key}={format_value(one)}" for key, one in value.items())
     entries = [value] if isinstance(value, (str, type)) else value

@@ -48,7 +48,7 @@ class SaveTally:
         self.longest_log_bytes = max(self.longest_log_bytes, num_bytes)
 
     def as_json(self) -> dict[str, Any]:
-        """The entry of the saves in summary.json."""
+        """Returns the entry of the saves in summary.json."""
         return {
             "completed": self.completed,
             "failed": self.failed,

@@ -32,7 +32,7 @@ def leave(directory: pathlib.Path, seed: int) -> None:
 
 
 def is_left(directory: pathlib.Path) -> bool:
-    """Whether the last run there began from its seed and has saved nothing since."""
+    """Returns whether the last run there began from its seed and has saved nothing since."""
     return (directory / _NAME).is_file()
 
 

@@ -157,7 +157,7 @@ def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
 
 
 def _holds(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
-    """Whether a checkpoint with the same values, to the bit, exists already."""
+    """Returns whether a checkpoint with the same values, to the bit, exists already."""
     if not os.path.exists(f"{prefix}.index"):
         return False
     try:

@@ -102,7 +102,7 @@ def _run(argv: Sequence[str], command: str, command_help: CommandHelp) -> int:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The folders and the flags of a command, which may stand in any order."""
+    """Returns the folders and the flags of a command, which may stand in any order."""
     folders: list[str] = []
     flags: list[str] = []
     for before, argument in itertools.pairwise(argv):

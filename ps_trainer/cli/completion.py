@@ -43,7 +43,7 @@ def main_completion(argv: Sequence[str]) -> int:
 
 
 def table() -> completion_scripts.CompletionTable:
-    """The words of all commands."""
+    """Returns the words of all commands."""
     # Imported here, because the table of commands names this module.
     from ps_trainer.cli import main, task
     from ps_trainer.data.generators.generate import GENERATORS

@@ -25,7 +25,7 @@ class Flag(NamedTuple):
     is_path: bool
 
     def forms(self) -> tuple[str, ...]:
-        """The user's input, up to the value."""
+        """Returns the user's input, up to the value."""
         if self.is_bool is False:
             return (f"--{self.name}=",)
         return (f"--{self.name}", f"--no{self.name}") if self.is_bool else (f"--{self.name}",)
@@ -49,17 +49,17 @@ class CompletionTable(NamedTuple):
 
 
 def bash(table: CompletionTable) -> str:
-    """The script for bash."""
+    """Returns the script for bash."""
     return _BASH % "\n".join(_shell_cases(table))
 
 
 def zsh(table: CompletionTable) -> str:
-    """The script for zsh."""
+    """Returns the script for zsh."""
     return _ZSH % "\n".join(_shell_cases(table))
 
 
 def fish(table: CompletionTable) -> str:
-    """The script for fish."""
+    """Returns the script for fish."""
     lines = ["# Completion of ps_trainer for fish, printed by `ps_trainer completion fish`."]
     names = " ".join(command.name for command in table.commands)
     lines.append("complete -c ps_trainer -f")

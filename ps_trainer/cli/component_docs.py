@@ -110,19 +110,19 @@ _FOR_PROGRAMMERS = re.compile(r"^(Args|Raises|Returns):\n([ ]+.*\n|\n)*|^Shape s
 
 
 def summary(components: Registry, name: str) -> str:
-    """The first line of a component's docstring, read from its source: an import would take TensorFlow's seconds."""
+    """Returns the first line of a component's docstring, read from its source, as TensorFlow's import takes seconds."""
     module, _, class_name = components.target(name).partition(":")
     return _summaries(module).get(class_name, "")
 
 
 def description(component: object) -> str:
-    """A component's docstring without the parts that only help a reader of the code."""
+    """Returns a component's docstring without the parts that only help a reader of the code."""
     text = (inspect.getdoc(component) or "") + "\n"
     return _FOR_PROGRAMMERS.sub("", text).rstrip()
 
 
 def example(kind: str, name: str) -> str:
-    """A command that uses a component; DIR in it stands for a folder of the user.
+    """Returns a command that uses a component; DIR in it stands for a folder of the user.
 
     Args:
         kind: Key of `component_tables.REGISTRIES`.

@@ -98,7 +98,7 @@ def _generate(program: str, args: list[str]) -> int:
 
 
 def describe() -> str:
-    """Name, summary and options of every generated data set, as text."""
+    """Returns the name, summary and options of every generated data set, as text."""
     from ps_trainer.cli import listing
     from ps_trainer.data.generators import generate
 

@@ -113,7 +113,7 @@ def _folder(cluster: ClusterConfig, config: TrainConfig, addresses: Sequence[Tas
 
 
 def _leftover(checkpoint_dir: pathlib.Path | None) -> Iterator[ClusterFinding]:
-    """A finding if the folder contains checkpoints from which the run would continue."""
+    """Yields a finding if the folder contains checkpoints from which the run would continue."""
     count = len(list(checkpoint_dir.glob("model.ckpt-*.index"))) if checkpoint_dir is not None else 0
     if count:
         yield ClusterFinding(

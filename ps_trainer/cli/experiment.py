@@ -77,7 +77,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def describe() -> str:
-    """Name, title and source of every registered experiment, as text."""
+    """Returns the name, title and source of every registered experiment, as text."""
     from ps_trainer.experiments.harness.report import title_of
 
     lines = []

@@ -84,7 +84,7 @@ def show_help_if_asked(argv: Sequence[str], command: CommandHelp) -> None:
 
 
 def action_of(argv: Sequence[str], command: CommandHelp, name: str, actions: Collection[str]) -> str:
-    """The word after a command that has several actions: `checkpoint info …`.
+    """Returns the word after a command that has several actions: `checkpoint info …`.
 
     Args:
         argv: Program name and arguments.
@@ -105,7 +105,7 @@ def action_of(argv: Sequence[str], command: CommandHelp, name: str, actions: Col
 
 
 def to_args(instance: Any, given: Collection[str]) -> list[str]:
-    """The flags of `instance` whose names are in `given`, as arguments that parse to the same values."""
+    """Returns the flags of `instance` whose names are in `given`, as arguments that parse to the same values."""
     args: list[str] = []
     for field in dataclasses.fields(instance):
         if field.name in given:

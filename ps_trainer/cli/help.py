@@ -66,7 +66,7 @@ class CommandHelp:
         return found
 
     def _own(self, field: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
-        """The field as this command describes it."""
+        """Returns the field as this command describes it."""
         if field.name not in self.own_texts:
             return field
         copied = copy.copy(field)
@@ -79,7 +79,7 @@ class CommandHelp:
 
 
 def text(command: CommandHelp, *, is_full: bool, width: int | None = None) -> str:
-    """The help of a command.
+    """Returns the help of a command.
 
     Args:
         command: The command.
@@ -105,7 +105,7 @@ def text(command: CommandHelp, *, is_full: bool, width: int | None = None) -> st
 
 
 def type_name(hint: Any) -> str:
-    """A type hint in words: "int or none", "comma-separated int"."""
+    """Returns a type hint in words: "int or none", "comma-separated int"."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return " or ".join("none" if arg is type(None) else type_name(arg) for arg in typing.get_args(hint))
     if typing.get_origin(hint) is tuple:
@@ -114,24 +114,24 @@ def type_name(hint: Any) -> str:
 
 
 def values_of(field: dataclasses.Field[Any], hint: Any) -> str:
-    """Type and range of a field in words: "int, at least 1"; only the choices if the field has choices."""
+    """Returns the type and range of a field in words: "int, at least 1"; only the choices if the field has choices."""
     words = options_lib.range_of(field)
     return words if "choices" in field.metadata else ", ".join(filter(None, [type_name(hint), words]))
 
 
 def is_repeatable(field: dataclasses.Field[Any]) -> bool:
-    """Whether the user repeats the flag of this field for each value."""
+    """Returns whether the user repeats the flag of this field for each value."""
     return field.metadata.get("is_repeatable", False)
 
 
 def is_none_default(field: dataclasses.Field[Any], hint: Any) -> bool:
-    """Whether the default is none and the help text of the command does not say what happens without the flag."""
+    """Returns whether the default is none and the command's help text does not say what happens without the flag."""
     is_optional = type(None) in typing.get_args(hint)
     return field.default is None and is_optional and "has_own_text" not in field.metadata
 
 
 def table_of(name: str) -> Registry | None:
-    """The table of the components whose names a flag takes; None for another flag."""
+    """Returns the table of the components whose names a flag takes; None for another flag."""
     name = {"compute": "straggler"}.get(name, name)
     return next((table for table in component_tables.REGISTRIES.values() if table.flag == name), None)
 
@@ -212,7 +212,7 @@ def _head(field: dataclasses.Field[Any], hint: Any) -> str:
 
 
 def _placeholder(field: dataclasses.Field[Any], hint: Any) -> str:
-    """A word for the value of a flag without a default value."""
+    """Returns a word for the value of a flag without a default value."""
     if field.name in PATHS:
         return "PATH"
     if field.name.endswith("option"):

@@ -61,7 +61,7 @@ def table(kind: str, width: int | None) -> str:
 
 
 def describe(kind: str, name: str, width: int | None) -> str:
-    """A component in full: its description, options with defaults and ranges, and an example.
+    """Returns a component in full: its description, options with defaults and ranges, and an example.
 
     Imports the component, and often TensorFlow with it.
 
@@ -132,7 +132,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _find(word: str) -> tuple[list[str], str | None]:
-    """The kinds that `word` names, or the kinds that have a component of this name, and the name.
+    """Returns the kinds that `word` names, or the kinds that have a component of this name, and the name.
 
     Raises:
         UsageError: Nothing has this name.
@@ -152,7 +152,7 @@ def _find(word: str) -> tuple[list[str], str | None]:
 
 
 def _names_of(kind: str, components: Registry) -> set[str]:
-    """The names by which a user may call a kind: updates, update, --update, "update rule"."""
+    """Returns the names by which a user may call a kind: updates, update, --update, "update rule"."""
     return {kind, kind.removesuffix("s"), components.flag, components.kind, f"{components.kind}s"}
 
 

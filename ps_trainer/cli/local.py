@@ -67,7 +67,7 @@ def main_local(argv: Sequence[str]) -> int:
 
 
 def create_hosts(flags: LocalFlags) -> Hosts:
-    """The hosts that the flags describe; nothing is created yet.
+    """Creates the hosts that the flags describe; nothing is created yet.
 
     Raises:
         UnknownNameError: The value of `--hosts` is unknown.

@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def console() -> None:
-    """The console script `ps_trainer`."""
+    """Runs the console script `ps_trainer`."""
     leave(main(sys.argv))
 
 

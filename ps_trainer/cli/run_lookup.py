@@ -49,7 +49,7 @@ class CheckpointFlags:
 
 
 def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> tuple[TrainConfig, pathlib.Path]:
-    """The configuration, completed from the run's `config.json`, and the folder of the checkpoints.
+    """Returns the configuration, completed from the run's `config.json`, and the folder of the checkpoints.
 
     The command line overrides the model, the dataset and their options in `config.json`. If that file names a class as
     `package.module:Class`, the command line must name the same class: an import runs code, and somebody else may have

@@ -139,7 +139,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def update_of(flags: SimulateFlags) -> tuple[str, list[str]]:
-    """The update rule that the flags ask for, and its options.
+    """Returns the update rule that the flags ask for, and its options.
 
     Raises:
         OptionError: `--backup_workers` with a rule without backup workers, or with the number of all workers.

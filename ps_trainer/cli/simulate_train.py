@@ -121,7 +121,7 @@ class ReplayRequest:
 
 
 def _load(config: TrainConfig, given: Collection[str], num_workers: int) -> tuple[TrainConfig, Any]:
-    """The configuration with the model's defaults, and a `simulation.replay.training_setup.TrainingSetup`."""
+    """Returns the configuration with the model's defaults, and a `simulation.replay.training_setup.TrainingSetup`."""
     with importing_tensorflow():
         from ps_trainer.simulation.replay.training_setup import TrainingSetup, check_shards
         from ps_trainer.training import components as components_lib

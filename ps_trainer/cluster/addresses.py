@@ -15,7 +15,7 @@ _PORT_DIGITS = 5
 
 
 def split_address(address: str, where: str) -> tuple[str, int]:
-    """The host (an IPv6 host without its brackets) and the port of `host:port` or `[ipv6]:port`.
+    """Returns the host (an IPv6 host without its brackets) and the port of `host:port` or `[ipv6]:port`.
 
     Args:
         address: Text as the user gave it.
@@ -50,7 +50,7 @@ def split_address(address: str, where: str) -> tuple[str, int]:
 
 
 def same_place(address: str, where: str) -> tuple[str, int]:
-    """A key that is equal for two addresses if one machine cannot serve both.
+    """Returns a key that is equal for two addresses if one machine cannot serve both.
 
     All loopback names count as one host, because TensorFlow's server binds its port on every interface.
 

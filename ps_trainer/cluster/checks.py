@@ -161,7 +161,7 @@ def others(task_addresses: Sequence[TaskAddress], *, is_running: bool) -> Iterat
 
 
 def listening(local_ports: Sequence[tuple[str, int]], isolation: str | None) -> ClusterFinding:
-    """A finding about the interfaces on which ports listen or will listen, and whether outsiders can reach them.
+    """Returns a finding about the interfaces on which ports listen, and whether outsiders can reach them.
 
     Args:
         local_ports: Task name and port of each task on this machine.
@@ -196,7 +196,7 @@ def listening(local_ports: Sequence[tuple[str, int]], isolation: str | None) -> 
 
 
 def own_host(cluster: ClusterConfig, task_addresses: Sequence[TaskAddress]) -> ClusterFinding | None:
-    """A finding if this machine does not have the address of the task that the flags name; else None."""
+    """Returns a finding if this machine does not have the address of the task that the flags name; else None."""
     if cluster.job_name == "evaluator":
         return None
     own_task = next(p for p in task_addresses if (p.job_name, p.task_index) == (cluster.job_name, cluster.task_index))
@@ -212,7 +212,7 @@ def own_host(cluster: ClusterConfig, task_addresses: Sequence[TaskAddress]) -> C
 
 
 def join_names(items: Iterable[str]) -> str:
-    """The first few names, separated by commas, and the number of further names."""
+    """Returns the first few names, separated by commas, and the number of further names."""
     items = list(items)
     more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
     return ", ".join(items[:_NAMES_SHOWN]) + more
@@ -238,5 +238,5 @@ def _task_address(job_name: str, task_index: int, address: str) -> TaskAddress:
 
 
 def _means_itself(host: str) -> bool:
-    """Whether an address always means the machine itself, judged by its text, as name files may differ by machine."""
+    """Returns whether an address always means the machine itself, by its text, as name files may differ."""
     return addresses.same_place(f"[{host}]:1" if ":" in host else f"{host}:1", "host")[0] == "localhost"

@@ -90,7 +90,7 @@ class ClusterConfig:
         return tuple(dict.fromkeys(f"/job:{job}" for job, _ in self.ps_tasks))
 
     def is_ps(self, ps: int) -> bool:
-        """Whether this task serves share `ps` of the parameters."""
+        """Returns whether this task serves share `ps` of the parameters."""
         return bool(self.ps_tasks) and self.ps_tasks[ps] == (self.job_name, self.task_index)
 
     @property
@@ -182,17 +182,17 @@ class ClusterConfig:
         return "" if self.job_name == "evaluator" else f"/job:{self.job_name}/task:{self.task_index}"
 
     def as_dict(self) -> dict[str, list[str]]:
-        """The jobs in the form that `tf.train.ClusterSpec` takes."""
+        """Returns the jobs in the form that `tf.train.ClusterSpec` takes."""
         return {job: list(hosts) for job, hosts in self.jobs.items()}
 
 
 def field_name(source: str, job: str) -> str:
-    """The user's name for the address list of `job` in `source`: "--ps_hosts", "TF_CONFIG cluster.ps"."""
+    """Returns the user's name for the address list of `job` in `source`: "--ps_hosts", "TF_CONFIG cluster.ps"."""
     return f"--{job}_hosts" if source == FLAGS else f"{source} cluster.{job}"
 
 
 def task_field_name(source: str, field: str) -> str:
-    """The user's name for "type" or "index" of a task in `source`: "--task_index", "TF_CONFIG task.index"."""
+    """Returns the user's name for "type" or "index" of a task in `source`: "--task_index", "TF_CONFIG task.index"."""
     return {"type": "--job_name", "index": "--task_index"}[field] if source == FLAGS else f"{source} task.{field}"
 
 
@@ -211,7 +211,7 @@ def normalise_job_name(job_name: Any, source: str) -> str:
 
 
 def normalise_jobs(jobs: Mapping[str, Any], source: str, *, is_colocated: bool = False) -> dict[str, tuple[str, ...]]:
-    """The checked addresses of the tasks with a server, as tuples of `host:port`, in the order ps, chief, worker.
+    """Returns the checked addresses of tasks with a server, as tuples of `host:port`, in the order ps, chief, worker.
 
     Args:
         jobs: The given addresses by job.
@@ -284,7 +284,7 @@ def check_task(jobs: Mapping[str, tuple[str, ...]], job_name: str, task_index: A
 
 
 def _check_hosts(hosts: Any, field: str, seen: dict[tuple[str, int], str]) -> tuple[str, ...]:
-    """The addresses as a tuple; records the field of each address in `seen`, so that duplicates are found."""
+    """Returns the addresses as a tuple; records the field of each address in `seen`, so that duplicates are found."""
     # TensorFlow accepts this sparse form. Here the number of tasks follows from the list, so it must be complete.
     if isinstance(hosts, Mapping):
         raise ClusterConfigError(

@@ -41,11 +41,11 @@ class ClusterFinding:
         return f"{self.text}; {self.fix}" if self.fix else self.text
 
     def line(self) -> str:
-        """The finding as a line of the doctor's output."""
+        """Returns the finding as a line of the doctor's output."""
         text = " ".join(self.message.split())
         return f"{self.level.ljust(_LEVEL_COLUMN)}{self.topic.ljust(_TOPIC_COLUMN)}{text}"
 
 
 def will_fail(findings: Iterable[ClusterFinding]) -> bool:
-    """Whether at least one finding predicts a failure."""
+    """Returns whether at least one finding predicts a failure."""
     return any(finding.level == FAIL for finding in findings)

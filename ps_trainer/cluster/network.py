@@ -34,7 +34,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(host: str, deadline_secs: float = RESOLVE_SECS) -> Resolved:
-    """The IP addresses of a host name or IP address.
+    """Returns the IP addresses of a host name or IP address.
 
     The system's resolver may block for minutes, so a thread asks it, and the answer counts only before the deadline.
     """
@@ -54,7 +54,7 @@ def resolve(host: str, deadline_secs: float = RESOLVE_SECS) -> Resolved:
 
 
 def fault_of(address: str, deadline_secs: float = CONNECT_SECS) -> str:
-    """The reason why a TCP connection to "host:port" fails; empty if it succeeds. The connection is closed at once.
+    """Returns the reason why a TCP connection to "host:port" fails; empty if it succeeds. Closes the connection.
 
     Args:
         address: Address to connect to; every IP address of its host is tried in turn.
@@ -78,7 +78,7 @@ def fault_of(address: str, deadline_secs: float = CONNECT_SECS) -> str:
 
 
 def is_own(ip: str) -> bool:
-    """Whether an IP address is one of this machine's."""
+    """Returns whether an IP address is one of this machine's."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:  # a datagram socket touches no TCP port
@@ -89,7 +89,7 @@ def is_own(ip: str) -> bool:
 
 
 def interfaces() -> dict[str, list[str]]:
-    """IP addresses of this machine's network interfaces by name; empty if the system does not list them."""
+    """Returns the IP addresses of this machine's network interfaces by name; empty if the system does not list them."""
     found: dict[str, list[str]] = {}
     for _, name in socket.if_nameindex():
         ip = _ipv4_of(name)
@@ -105,7 +105,7 @@ def interfaces() -> dict[str, list[str]]:
 
 
 def listening_ips(port: int) -> set[str]:
-    """The local addresses on which this machine listens at a TCP port; "::" and "0.0.0.0" mean all addresses."""
+    """Returns the local addresses on which this machine listens at a TCP port; "::" and "0.0.0.0" mean all."""
     found: set[str] = set()
     for table in ("tcp", "tcp6"):
         try:

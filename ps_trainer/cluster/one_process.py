@@ -13,12 +13,12 @@ _EXCHANGING = ("all_reduce", "hybrid")  # rules whose workers send gradients to 
 
 
 def describe() -> ClusterConfig:
-    """The "cluster" that consists of this process alone."""
+    """Returns the "cluster" that consists of this process alone."""
     return ClusterConfig(jobs=ONE_PROCESS, job_name="worker", task_index=0, source="one process")
 
 
 def resolve(flags: ClusterFlags, environ: Mapping[str, str]) -> ClusterConfig:
-    """The configuration of a process that was started with `--alone`.
+    """Returns the configuration of a process that was started with `--alone`.
 
     Args:
         flags: Values of the cluster flags, none of which describes a cluster.

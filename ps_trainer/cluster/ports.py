@@ -89,7 +89,7 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
 
 
 def _bind_everywhere(port: int, *, reuse: bool) -> socket.socket:
-    """A TCP socket bound to `port` on all interfaces.
+    """Returns a TCP socket bound to `port` on all interfaces.
 
     Without `reuse` no other socket can take the port as long as this one is open.
     """
@@ -110,7 +110,7 @@ def _bind_everywhere(port: int, *, reuse: bool) -> socket.socket:
 
 
 def _has_ipv6() -> bool:
-    """Whether an IPv6 socket can be bound here (IPv6 may be compiled in and switched off)."""
+    """Returns whether an IPv6 socket can be bound here (IPv6 may be compiled in and switched off)."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
             sock.bind(("", 0))
@@ -120,7 +120,7 @@ def _has_ipv6() -> bool:
 
 
 def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[int, int]:
-    """First and last port of the range that the kernel uses for outgoing connections."""
+    """Returns the first and last port of the range that the kernel uses for outgoing connections."""
     try:
         low, high = (int(number) for number in range_file.read_text().split())
     except (OSError, ValueError):  # not Linux, or /proc is not mounted
@@ -129,7 +129,7 @@ def ephemeral_range(range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> tuple[i
 
 
 def _describe_listener(port: int) -> str:
-    """The process that listens on `port`, as " by pid 123 (python run_ps.py …)"; empty if /proc does not show it."""
+    """Returns the process that listens on `port`, as " by pid 123 (python run_ps.py …)"; empty if it is unknown."""
     inodes = _listening_inodes(port)
     for process in _PROC.glob("[0-9]*"):
         try:

@@ -59,7 +59,7 @@ def from_flags(
     job_name: str | None,
     task_index: int | None,
 ) -> ClusterConfig:
-    """The cluster from the values of TF1's flags.
+    """Returns the cluster from the values of TF1's flags.
 
     Raises:
         ClusterConfigError: The description is incomplete or wrong.
@@ -75,7 +75,7 @@ def from_flags(
 
 
 def from_tf_config(text: str) -> ClusterConfig:
-    """The cluster from the value of the environment variable TF_CONFIG.
+    """Returns the cluster from the value of the environment variable TF_CONFIG.
 
     Raises:
         ClusterConfigError: The text is not JSON, or the description is incomplete or wrong.
@@ -84,7 +84,7 @@ def from_tf_config(text: str) -> ClusterConfig:
 
 
 def from_file(path: str | pathlib.Path, job_name: str | None, task_index: int | None) -> ClusterConfig:
-    """The cluster from a JSON file, and the task from the file's entry "task" or the flags.
+    """Returns the cluster from a JSON file, and the task from the file's entry "task" or the flags.
 
     Args:
         path: File with `{"cluster": {"ps": […], "worker": […]}, "task": {"type": …, "index": …}}`, the task
@@ -107,7 +107,7 @@ def resolve(
     default_role: str | None = None,
     is_colocated: bool = False,
 ) -> ClusterConfig:
-    """The cluster from all given sources.
+    """Returns the cluster from all given sources.
 
     Args:
         flags: Values of the cluster flags.
@@ -209,7 +209,7 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
 def _merge(
     given: Sequence[_Given], roles: Sequence[str], default_role: str | None, *, is_colocated: bool = False
 ) -> ClusterConfig:
-    """The configuration on which all sources agree; `given` is in order of precedence."""
+    """Returns the configuration on which all sources agree; `given` is in order of precedence."""
     jobs_source, jobs = _agreed_jobs(given, is_colocated=is_colocated)
     job_source, job_name = _agreed_job_name(given, roles, default_role)
     index_source, task_index = _agreed_index(given)

@@ -47,7 +47,7 @@ class WorkerGroup(NamedTuple):
 
 
 def group_of(cluster: ClusterConfig, num_stages: int) -> WorkerGroup:
-    """The group of this task, which is a worker or the chief.
+    """Returns the group of this task, which is a worker or the chief.
 
     Raises:
         OptionError: The number of workers is not a multiple of the number of stages.
@@ -67,14 +67,14 @@ def group_of(cluster: ClusterConfig, num_stages: int) -> WorkerGroup:
 
 
 def members_of_groups(num_workers: int, num_stages: int) -> list[tuple[int, ...]]:
-    """Worker indices of each group, ordered by stage; raises OptionError if workers would be left over."""
+    """Returns the worker indices of each group, ordered by stage; raises OptionError if workers would be left over."""
     num_groups = count_groups(num_workers, num_stages)
     # The workers that train come first, so that their indices stay the same without the stage workers.
     return [tuple(range(first, num_workers, num_groups)) for first in range(num_groups)]
 
 
 def count_groups(num_workers: int, num_stages: int) -> int:
-    """The number of groups; raises OptionError if workers would be left over."""
+    """Returns the number of groups; raises OptionError if workers would be left over."""
     if num_workers % num_stages:
         fitting = num_workers - num_workers % num_stages
         start = f"start {fitting} or {fitting + num_stages}" if fitting else f"start {num_stages}"

@@ -17,7 +17,7 @@ _FIX_LINE = "restore the file or remove the line"
 
 
 def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file with one on each line.
+    """Returns the JSON objects of a file with one on each line.
 
     A last line without its end is left out: a task is writing it at this moment, or was killed meanwhile.
 
@@ -32,7 +32,7 @@ def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-    """The JSON object of a file; empty if there is no such file.
+    """Returns the JSON object of a file; empty if there is no such file.
 
     Raises:
         RunError: The file is damaged or cannot be read.
@@ -51,7 +51,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def member(content: Mapping[str, Any], name: str, kinds: tuple[type, ...], path: pathlib.Path, default: Any) -> Any:
-    """A member of an object in the file `path`; `default` if the member is missing or null.
+    """Returns a member of an object in the file `path`; `default` if the member is missing or null.
 
     Raises:
         RunError: The member has none of these types.

@@ -144,7 +144,7 @@ def _event_list(runs: Sequence[RecordedRun]) -> str:
 
 
 def _svg(drawn: NamedPlot) -> str:
-    """A plot as an SVG element. Its ids get the plot's name, because ids are unique within a page."""
+    """Returns a plot as an SVG element. Its ids get the plot's name, because ids are unique within a page."""
     buffer = io.BytesIO()
     drawn.save(buffer, "svg")
     svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue().decode(), flags=re.DOTALL)

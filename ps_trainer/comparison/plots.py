@@ -157,7 +157,7 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
 
 
 def last_bar(histograms: Sequence[Mapping[int, int]]) -> int:
-    """The staleness of the last bar, which also stands for all greater values.
+    """Returns the staleness of the last bar, which also stands for all greater values.
 
     Few gradients with a large staleness must not make the axis so long that the other bars cannot be told apart.
     """
@@ -166,7 +166,7 @@ def last_bar(histograms: Sequence[Mapping[int, int]]) -> int:
 
 
 def _end_of_body(histogram: Mapping[int, int]) -> int:
-    """The smallest value such that at most the share of a tail is greater."""
+    """Returns the smallest value such that at most the share of a tail is greater."""
     limit, greater = _TAIL_SHARE * sum(histogram.values()), 0
     for value in sorted(histogram, reverse=True):
         greater += histogram[value]
@@ -189,7 +189,7 @@ def _scale_x(axes: Axes, key: str, xs: Sequence[np.ndarray]) -> None:
 
 
 def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
-    """A horizontal bar for each run, made of parts with a label each; the parts' values stand beside it."""
+    """Draws a horizontal bar for each run, made of parts with a label each; the parts' values stand beside it."""
     axes = figure.subplots()
     left = np.zeros(len(names))
     for part, label in enumerate(labels):
@@ -206,7 +206,7 @@ def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Seq
 
 
 def _name(run: RecordedRun, *, is_partial: bool) -> str:
-    """The run's name; says so if the plot counts only a part of the steps."""
+    """Returns the run's name; says so if the plot counts only a part of the steps."""
     return f"{run.name} (since the last join)" if is_partial else run.name
 
 
@@ -225,7 +225,7 @@ def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid:
 
 
 def _mark_events(axes: Axes, run: RecordedRun, key: str, index: int) -> None:
-    """A vertical line for each disturbance; a run's examples at that moment are not recorded."""
+    """Draws a vertical line for each disturbance; a run's examples at that moment are not recorded."""
     for number, event in enumerate(run.events if key != "examples" else ()):
         x = event.secs if key == "secs" else event.step
         if x is not None:

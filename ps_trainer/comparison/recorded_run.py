@@ -205,7 +205,7 @@ class _Axes:
         return int(self._step[-1])
 
     def loss(self) -> RunCurve:
-        """The mean loss of all workers: each point is the mean of as many neighbours in time as there are workers."""
+        """Returns the mean loss of all workers: each point is the mean of one value per worker, adjacent in time."""
         losses = np.concatenate([points.loss for points in self._workers.values()])[self._order]
         groups = np.arange(0, len(losses), len(self._workers))
         sizes = np.diff([*groups, len(losses)])
@@ -228,7 +228,7 @@ class _Axes:
         return curves
 
     def events(self, events: Sequence[EventLine]) -> list[Disturbance]:
-        """The disturbances among the events."""
+        """Returns the disturbances among the events."""
         return [
             Disturbance(event.wall_time - self._start, event.global_step, f"{event.event} {event.task}")
             for event in sorted(events, key=lambda event: event.wall_time)
@@ -260,7 +260,7 @@ class _Axes:
         return np.interp(times, [self._start, *self._time], [min(self._step[0], 0.0), *self._step])
 
     def _time_of(self, steps: np.ndarray) -> np.ndarray:
-        """The time at which the run first reached each step; a rolled-back run reaches some steps twice."""
+        """Returns the time at which the run first reached each step; a rolled-back run reaches some steps twice."""
         highest = np.maximum.accumulate(self._step)
         return np.interp(steps, [0.0, *highest], [self._start, *self._time])
 
@@ -292,7 +292,7 @@ def _is_worker(task: str) -> bool:
 
 
 def _settings(path: pathlib.Path) -> dict[str, Any]:
-    """The flags of the run in config.json, with `num_ps` and `num_workers`; empty without the file."""
+    """Returns the flags of the run in config.json, with `num_ps` and `num_workers`; empty without the file."""
     config = json_files.read_object(path)
     cluster = json_files.member(config, "cluster", json_files.OBJECT, path, {})
     counts = {}

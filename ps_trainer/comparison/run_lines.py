@@ -99,7 +99,7 @@ def read_steps(path: pathlib.Path) -> list[StepLine]:
 def _records(
     path: pathlib.Path, lines: Sequence[Mapping[str, Any]], record_type: type[T], kind: str | None
 ) -> Iterator[T]:
-    """The lines of a kind as records; `kind` is None in a file whose lines have none."""
+    """Yields the lines of a kind as records; `kind` is None in a file whose lines have none."""
     kinds_of = _kinds_of(record_type)
     for number, line in enumerate(lines, start=1):
         if line.get("kind") == kind:
@@ -121,7 +121,7 @@ def _record(record_type: type[T], line: Mapping[str, Any], kinds_of: Mapping[str
 
 
 def _kinds_of(record_type: type[Any]) -> dict[str, tuple[type, ...]]:
-    """The kinds of JSON values that each field of a record may have."""
+    """Returns the kinds of JSON values that each field of a record may have."""
     found = {}
     for name, hint in typing.get_type_hints(record_type).items():
         hints = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

@@ -54,7 +54,7 @@ class RunTotals:
 
 
 def timed_steps(reports: Sequence[ReportLine]) -> Iterator[TimedSteps]:
-    """The steps before each report of a worker, over all its joins."""
+    """Yields the steps before each report of a worker, over all its joins."""
     previous, previous_end = None, -np.inf
     for line in reports:
         report = WorkerReport(line.local_step, line.wall_time, line.steps_per_sec)
@@ -68,7 +68,7 @@ def timed_steps(reports: Sequence[ReportLine]) -> Iterator[TimedSteps]:
 def of_reports(
     reports_of: Sequence[Sequence[ReportLine]], examples: float, times: Sequence[tuple[float, float]], last_step: int
 ) -> RunTotals:
-    """The totals of a run.
+    """Returns the totals of a run.
 
     Args:
         reports_of: Reports of each worker.
@@ -100,14 +100,14 @@ def of_reports(
 
 
 def _mean(pairs: Sequence[tuple[ReportLine, int]], figure_of: Callable[[ReportLine], float | None]) -> float | None:
-    """Mean of a figure, weighted; None where no report has it."""
+    """Returns the mean of a figure, weighted; None where no report has it."""
     found = [(figure, max(1, weight)) for report, weight in pairs if (figure := figure_of(report)) is not None]
     total = sum(weight for _, weight in found)
     return sum(figure * weight for figure, weight in found) / total if total else None
 
 
 def _covered_secs(times: Sequence[tuple[float, float]]) -> float:
-    """Length of the union of intervals."""
+    """Returns the length of the union of intervals."""
     covered, last = 0.0, -np.inf
     for begin, end in sorted(times):
         covered += max(0.0, end - max(begin, last))

@@ -126,7 +126,7 @@ def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
 
 
 def census_set(path: pathlib.Path) -> DetectedFormat | None:
-    """The census income set, also called Adult."""
+    """Returns the census income set, also called Adult."""
     folder = path if path.is_dir() else path.parent
     names = census.Census.file_names.values()
     if path.is_file() and path.name.removesuffix(".gz") not in names:

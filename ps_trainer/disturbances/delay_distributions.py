@@ -126,7 +126,7 @@ class PersistentDelay(Delay):
         return True
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """The stream of the slow worker or of a fast one.
+        """Yields the stream of the slow worker or of a fast one.
 
         Raises:
             ValueError: `worker` is None, so the speed of the worker is unknown.
@@ -158,7 +158,7 @@ class BurstDelay(Delay):
         jitter: float = option(0.02, "largest deviation of every step, as a share of the step", least=0, below=1)
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """The stream of a worker, which starts in a burst with the long-run share of bursts as its probability."""
+        """Yields the stream of a worker. It starts in a burst with the long-run share of bursts as its probability."""
         begin, end, factor = self.options.begin, self.options.end, self.options.factor
         # The stationary share of slow steps; `scale` divides by the mean size that follows from it.
         share = begin / (begin + end)
@@ -195,7 +195,7 @@ class TraceDelay(Delay):
             self._secs = self._secs * (options.mean_ms * MILLI / self._secs.mean())
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """The stream in the order of the file, from a random line on."""
+        """Yields the stream in the order of the file, from a random line on."""
         position = int(rng.integers(len(self._secs)))
         while True:
             # In the order of the file, which keeps the dependence between successive steps.
@@ -212,7 +212,7 @@ def _shifted_exponential(rng: np.random.Generator, alpha: float, count: int) -> 
 
 
 def _read_column(file: str, column: str) -> np.ndarray:
-    """The values of one column of a CSV file, float64, all positive."""
+    """Returns the values of one column of a CSV file, float64, all positive."""
     if not file:
         raise OptionError("trace: missing file; give trace:file=PATH, a CSV file of step times in seconds")
     path = pathlib.Path(file)

@@ -55,12 +55,12 @@ class Delay(abc.ABC):
         self.options = options
 
     def applies_to(self, worker: int) -> bool:
-        """Whether the delays apply to the worker with this index."""
+        """Returns whether the delays apply to the worker with this index."""
         return self.options.worker in (None, worker)
 
     @abc.abstractmethod
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
-        """An endless stream of delays in seconds, as arrays float64 [BLOCK].
+        """Yields an endless stream of delays in seconds, as arrays float64 [BLOCK].
 
         Args:
             rng: Random numbers of that worker.
@@ -106,15 +106,15 @@ class DelaySpec:
         return self.distribution.options.worker
 
     def applies_to(self, worker: int) -> bool:
-        """Whether the delays apply to the worker with this index."""
+        """Returns whether the delays apply to the worker with this index."""
         return self.distribution.applies_to(worker)
 
     def blocks(self, rng: np.random.Generator, worker: int | None = None) -> Iterator[np.ndarray]:
-        """An endless stream of arrays of delays in seconds; the same values as from `sampler`."""
+        """Yields an endless stream of arrays of delays in seconds; the same values as from `sampler`."""
         return self.distribution.blocks(rng, worker)
 
     def sampler(self, rng: np.random.Generator, worker: int | None = None) -> Callable[[], float]:
-        """A function that returns the next delay in seconds, and keeps the state of the distribution.
+        """Returns a function that returns the next delay in seconds, and keeps the state of the distribution.
 
         Args:
             rng: Random numbers from `rng_for`.
@@ -125,7 +125,7 @@ class DelaySpec:
 
 
 def parse(text: str, flag: str = "--straggler") -> DelaySpec:
-    """The distribution that `name:key=value,key=value` describes.
+    """Returns the distribution that `name:key=value,key=value` describes.
 
     Args:
         text: Text of the spec; `name` is in `component_tables.DELAYS` or has the form `module:Class`.
@@ -150,7 +150,7 @@ def parse(text: str, flag: str = "--straggler") -> DelaySpec:
 
 
 def parse_all(texts: Sequence[str], num_workers: int, flag: str = "--straggler") -> list[DelaySpec]:
-    """The specs of a repeatable flag, checked against the workers of a cluster.
+    """Returns the specs of a repeatable flag, checked against the workers of a cluster.
 
     Args:
         texts: Values of the flag.
@@ -176,12 +176,12 @@ def check_workers(specs: Sequence[DelaySpec], num_workers: int, flag: str) -> No
 
 
 def spec_for(specs: Sequence[DelaySpec], worker: int) -> DelaySpec | None:
-    """The spec for one worker: the last one that applies to it, or None."""
+    """Returns the spec for one worker: the last one that applies to it, or None."""
     # The last one wins, so that a spec for one worker can follow a spec for all.
     return next((spec for spec in reversed(specs) if spec.applies_to(worker)), None)
 
 
 def rng_for(seed: int, worker: int) -> np.random.Generator:
-    """The random numbers of one worker's delays, independent of other workers and of other uses of the seed."""
+    """Returns the random numbers of one worker's delays, independent of other workers and of other uses of the seed."""
     # Not `hash`, whose values for texts differ from process to process.
     return np.random.default_rng([zlib.crc32(b"delays"), seed, worker])

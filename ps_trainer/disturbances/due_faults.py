@@ -33,7 +33,7 @@ class DueFaults(NamedTuple):
     raises: tuple[Raise, ...] = ()
 
     def to_text(self) -> str:
-        """The value of the environment variable: `{"steps": [50], "raise": [{"step": 100, "text": "raise:…"}]}`."""
+        """Returns the environment variable: `{"steps": [50], "raise": [{"step": 100, "text": "raise:…"}]}`."""
         return json.dumps({"steps": self.steps, "raise": [due._asdict() for due in self.raises]})
 
     @classmethod

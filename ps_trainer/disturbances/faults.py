@@ -137,7 +137,7 @@ _OPTIONS: dict[str, type[_FaultTime]] = {"freeze": _TimedFault, "cut": _TimedFau
 
 
 def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
-    """The faults that a repeatable flag requests, with the drawn kills of chaos.
+    """Returns the faults that a repeatable flag requests, with the drawn kills of chaos.
 
     Raises:
         UnknownNameError: A kind or role is unknown.
@@ -147,12 +147,12 @@ def parse_all(texts: Sequence[str], cluster: ClusterShape) -> list[Fault]:
 
 
 def num_chaos_kills(faults: Sequence[Fault]) -> int:
-    """The number of kills that chaos has drawn."""
+    """Returns the number of kills that chaos has drawn."""
     return sum("chaos:" in fault.text for fault in faults)
 
 
 def milestones(faults: Sequence[Fault]) -> list[int]:
-    """The different steps at which a fault is due, ascending."""
+    """Returns the different steps at which a fault is due, ascending."""
     return sorted({fault.step for fault in faults if fault.step is not None})
 
 

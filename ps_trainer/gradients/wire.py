@@ -147,7 +147,7 @@ class Wire:
         return encode_all(codecs, values, Scope(site, segments, SiteState(self._state, site.name)))
 
     def _is_there(self, site: Site, tensor: tf.Tensor) -> bool:
-        """Whether a tensor is on the ps task already, although the worker computes gradients on another device."""
+        """Returns whether a tensor is on the ps task, although the worker computes gradients on another device."""
         there = tf.DeviceSpec.from_string(self._ps_device(site.ps))
         own = tf.DeviceSpec.from_string(self._worker_device)
         return there != own and tf.DeviceSpec.from_string(tensor.device) == there

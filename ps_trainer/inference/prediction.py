@@ -212,7 +212,7 @@ WRITERS: dict[str, Callable[[BinaryIO, _Counted], None]] = {
 
 
 def _text(value: Any) -> str:
-    """The text of a value; a number has the fewest digits from which its type can restore it."""
+    """Returns the text of a value; a number has the fewest digits from which its type can restore it."""
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 

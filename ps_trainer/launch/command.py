@@ -24,7 +24,7 @@ _servers: list[ForkServer] = []
 
 
 def local_command(flags: Sequence[str]) -> list[str]:
-    """The command of a local cluster with these flags, which prints plain lines."""
+    """Returns the command of a local cluster with these flags, which prints plain lines."""
     return [*PROGRAM, "local", *flags, "--plain"]
 
 
@@ -80,7 +80,7 @@ def run_local(
 
 
 def cpu_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without GPUs, without a proxy (gRPC would send loopback traffic to it), and with few log lines."""
+    """Returns an environment without GPUs or proxy (gRPC would send loopback traffic to it), and with few log lines."""
     environ = {name: value for name, value in environ.items() if name.lower() not in ("http_proxy", "https_proxy")}
     environ["CUDA_VISIBLE_DEVICES"] = ""
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -102,7 +102,7 @@ def _end_of(launcher: TaskProcess) -> str:
 
 
 def shared_server(logdir: pathlib.Path) -> ForkServer | None:
-    """The fork server for all runs of this process: the first call starts it, and it ends with this process.
+    """Returns the fork server for all runs of this process: the first call starts it, and it ends with this process.
 
     Args:
         logdir: Existing folder for the output of a new fork server.

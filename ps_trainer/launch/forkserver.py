@@ -85,7 +85,7 @@ class ForkServer:
 
     @staticmethod
     def is_available() -> bool:
-        """Whether this system supports fork servers."""
+        """Returns whether this system supports fork servers."""
         return sys.platform == "linux"
 
     def __enter__(self) -> ForkServer:
@@ -228,7 +228,7 @@ def send(sock: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = (
 
 
 def receive(sock: socket.socket) -> ForkMessage | None:
-    """The next message; None if the other side has closed the socket."""
+    """Returns the next message; None if the other side has closed the socket."""
     # At most two files: the output, and the network namespace.
     header, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 2)
     if len(header) < _LENGTH.size:

@@ -37,7 +37,7 @@ class Owner(NamedTuple):
     started: int
 
     def namespace(self, what: str) -> str:
-        """Name of this process's namespace for `what`: lower-case letters, digits and "-"."""
+        """Returns the name of this process's namespace for `what`: lower-case letters, digits and "-"."""
         return f"ps_trainer-{self.pid}-{self.started}-{what}"
 
 
@@ -81,17 +81,17 @@ def run(command: Sequence[str]) -> str:
 
 
 def ip(namespace: str, arguments: str) -> list[str]:
-    """The command line of `ip` in that namespace."""
+    """Returns the command line of `ip` in that namespace."""
     return ["ip", "-n", namespace, *arguments.split()]
 
 
 def tc(namespace: str, arguments: str) -> list[str]:
-    """The command line of `tc` in that namespace."""
+    """Returns the command line of `tc` in that namespace."""
     return ["tc", "-n", namespace, *arguments.split()]
 
 
 def owner(pid: int | str = "self") -> Owner | None:
-    """The living process with this pid; None if it has ended, even if its parent has not collected it yet."""
+    """Returns the living process with this pid; None if it has ended, even if its parent has not collected it yet."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -102,7 +102,7 @@ def owner(pid: int | str = "self") -> Owner | None:
 
 
 def own_process() -> Owner:
-    """The calling process.
+    """Returns the calling process.
 
     Raises:
         RunError: `/proc` does not show it.
@@ -137,7 +137,7 @@ def probe(run: Run = run) -> NetworkSupport:
 
 
 def namespaces(run: Run = run) -> list[str]:
-    """Names of all named network namespaces, including those of other programs."""
+    """Returns the names of all named network namespaces, including those of other programs."""
     return [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines() if line.strip()]
 
 

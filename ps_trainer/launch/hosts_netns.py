@@ -157,7 +157,7 @@ class NetnsHosts:
         self._run(ip(self._owner.namespace(_SWITCH), f"link set dev {task} {'up' if is_up else 'down'}"))
 
     def traffic(self) -> Mapping[str, HostTraffic]:
-        """The traffic of each task's host so far; the difference of two calls is the traffic between them.
+        """Returns the traffic of each task's host so far; the difference of two calls is the traffic between them.
 
         Raises:
             RunError: The hosts do not exist.
@@ -225,7 +225,7 @@ class NetnsHosts:
 
 
 def traffic(launcher: Owner, run: Run = hosts_iproute.run) -> Mapping[str, HostTraffic]:
-    """The traffic of each host of a run so far; any process may ask.
+    """Returns the traffic of each host of a run so far; any process may ask.
 
     Args:
         launcher: Process of `ps_trainer local --hosts=netns`, from `hosts_iproute.owner(pid)`.

@@ -54,7 +54,7 @@ class FaultResult:
     missed: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The entry about the fault in summary.json."""
+        """Returns the entry about the fault in summary.json."""
         how = {"global_step": self.global_step} if self.missed is None else {"missed": self.missed}
         return {"fault": self.fault.text, "task": self.fault.task, **how}
 
@@ -168,7 +168,7 @@ class Injector:
             self._ongoing.pop().end()
 
     def report(self) -> list[FaultResult]:
-        """The result of each fault, in the order of events; faults that did not happen come last."""
+        """Returns the result of each fault, in the order of events; faults that did not happen come last."""
         self._board.refresh()
         self._take_raised()
         never = "the run ended before"

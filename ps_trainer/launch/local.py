@@ -109,7 +109,7 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A context manager for a new folder for temporary files, which is removed with its contents on leaving.
+    """Returns a context manager for a new folder for temporary files, which is removed with its contents on leaving.
 
     Raises:
         OptionError: No folder can be made.

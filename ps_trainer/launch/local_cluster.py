@@ -106,7 +106,7 @@ class LocalClusterSpec:
         return self.preload and ForkServer.is_available()
 
     def planned_faults(self, *, has_links: bool) -> list[faults_lib.Fault]:
-        """The faults to inject, by the time or step at which they are due.
+        """Returns the faults to inject, by the time or step at which they are due.
 
         Args:
             has_links: Whether each task has its own network link that can be cut.
@@ -143,7 +143,7 @@ class LocalClusterSpec:
 def resolved_placement(
     config: TrainConfig, num_ps: int, num_workers: int, given: Collection[str]
 ) -> tuple[TrainConfig, int]:
-    """The settings and the number of ps tasks, where one of `--placement=colocated` and `--num_ps=0` implies the other.
+    """Returns the settings and number of ps tasks, where one of `--placement=colocated` and `--num_ps=0` implies both.
 
     Args:
         config: Settings of the training run.

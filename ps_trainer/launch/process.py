@@ -121,7 +121,7 @@ class TaskProcess:
         self.num_starts += 1
 
     def poll(self) -> int | None:
-        """The exit code if the child has ended (negative: number of the signal), else None; never blocks."""
+        """Returns the exit code if the child has ended (negative: number of the signal), else None; never blocks."""
         child = self._running
         if child is None:
             return self.exit_code
@@ -174,7 +174,7 @@ class TaskProcess:
         return f"failed (exit {self.exit_code})"
 
     def log_tail(self, num_lines: int) -> list[str]:
-        """The last lines that the child has written to the log since its last start."""
+        """Returns the last lines that the child has written to the log since its last start."""
         return tail.last_lines(self.log_path, num_lines, start=self._log_start)
 
     @property

@@ -55,7 +55,7 @@ class Restarts:
         return BACKOFF_SECS[min(in_a_row, len(BACKOFF_SECS) - 1)]
 
     def restart_message(self, task: TaskProcess, delay_secs: float, *, is_peer_failure: bool = False) -> str:
-        """The launcher's message about the restart that was counted last."""
+        """Returns the launcher's message about the restart that was counted last."""
         if is_peer_failure:
             return f"restarted in {delay_secs:g} s (another task's failure)"
         number = self._counts[task.name]

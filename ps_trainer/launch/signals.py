@@ -45,7 +45,7 @@ class SignalRecorder:
         return self._received[0][1] if self._received else None
 
     def has_ctrl_c_after(self, time_secs: float) -> bool:
-        """Whether a SIGINT arrived after that time, which `time_fn` gave."""
+        """Returns whether a SIGINT arrived after that time, which `time_fn` gave."""
         return any(signum == signal.SIGINT and at > time_secs for at, signum in self._received)
 
     def _record(self, signum: int, frame: FrameType | None) -> None:

@@ -188,7 +188,7 @@ class Board:
             self._steps.popleft()
 
     def status_of(self, process: TaskProcess) -> TaskStatus:
-        """The status of that task."""
+        """Returns the status of that task."""
         return next(task for task in self.tasks if task.process is process)
 
     @property

@@ -60,7 +60,7 @@ def complete(
 
 
 def _read(path: pathlib.Path, started_at: float) -> dict[str, Any] | None:
-    """The summary that this run has written, or None."""
+    """Returns the summary that this run has written, or None."""
     try:
         if path.stat().st_mtime < started_at:
             return None

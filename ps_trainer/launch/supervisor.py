@@ -219,11 +219,11 @@ class TaskSupervisor:
             self._start(task)
 
     def _is_trained(self) -> bool:
-        """Whether the chief is done: then the run is complete, and no ps task or worker is restarted."""
+        """Returns whether the chief is done: then the run is complete, and no ps task or worker is restarted."""
         return any(task.name == CHIEF and task.exit_code == errors.EXIT_DONE for task in self._tasks)
 
     def _is_needed(self, task: TaskProcess) -> bool:
-        """Whether the run needs a task: a worker always, a ps task only while there are workers."""
+        """Returns whether the run needs a task: a worker always, a ps task only while there are workers."""
         return task.job_name != "ps" or self._has_workers()
 
     def _end_late_tasks(self) -> None:
@@ -237,7 +237,7 @@ class TaskSupervisor:
                     task.terminate()
 
     def _is_excused(self, task: TaskProcess) -> bool:
-        """Whether a task's failure does not make the run fail.
+        """Returns whether a task's failure does not make the run fail.
 
         A task that was asked to end is excused. So is a ps task that only reports a worker's failure after training was
         complete, if the launcher has restarted tasks: that worker would have been restarted, too.
@@ -250,7 +250,7 @@ class TaskSupervisor:
         return self._board.status_of(task).is_peer_failure
 
     def _has_workers(self) -> bool:
-        """Whether a worker runs or is about to."""
+        """Returns whether a worker runs or is about to."""
         return any(task.job_name == "worker" and (task.is_running or task in self._restart_at) for task in self._tasks)
 
     def _failure(self) -> RunOutcome | None:

@@ -23,7 +23,7 @@ class JsonLinesTail:
         self._offset = size_of(path)
 
     def read(self) -> list[dict[str, Any]]:
-        """The objects of the lines that were completed since the last call; never blocks."""
+        """Returns the objects of the lines that were completed since the last call; never blocks."""
         if size_of(self._path) < self._offset:
             self._offset = 0  # the file was replaced by a new one
         try:
@@ -46,7 +46,7 @@ def size_of(path: pathlib.Path) -> int:
 
 
 def last_lines(path: pathlib.Path, num_lines: int, start: int = 0, max_bytes: int = 65536) -> list[str]:
-    """The last lines of a text file, without line ends.
+    """Returns the last lines of a text file, without line ends.
 
     Args:
         path: Path of the file; a missing file has no lines.

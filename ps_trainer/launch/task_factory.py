@@ -73,7 +73,7 @@ class TaskFactory:
         )
 
     def _forking(self, server: ForkServer, host: TaskHost | None) -> Callable[..., Any]:
-        """A replacement for `subprocess.Popen` that forks; the fork server itself enters the host's namespace."""
+        """Returns a replacement for `subprocess.Popen` that forks; the fork server enters the host's namespace."""
 
         def fork(command: Sequence[str], **kwargs: Any) -> Any:
             try:
@@ -94,7 +94,7 @@ def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:
 
 
 def task_environment(environ: Mapping[str, str], temporary: str | None = None) -> dict[str, str]:
-    """The environment of a task: the launcher's environment with additions.
+    """Returns the environment of a task: the launcher's environment with additions.
 
     The pid lets a task notice that the launcher was killed. Output is unbuffered, so that the log of a
     task that crashes holds its last lines. `TF_CONFIG` is removed because it describes another cluster.

@@ -88,7 +88,7 @@ def run(
 
 
 def may_be_rejected(config: TrainConfig, num_workers: int) -> bool:
-    """Whether a setting of a packaged component may be wrong; the answer needs no TensorFlow.
+    """Returns whether a setting of a packaged component may be wrong; the answer needs no TensorFlow.
 
     An update rule or optimizer without options goes with the defaults of all other settings.
     """
@@ -106,11 +106,11 @@ def may_be_rejected(config: TrainConfig, num_workers: int) -> bool:
 
 
 def needs_model(config: TrainConfig) -> bool:
-    """Whether the check needs the model, for its stages, its default batch size or its preset."""
+    """Returns whether the check needs the model, for its stages, its default batch size or its preset."""
     return config.placement == MODEL_PARALLEL or config.devices_per_worker > 1 or config.preset is not None
 
 
 def _has_options(config: TrainConfig) -> bool:
-    """Whether the run gives any component an option; the defaults need no check."""
+    """Returns whether the run gives any component an option; the defaults need no check."""
     names = [field.name for field in dataclasses.fields(config) if field.name.endswith("_option")]
     return any(":" in text for text in config.optimizer_for) or any(getattr(config, name) for name in names)

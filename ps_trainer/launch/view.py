@@ -210,7 +210,7 @@ class LiveView(View):
             self._live.update(self.render(), refresh=True)
 
     def render(self) -> Group:
-        """The table and the lines below it, as of the last refresh of the board."""
+        """Returns the table and the lines below it, as of the last refresh of the board."""
         width = min(self._console.width, TABLE_WIDTH)
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=width)
         table.add_column("\ntask", no_wrap=True)
@@ -253,7 +253,7 @@ class LiveView(View):
 
 
 def create_view(board: Board, console: Console, time_fn: Callable[[], float] = time.monotonic, *, plain: bool) -> View:
-    """A live table if the console is a terminal and `plain` is false, else plain lines."""
+    """Creates a live table if the console is a terminal and `plain` is false, else plain lines."""
     # A dumb terminal cannot move its cursor, so a table would be printed again and again.
     if console.is_terminal and not console.is_dumb_terminal and not plain:
         return LiveView(board, console, time_fn)
@@ -261,7 +261,7 @@ def create_view(board: Board, console: Console, time_fn: Callable[[], float] = t
 
 
 def duration(secs: float) -> str:
-    """A duration in readable form: `8.3 s`, `1:05`, `2:00:00`."""
+    """Returns a duration in readable form: `8.3 s`, `1:05`, `2:00:00`."""
     # 59.95 and more would be rounded to "60.0 s".
     if secs < 59.95:
         return f"{secs:.1f} s"

@@ -36,7 +36,7 @@ class StepReport:
     pull_bytes_per_step: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The figures as JSON values, without those that do not apply."""
+        """Returns the figures as JSON values, without those that do not apply."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -75,6 +75,6 @@ class WorkerFigures:
     pull_bytes_per_step: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The figures as JSON values. Without those that do not apply, but a missing `staleness_mean` is null."""
+        """Returns the applicable figures as JSON values; a missing `staleness_mean` is null."""
         values = dataclasses.asdict(self) | {"staleness": {str(value): n for value, n in self.staleness.items()}}
         return {name: value for name, value in values.items() if value is not None or name == "staleness_mean"}

@@ -94,7 +94,7 @@ class SocketTraffic:
         self._closed = Traffic(0, 0)
 
     def sample(self) -> Traffic | None:
-        """The bytes so far; None if the system does not count them.
+        """Returns the bytes so far; None if the system does not count them.
 
         Closed connections count up to the last sample before their end. A sample examines every descriptor of the
         process, which takes about a millisecond, so call it for reports and not for steps.
@@ -129,24 +129,24 @@ class StepTraffic:
         self._steps = 0
 
     def report(self, steps: int) -> BytesPerStep:
-        """The bytes per step of the `steps` since the last report."""
+        """Returns the bytes per step of the `steps` since the last report."""
         before, self._reported = self._reported, self._sample()
         sent_before, self._reported_sent = self._reported_sent, self._sent_bytes()
         self._steps += steps
         return _per_step(before, self._reported, self._reported_sent - sent_before, steps)
 
     def summary(self) -> BytesPerStep:
-        """The bytes per step of all reported steps, without later ones."""
+        """Returns the bytes per step of all reported steps, without later ones."""
         return _per_step(self._begin, self._reported, self._reported_sent - self._begin_sent, self._steps)
 
 
 def is_supported() -> bool:
-    """Whether this system counts the bytes of its connections: Linux with /proc."""
+    """Returns whether this system counts the bytes of its connections: Linux with /proc."""
     return sys.platform == "linux" and os.path.isdir(_FD_DIR)
 
 
 def connections() -> Iterator[Connection]:
-    """The established TCP connections of this process, IPv4 and IPv6.
+    """Yields the established TCP connections of this process, IPv4 and IPv6.
 
     Descriptors are never duplicated here. gRPC watches its sockets by epoll, which continues to report a closed socket
     as long as a duplicate exists, and gRPC then crashes because it has freed that socket.

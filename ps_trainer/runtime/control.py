@@ -73,7 +73,7 @@ class ControlGraph:
     @classmethod
     @functools.cache
     def shared(cls) -> ControlGraph:
-        """The graph for all sessions of this process: it is the same for all ps tasks, and is built once."""
+        """Returns the graph for all sessions of this process: it is the same for all ps tasks, and is built once."""
         return cls()
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ def _close(session: tf.Session) -> None:
 
 
 def hello(cluster: ClusterConfig, ps: int, incarnation: str = "") -> Hello:
-    """The introduction of ps task `ps`, by which a worker finds out whether both have the same cluster."""
+    """Returns the introduction of ps task `ps`, by which a worker finds out whether both have the same cluster."""
     return Hello(
         version=ps_trainer.__version__,
         ps=ps,

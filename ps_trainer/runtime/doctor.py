@@ -108,7 +108,7 @@ def _identities(
 def _ps_tasks(
     cluster: ClusterConfig, addresses: Mapping[int, TaskAddress], states: Mapping[int, PsState | None]
 ) -> Iterator[ClusterFinding]:
-    """Whether the tasks that hold parameters belong to this cluster, and have the same TensorFlow."""
+    """Yields findings on whether the tasks with parameters belong to this cluster, and have the same TensorFlow."""
     here, agreeing = task_fingerprint.of(cluster), []
     for ps, state in states.items():
         address = addresses[ps]
@@ -166,7 +166,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
 def _worker_findings(
     cluster: ClusterConfig, names: Sequence[str], workers: Mapping[int, WorkerEntry]
 ) -> Iterator[ClusterFinding]:
-    """Whether the workers have the same addresses, TensorFlow and model."""
+    """Yields findings on whether the workers have the same addresses, TensorFlow and model."""
     here = task_fingerprint.of(cluster)
     model = workers[0].fingerprint.of_model() if 0 in workers else TaskFingerprint()
     agreeing = []
@@ -186,7 +186,7 @@ def _worker_findings(
 
 
 def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
-    """Whether the clocks of the tasks agree with the clock of this machine."""
+    """Yields findings on whether the clocks of the tasks agree with the clock of this machine."""
     off = [task for task in live if abs(task.answer.ahead_secs) > _SKEW_SECS + task.answer.uncertain_secs]
     for address, answer in off:
         side = "ahead of" if answer.ahead_secs > 0 else "behind"
@@ -211,7 +211,7 @@ def _reach(
     running: Sequence[TaskAddress],
     ps_0: PsState | None,
 ) -> Iterator[ClusterFinding]:
-    """Whether the running tasks reach each other; asks the tasks themselves."""
+    """Yields findings on whether the running tasks reach each other; asks the tasks themselves."""
     address_of = {(address.job_name, address.task_index): address for address in running}
     workers = {index: address_of[task] for index, task in enumerate(cluster.worker_tasks) if task in address_of}
     partners = [

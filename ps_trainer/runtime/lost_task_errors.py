@@ -31,7 +31,7 @@ _NO_REASON = re.compile(r"\s*(Graph execution error:|From /job:.*|.* root error\
 
 
 def reason(error: BaseException) -> str:
-    """The message of an error, in one line where it is TensorFlow's."""
+    """Returns the message of an error, in one line where it is TensorFlow's."""
     if not isinstance(error, tf.errors.OpError):
         return str(error)
     lines = _NODE.split(error.message or "")[-1].splitlines()

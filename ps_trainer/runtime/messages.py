@@ -37,12 +37,12 @@ _MAX_EXAMPLES = 2**48
 
 
 def encode(record: Any) -> str:
-    """A record as JSON."""
+    """Returns a record as JSON."""
     return json.dumps(_plain(record))
 
 
 def encode_message(message: Message) -> str:
-    """A worker's message as JSON: one flat object, whose field "status" tells the kind of message."""
+    """Returns a worker's message as JSON: one flat object, whose field "status" tells the kind of message."""
     fields = _plain(message)
     if isinstance(message, StatusMessage):
         fields |= fields.pop("entry")
@@ -52,7 +52,7 @@ def encode_message(message: Message) -> str:
 
 
 def decode_message(text: bytes, num_workers: int) -> Message:
-    """A worker's message from its JSON. Unknown fields are ignored.
+    """Returns a worker's message from its JSON. Unknown fields are ignored.
 
     Args:
         text: JSON as it was received.
@@ -75,7 +75,7 @@ def decode_message(text: bytes, num_workers: int) -> Message:
 
 @functools.lru_cache(maxsize=512)
 def decode_record(name: str, text: bytes) -> Any:
-    """A record of a ps task from its JSON; None (for "leases": an empty mapping) where nothing was written yet.
+    """Returns a record of a ps task from its JSON; None (for "leases": an empty mapping) where nothing was written yet.
 
     Records cannot be changed, so the result is kept: a task reads every ps task a few times a second, and most records
     are as they were.
@@ -104,7 +104,7 @@ class _Envelope(Message):
 
 
 def _plain(value: Any) -> Any:
-    """A record as JSON values; fields that are None are left out."""
+    """Returns a record as JSON values; fields that are None are left out."""
     if isinstance(value, ShardPlan):
         return value.as_dict()
     if dataclasses.is_dataclass(value):
@@ -137,7 +137,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
 
 
 def _decode(hint: Any, value: Any, path: str = "") -> Any:
-    """A value of the type that an annotation names, from JSON values.
+    """Returns a value of the type that an annotation names, from JSON values.
 
     Args:
         hint: The annotation: a dataclass, an enumeration, a plain type, or a tuple, mapping or optional of these.
@@ -193,7 +193,7 @@ def _decode_word(hint: Any, value: Any, path: str) -> Any:
 
 
 def _decode_key(hint: Any, key: str, path: str) -> Any:
-    """A key of a JSON object, which is always text there."""
+    """Returns a key of a JSON object, which is always text there."""
     if hint is not int:
         return _decode(hint, key, path)
     if not (key.isascii() and key.isdigit()):

@@ -119,7 +119,7 @@ def wait_for_run(
 
 
 def _find_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> RunRecord | None:
-    """The run that this worker joins, or that ended without it; None while there is neither."""
+    """Returns the run that this worker joins, or that ended without it; None while there is neither."""
     state = controls[0].read()
     run = state.run
     if run is None or run.status is RunStatus.STARTING or _has_left(state, run, cluster.worker_index):
@@ -137,7 +137,7 @@ def _find_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: Tra
 
 
 def _has_left(state: PsState, run: RunRecord, worker: int) -> bool:
-    """Whether `worker` takes no part in `run` any more. A worker that failed may rejoin while the run continues."""
+    """Returns whether `worker` takes no part in `run` any more. A failed worker may rejoin while the run continues."""
     entry = state.workers_of(run.run_id).get(worker)
     last = (Status.DONE,) if run.status is RunStatus.READY else FINAL
     return entry is not None and entry.status in last
@@ -171,7 +171,7 @@ def check_same_model(ps_0: PsControl, own_fingerprint: TaskFingerprint, cluster:
 
 
 def stranger_finding(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) -> ClusterFinding | None:
-    """The finding that the task which sent `hello` is not ps task `ps` of this cluster; None if it is.
+    """Returns the finding that the task which sent `hello` is not ps task `ps` of this cluster; None if it is.
 
     Args:
         hello: Introduction of the task at the address of that ps task.
@@ -193,7 +193,7 @@ def stranger_finding(hello: Hello, cluster: ClusterConfig, ps: int, asker: str) 
 
 
 def unreached_finding(source: str, target: str, fault: str, *, are_workers: bool = False) -> ClusterFinding:
-    """The finding that one task does not reach another.
+    """Returns the finding that one task does not reach another.
 
     Args:
         source: Name of the task that cannot connect.
@@ -225,13 +225,13 @@ def send_to_all(controls: Sequence[PsControl], message: StatusMessage) -> None:
 
 
 def _address_for(cluster: ClusterConfig, ps: int) -> str:
-    """The address at which this task finds ps task `ps`."""
+    """Returns the address at which this task finds ps task `ps`."""
     # Maybe only other machines can reach this task's own address.
     return f"localhost:{cluster.own_port}" if cluster.is_ps(ps) else cluster.ps_addresses[ps]
 
 
 def _probe(ps: PsControl, cluster: ClusterConfig) -> str | None:
-    """The reason why a ps task is not ready yet, or None when it is."""
+    """Returns the reason why a ps task is not ready yet, or None when it is."""
     fault = network.fault_of(ps.address)
     if fault:
         return f"no connection: {fault}"

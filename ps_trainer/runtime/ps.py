@@ -141,7 +141,7 @@ class PsTask:
         self._session.close()
 
     def _is_over(self) -> bool:
-        """Whether every worker has ended, so that none needs this task any more."""
+        """Returns whether every worker has ended, so that none needs this task any more."""
         return len(self._roster.final()) == self._cluster.num_workers
 
     def _leave_if_asked(self, stop: StopRequest) -> None:

@@ -72,19 +72,19 @@ class RosterBook:
         return {index for index, entry in self.workers.items() if entry.status not in (*FINAL, Status.LOST)}
 
     def statuses(self) -> set[Status]:
-        """The statuses that workers have."""
+        """Returns the statuses that workers have."""
         return {entry.status for entry in self.workers.values()}
 
     def describe(self) -> str:
-        """The status of each worker, for the log."""
+        """Returns the status of each worker, for the log."""
         return ", ".join(f"worker {index} {self.workers[index].status}" for index in sorted(self.workers))
 
     def is_other_run(self, message: Message) -> bool:
-        """Whether a message belongs to another run than this one."""
+        """Returns whether a message belongs to another run than this one."""
         return bool(message.run_id) and message.run_id != self.run_id
 
     def is_new_run(self, message: Message) -> bool:
-        """Whether a worker joins, with this message, a run that this ps task has not served yet."""
+        """Returns whether a worker joins, with this message, a run that this ps task has not served yet."""
         is_joining = isinstance(message, StatusMessage) and message.entry.status is Status.JOINED
         return is_joining and message.run_id not in self._old_runs
 

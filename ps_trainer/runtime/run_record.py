@@ -80,7 +80,7 @@ class TaskFingerprint:
     graph: str | None = None
 
     def of_model(self) -> TaskFingerprint:
-        """The fingerprint of the model alone."""
+        """Returns the fingerprint of the model alone."""
         return TaskFingerprint(variables=self.variables, graph=self.graph)
 
 
@@ -184,7 +184,7 @@ class RunRecord:
         return self.agreement.get("sharding") == "dynamic"
 
     def replace(self, **changes: Any) -> RunRecord:
-        """A copy of this record in which some fields are changed."""
+        """Returns a copy of this record in which some fields are changed."""
         return dataclasses.replace(self, **changes)
 
 

@@ -60,19 +60,19 @@ def begin_run(
 
 
 def agreement(cluster: ClusterConfig, config: TrainConfig) -> dict[str, Any]:
-    """The settings that all workers of a job must share, by flag."""
+    """Returns the settings that all workers of a job must share, by flag."""
     return config.agreement() | {"num_workers": cluster.num_workers}
 
 
 def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> tuple[str, ...]:
-    """The incarnation of each ps task, by which a task that has lost its state is noticed."""
+    """Returns the incarnation of each ps task, by which a task that has lost its state is noticed."""
     return tuple(ps.read(is_patient=is_patient).incarnation for ps in controls)
 
 
 def last_reports_of_done(
     controls: Sequence[PsControl], run_id: str, *, is_colocated: bool = False
 ) -> dict[int, WorkerEntry]:
-    """The last reports of the workers that are done in a run, by index, as far as a ps task still has them.
+    """Returns the last reports of the workers that are done in a run, by index, as far as a ps task still has them.
 
     Args:
         controls: Client of each ps task.

@@ -69,7 +69,7 @@ def start_errors(cluster: ClusterConfig) -> Iterator[None]:
 
 
 def process_config(cluster: ClusterConfig, config: TrainConfig) -> tf.ConfigProto:
-    """The numbers of threads and of logical CPU devices of this task."""
+    """Returns the numbers of threads and of logical CPU devices of this task."""
     # Only the cores that this process may use: Slurm or a container may allow it a part of the machine.
     share = max(1, len(os.sched_getaffinity(0)) // tasks_on_this_host(cluster))
     server_config = tf.ConfigProto(
@@ -82,7 +82,7 @@ def process_config(cluster: ClusterConfig, config: TrainConfig) -> tf.ConfigProt
 
 
 def compute_devices(cluster: ClusterConfig, config: TrainConfig) -> list[str]:
-    """The devices on which this worker computes its model: GPUs, or logical CPUs where there is no GPU.
+    """Returns the devices on which this worker computes its model: GPUs, or logical CPUs where there is no GPU.
 
     Raises:
         OptionError: There are GPUs, and fewer than `devices_per_worker`.

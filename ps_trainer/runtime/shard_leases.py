@@ -60,7 +60,7 @@ class LeaseBook:
             self._open += [(begun, shard) for shard in plan.order(begun)]
 
     def take(self, worker: int, *, is_idle: bool = False) -> Lease | LeaseRefusal:
-        """The next shard for a worker, or the reason why there is none.
+        """Returns the next shard for a worker, or the reason why there is none.
 
         Args:
             worker: Index of the worker.
@@ -230,7 +230,7 @@ class LeaseCounts:
         self._session = tf.Session(target, graph=graph, config=config)
 
     def read(self) -> np.ndarray:
-        """The counts, int [rows, num_shards * max_batches]."""
+        """Returns the counts, int [rows, num_shards * max_batches]."""
         return self._session.run(self._read_seen)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -240,7 +240,7 @@ class LeaseCounts:
             self._session.run(self._recycle, {self._row: epoch % self._plan.rows, self._add: add})
 
     def newest_epoch(self) -> int:
-        """The newest epoch of which a batch was trained on.
+        """Returns the newest epoch of which a batch was trained on.
 
         Raises:
             _OtherCountsError: The plan does not fit the counts.
@@ -257,7 +257,7 @@ class LeaseCounts:
 
 
 def specs(plan: ShardPlan) -> list[tuple[str, list[int], tf.DType]]:
-    """Name, shape and type of the variables that hold the counts; all are zero at the start.
+    """Returns the name, shape and type of the variables that hold the counts; all are zero at the start.
 
     1. How often each batch was trained on, by epoch (row) and shard.
     2. How often each row has been reused for a later epoch.
@@ -271,12 +271,12 @@ def specs(plan: ShardPlan) -> list[tuple[str, list[int], tf.DType]]:
 
 
 def epochs_of(recycled: np.ndarray) -> np.ndarray:
-    """The epoch that is counted in each row."""
+    """Returns the epoch that is counted in each row."""
     return np.arange(len(recycled)) + len(recycled) * recycled
 
 
 def newest_epoch(seen: np.ndarray, recycled: np.ndarray) -> int:
-    """The newest epoch of which a batch was trained on; 0 before the first."""
+    """Returns the newest epoch of which a batch was trained on; 0 before the first."""
     begun = epochs_of(recycled)[np.logical_or(np.any(seen != 0, axis=1), recycled > 0)]
     return int(begun.max(initial=0))
 

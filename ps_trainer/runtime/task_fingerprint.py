@@ -26,17 +26,17 @@ _HASH_DIGITS = 10
 
 
 def of(cluster: ClusterConfig) -> TaskFingerprint:
-    """The fingerprint of this task, without its model."""
+    """Returns the fingerprint of this task, without its model."""
     return TaskFingerprint(tensorflow=tf.__version__, cluster=cluster_hash(cluster), host=socket.gethostname())
 
 
 def cluster_hash(cluster: ClusterConfig) -> str:
-    """A short hash of all tasks and their addresses; every task of a job has the same."""
+    """Returns a short hash of all tasks and their addresses; every task of a job has the same."""
     return _digest(cluster.as_dict())
 
 
 def of_model(model_trace: ModelTrace) -> TaskFingerprint:
-    """The fingerprint of a worker's model: a hash of its variables, and a hash of its graph.
+    """Returns the fingerprint of a worker's model: a hash of its variables, and a hash of its graph.
 
     The hash of the graph covers ops, names, inputs and attributes. It leaves out constants and shapes, because they
     depend on the batch size, which may differ between workers.

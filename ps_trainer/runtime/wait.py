@@ -29,7 +29,7 @@ class Wait:
         return self._time_fn() - self._start
 
     def is_over(self) -> bool:
-        """Whether the wait has lasted longer than its limit."""
+        """Returns whether the wait has lasted longer than its limit."""
         return self.secs() > self._limit
 
     def log(self, message: str) -> None:

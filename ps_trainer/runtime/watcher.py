@@ -47,7 +47,7 @@ class _PsPoller:
         threading.Thread(target=self._ask, name=f"ask-{ps.name}", daemon=True).start()
 
     def answers(self) -> Iterator[PsState]:
-        """The answers since the last call of this method; raises errors other than a missing answer."""
+        """Yields the answers since the last call of this method; raises errors other than a missing answer."""
         while not self._answers.empty():
             answer = self._answers.get()
             if isinstance(answer, Exception):

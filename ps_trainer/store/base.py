@@ -257,7 +257,7 @@ class ParameterStore(abc.ABC):
         return Snapshot(clocks, values)
 
     def build_prime(self, on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None) -> tf.Operation:
-        """The op that pulls for a worker's first step; it replaces any pull that an earlier session has left."""
+        """Builds the op that pulls for a worker's first step; it replaces any pull that an earlier session has left."""
         clears = self.pull.build_clear()
         # Clear before the read and the stage; otherwise the clear could remove the new pull.
         with tf.control_dependencies(clears):

@@ -156,7 +156,7 @@ def _empty(spec: VariableSpec) -> np.ndarray:
 
 
 def _is_covered_once(ranges: Sequence[tuple[int, int]], size: int) -> bool:
-    """Whether the sorted ranges go from 0 to `size` without a hole or an overlap."""
+    """Returns whether the sorted ranges go from 0 to `size` without a hole or an overlap."""
     reached = 0
     for start, stop in sorted(ranges):
         if start != reached:

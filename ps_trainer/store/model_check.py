@@ -162,7 +162,7 @@ def _tensors(output: Any) -> Iterator[Any]:
 
 
 def _gather_indices(tensor: tf.Tensor) -> list[tf.Tensor]:
-    """The indices of all gathers of rows from a variable, or from its value; empty if it has another use, or none."""
+    """Returns the indices of all gathers of rows from a variable or its value; empty if it has another use, or none."""
     indices: list[tf.Tensor] = []
     for op in tensor.consumers():
         if op.type in _INITIALISES:

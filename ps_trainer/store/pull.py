@@ -34,15 +34,15 @@ class PullStaging:
         self._unstaged: dict[str, list[tf.Tensor]] = {}  # by device
 
     def wire_dtype(self, dtype: tf.DType) -> tf.DType:
-        """The type in which parameters of type `dtype` travel."""
+        """Returns the type in which parameters of type `dtype` travel."""
         return self._pull_dtype if dtype == tf.float32 else dtype
 
     def unstage_clock(self, ps: int) -> tf.Tensor:
-        """The clock that the pull has read on ps task `ps`, int64 scalar; call it in the device scope of that ps."""
+        """Returns the clock that the pull has read on ps task `ps`, int64 scalar; call it in that ps's device scope."""
         return _unstage([tf.int64], [[]], self._name(f"clock_{ps}"))[0]
 
     def unstage_parts(self, parts: Sequence[DensePart], device: str) -> list[tf.Tensor]:
-        """The pulled values of `parts`, in their own types; call it once for each device, in its scope."""
+        """Returns the pulled values of `parts`, in their own types; call it once for each device, in its scope."""
         if not parts:
             return []
         dtypes = [part.variable.dtype.base_dtype for part in parts]
@@ -57,7 +57,7 @@ class PullStaging:
         on_pull: Callable[[Piece, tf.Tensor], tf.Operation] | None = None,
         arrived: Mapping[str, tf.Tensor] | None = None,
     ) -> list[tf.Operation]:
-        """The ops that pull for the next step.
+        """Builds the ops that pull for the next step.
 
         Args:
             snapshot: Values to pull, read after this worker's apply.
@@ -81,12 +81,12 @@ class PullStaging:
         return [*ops, *self._stage(by_device)]
 
     def build_hold(self) -> list[tf.Operation]:
-        """The ops that stage this step's parameters again for the next step, in place of a pull; nothing travels."""
+        """Builds the ops that stage this step's parameters for the next step, in place of a pull; nothing travels."""
         # The clocks are still staged on the ps tasks, because a step that pushes nothing takes none out.
         return self._stage(self._unstaged)
 
     def build_clear(self) -> list[tf.Operation]:
-        """The ops that empty the staging areas; they may hold a pull of an earlier session of this worker."""
+        """Builds the ops that empty the staging areas; they may hold a pull of an earlier session of this worker."""
         clears = []
         for ps, device in enumerate(self._ps_devices):
             with tf.device(device):

@@ -90,11 +90,11 @@ class TableLookups:
 
 
 def _depends(op: tf.Operation, look_ups: Sequence[tf.Operation]) -> bool:
-    """Whether a look-up needs rows that another one has found, or has ids of several dimensions."""
+    """Returns whether a look-up needs rows that another one has found, or has ids of several dimensions."""
     before = set(ancestors([op.inputs[1]]))
     return op.inputs[1].shape.rank != 1 or any(other in before for other in look_ups)
 
 
 def _task(device: str) -> str:
-    """The task of a device."""
+    """Returns the task of a device."""
     return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

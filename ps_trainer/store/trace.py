@@ -172,5 +172,5 @@ def without_partitioner(getter_kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_local(getter_kwargs: dict[str, Any]) -> bool:
-    """Whether a custom getter's arguments ask for a worker-local variable, which the store does not hold."""
+    """Returns whether a custom getter's arguments ask for a worker-local variable, which the store does not hold."""
     return tf.GraphKeys.LOCAL_VARIABLES in (getter_kwargs.get("collections") or ())

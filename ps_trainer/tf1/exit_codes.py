@@ -81,5 +81,5 @@ def end_process(code: int) -> NoReturn:
 
 
 def is_good_end(error: BaseException) -> bool:
-    """Whether an error only ends a script that is done: `sys.exit()` or `sys.exit(0)`."""
+    """Returns whether an error only ends a script that is done: `sys.exit()` or `sys.exit(0)`."""
     return isinstance(error, SystemExit) and error.code in (None, 0)

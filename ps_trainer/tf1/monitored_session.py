@@ -148,7 +148,7 @@ def _saver_hooks(
 
 
 def _staleness_hooks() -> list[tf.train.SessionRunHook]:
-    """A hook where staleness can be measured; without packed variables the reads have no common moment."""
+    """Returns a hook where staleness can be measured; without packed variables the reads have no common moment."""
     graph = tf.get_default_graph()
     layout = packing.of_graph(graph)
     # A synchronous update has no stale gradients, and its train op belongs to the chief.
@@ -212,7 +212,7 @@ class MonitoredSession(tf.train.MonitoredSession):
         self._job.save = savers[0] if savers and self._job.is_chief else None
 
     def should_stop(self) -> bool:
-        """Whether to leave the loop: a hook asks to stop, or the run had ended before this worker joined."""
+        """Returns whether to leave the loop: a hook asks to stop, or the run had ended before this worker joined."""
         return self._has_ended or super().should_stop()
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:

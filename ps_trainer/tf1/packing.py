@@ -63,11 +63,11 @@ class PackedVariable:
         return self.shape
 
     def value(self) -> tf.Tensor:
-        """The value, as the worker has pulled it in this step."""
+        """Returns the value, as the worker has pulled it in this step."""
         return self._value
 
     def read_value(self) -> tf.Tensor:
-        """The value, as the worker has pulled it in this step."""
+        """Returns the value, as the worker has pulled it in this step."""
         return self._value
 
     def __getattr__(self, name: str) -> Any:
@@ -254,7 +254,7 @@ _of_graph: weakref.WeakKeyDictionary[tf.Graph, Layout] = weakref.WeakKeyDictiona
 
 
 def of_graph(graph: tf.Graph) -> Layout | None:
-    """The layout of the packed variables in `graph`; None if there are none."""
+    """Returns the layout of the packed variables in `graph`; None if there are none."""
     return _of_graph.get(graph)
 
 

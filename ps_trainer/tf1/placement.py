@@ -13,7 +13,7 @@ GREEDY = "greedy"
 
 
 def byte_size_load_fn(op: tf.Operation) -> float:
-    """The size in bytes of the variable that `op` creates, as in `tf.contrib.training`.
+    """Returns the size in bytes of the variable that `op` creates, as in `tf.contrib.training`.
 
     Raises:
         ValueError: The variable's shape is not fully known.

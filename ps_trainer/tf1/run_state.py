@@ -91,7 +91,7 @@ def check_placement(graph: tf.Graph) -> None:
 
 
 def variables_hash(graph: tf.Graph) -> str:
-    """A short hash of the trainable variables' names, shapes and types; equal on workers that train one model."""
+    """Returns a short hash of the trainable variables' names, shapes and types, equal on workers of one model."""
     variables = graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
     text = json.dumps([[v.op.name, str(v.shape), v.dtype.base_dtype.name] for v in variables])
     return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -189,7 +189,7 @@ def newest_checkpoint(directory: str | None) -> str | None:
 
 
 def uninitialised_names(session: tf.Session, ready_op: tf.Tensor | None) -> list[str]:
-    """Names of the variables that are not initialised."""
+    """Returns the names of the variables that are not initialised."""
     return [name.decode() for name in session.run(ready_op)] if ready_op is not None else []
 
 

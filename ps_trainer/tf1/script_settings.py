@@ -51,7 +51,7 @@ def configure(**settings: Any) -> None:
 
 
 def current(environ: Mapping[str, str] = os.environ, **changes: Any) -> TrainConfig:
-    """The settings of a job that begins now.
+    """Returns the settings of a job that begins now.
 
     Args:
         environ: Environment of the process.
@@ -64,7 +64,7 @@ def current(environ: Mapping[str, str] = os.environ, **changes: Any) -> TrainCon
 
 
 def rephrase(text: str) -> str:
-    """A message with names that the owner of a script can set, in place of ps_trainer's flags."""
+    """Returns a message with names that the owner of a script can set, in place of ps_trainer's flags."""
     for flag, words in _OTHER_WORDS.items():
         text = re.sub(rf"{flag}\b", words, text)
     for name in NAMES:
@@ -73,7 +73,7 @@ def rephrase(text: str) -> str:
 
 
 def rephrase_error(error: PsTrainerError) -> PsTrainerError:
-    """The same error with `rephrase`."""
+    """Returns the same error with `rephrase`."""
     error.args = (rephrase(str(error)), *error.args[1:])
     return error
 

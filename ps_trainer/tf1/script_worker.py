@@ -107,7 +107,7 @@ class ScriptWorker(WorkerTask):
         self._recovery.is_possible = False
 
     def has_state(self) -> bool:
-        """Whether the ps tasks still hold the run."""
+        """Returns whether the ps tasks still hold the run."""
         return self._has_state()
 
     def _take_part(self, stop: StopRequest) -> None:

@@ -34,7 +34,7 @@ class CtrlC(Interrupted, KeyboardInterrupt):
 
 
 def interruption(signum: int) -> Interrupted:
-    """The error with which a signal ends a script."""
+    """Returns the error with which a signal ends a script."""
     return CtrlC(signum) if signum == signal.SIGINT else Interrupted(signum)
 
 

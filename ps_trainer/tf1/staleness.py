@@ -55,5 +55,5 @@ class StalenessHook(tf.train.SessionRunHook):
 
 
 def _op_of(fetch: Any) -> Any:
-    """The op of a fetch; a fetch by name is itself."""
+    """Returns the op of a fetch; a fetch by name is itself."""
     return fetch.op if isinstance(fetch, tf.Tensor) else fetch

@@ -54,7 +54,7 @@ class StepGuard:
         return self._began is not None
 
     def take_loss(self) -> LostError:
-        """The loss by which the last step ended; asked once."""
+        """Returns the loss by which the last step ended; asked once."""
         loss, self._loss = self._loss or PsLostError("the script has lost its session"), None
         return loss
 
@@ -108,7 +108,7 @@ class StepGuard:
                 self._began = None
 
     def _translate(self, raised: BaseException) -> BaseException:
-        """The error of ps_trainer for an error of a step; the same error if it is the script's own."""
+        """Returns the error of ps_trainer for an error of a step; the same error if it is the script's own."""
         if not isinstance(raised, tf.errors.OpError | RuntimeError) or isinstance(
             raised, tf.errors.InvalidArgumentError
         ):
@@ -121,5 +121,5 @@ class StepGuard:
 
 
 def rephrase_own_error(error: BaseException) -> BaseException:
-    """The same error; one of ps_trainer's in the words of scripts."""
+    """Returns the same error; one of ps_trainer's in the words of scripts."""
     return script_settings.rephrase_error(error) if isinstance(error, PsTrainerError) else error

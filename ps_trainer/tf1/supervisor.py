@@ -146,7 +146,7 @@ class _SessionManager(tf.train.SessionManager):
         self._task = task
 
     def prepare_session(self, master: str, **kwargs: Any) -> tf.Session:
-        """The chief's session, with the model initialised or restored."""
+        """Returns the chief's session, with the model initialised or restored."""
         return self._begin(kwargs.get("config"), kwargs)
 
     def wait_for_session(

@@ -206,6 +206,6 @@ def _value(global_step: tf.Variable) -> tf.Tensor:
 
 
 def _split_rows(gradient: tf.IndexedSlices, variable: tf.Variable) -> tf.IndexedSlices:
-    """The same gradient, with one row of values for each index."""
+    """Returns the same gradient, with one row of values for each index."""
     values = tf.reshape(gradient.values, [-1, *variable.shape.as_list()[1:]])
     return tf.IndexedSlices(values, tf.cast(gradient.indices, tf.int64))

@@ -36,7 +36,7 @@ _of_graph: weakref.WeakKeyDictionary[tf.Graph, SyncReplicasOptimizer] = weakref.
 
 
 def of_graph(graph: tf.Graph) -> SyncReplicasOptimizer | None:
-    """The optimizer that has applied gradients in `graph`; None if there is none."""
+    """Returns the optimizer that has applied gradients in `graph`; None if there is none."""
     return _of_graph.get(graph)
 
 

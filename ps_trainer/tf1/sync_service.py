@@ -111,7 +111,7 @@ class SyncService(ChiefService):
             self._note(self._session.run(fetch, {ops.count: count}), step, arrived)
 
     def _missing(self, arrived: set[int]) -> int:
-        """Number of gradients that the next update still waits for."""
+        """Returns the number of gradients that the next update still waits for."""
         return min(self._ops.required, len(self._live)) - len(arrived)
 
     def _note(self, rows: Sequence[Sequence[int]], step: int, arrived: set[int]) -> None:

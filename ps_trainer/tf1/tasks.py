@@ -150,7 +150,7 @@ class Server(tf.train.Server):
 
 
 def task_at(master: str) -> Server | None:
-    """The task of this process whose server's target is `master`; None for a session without a cluster.
+    """Returns the task of this process whose server's target is `master`; None for a session without a cluster.
 
     Raises:
         OptionError: `master` is the target of another server, such as TensorFlow's own.
@@ -165,13 +165,13 @@ def task_at(master: str) -> Server | None:
 
 
 def only_task() -> Server | None:
-    """The only worker task of this process; None if there is none, or more than one."""
+    """Returns the only worker task of this process; None if there is none, or more than one."""
     workers = [task for task in _tasks.values() if task.cluster.job_name != "ps"]
     return workers[0] if len(workers) == 1 else None
 
 
 def task_on(device: str) -> Server | None:
-    """The worker task of this process with `device` ("/job:worker/task:1"); None if there is none."""
+    """Returns the worker task of this process with `device` ("/job:worker/task:1"); None if there is none."""
     spec = tf.DeviceSpec.from_string(device)
     for task in reversed(_tasks.values()):  # a process that runs one job after the other, such as a notebook
         if task.cluster.job_name == spec.job and task.cluster.task_index == spec.task:
@@ -180,7 +180,7 @@ def task_on(device: str) -> Server | None:
 
 
 def own_task() -> Server:
-    """The task of this process that builds the graph: the one on whose device the device setter puts an op.
+    """Returns the task of this process that builds the graph: the one on whose device the device setter puts an op.
 
     Raises:
         OptionError: This process has no such task.

@@ -43,7 +43,7 @@ class AloneSessions(Sessions):
         return _Borrowed(self._session_of(train))
 
     def open_bounded(self, train: TrainGraph) -> tf.Session:
-        """As `plain`: no other task can keep a call waiting."""
+        """As `open_plain`: no other task can keep a call waiting."""
         return self.open_plain(train)
 
     def open_monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
@@ -174,7 +174,7 @@ class _Steps(tf.train.SessionCreator):
 
 
 def _assign_of(variable: tf.Variable) -> tuple[tf.Tensor, tf.Operation]:
-    """A placeholder of the variable's shape, and the op that assigns it to the variable."""
+    """Returns a placeholder of the variable's shape, and the op that assigns it to the variable."""
     with tf.device(variable.device):
         value = tf.placeholder(variable.dtype.base_dtype, variable.shape)
         return value, variable.assign(value, read_value=False)

@@ -89,7 +89,7 @@ class Checkpointer:
         return True
 
     def is_due(self, global_step: int) -> bool:
-        """Whether `begin_if_due` would begin a save at this step, or `take_saved` return something."""
+        """Returns whether `begin_if_due` would begin a save at this step, or `take_saved` return something."""
         return (
             self._saved_values is not None
             or (self._running is not None and self._running.is_done)
@@ -270,7 +270,7 @@ class Checkpointer:
 
 
 def not_finite(values: Values) -> list[str]:
-    """Names of the values that contain NaN or infinity."""
+    """Returns the names of the values that contain NaN or infinity."""
     return [name for name, value in values.items() if not _is_finite(np.reshape(value, [-1]))]
 
 
@@ -288,7 +288,7 @@ def check_checkpoints(config: TrainConfig) -> None:
 
 
 def newest_step(config: TrainConfig) -> int:
-    """The step of the newest checkpoint in the logdir, by its file name; 0 if there is none."""
+    """Returns the step of the newest checkpoint in the logdir, by its file name; 0 if there is none."""
     steps = folder_listing.read_folder(config.checkpoint_dir).steps if config.checkpoint_dir is not None else []
     return steps[-1] if steps else 0
 

@@ -142,7 +142,7 @@ class _Sums:
 
 
 def metric_names(components: Components) -> list[str]:
-    """The names of the metrics that `evaluate` computes."""
+    """Returns the names of the metrics that `evaluate` computes."""
     with tf.Graph().as_default():
         examples = components.dataset.test(batch_size=_BATCH_SIZE)
         if examples is None:

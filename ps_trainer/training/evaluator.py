@@ -104,7 +104,7 @@ class EvaluatorTask:
             stop.wait(_POLL_SECS)
 
     def _is_over(self, silent_since: float) -> bool:
-        """Whether a ps 0 that does not answer has ended with the run, or has been away for too long."""
+        """Returns whether a ps 0 that does not answer has ended with the run, or has been away for too long."""
         waited = time.monotonic() - silent_since
         return self._summary_path.exists() or waited >= self._config.recover_timeout_secs
 
@@ -140,7 +140,7 @@ class EvaluatorTask:
         return has_progressed
 
     def _load(self, prefix: str) -> Checkpoint | None:
-        """The checkpoint; None if it is damaged. Its files are open after that, so the chief may delete them."""
+        """Returns the checkpoint; None if it is damaged. Its files stay open, so the chief may delete them."""
         try:
             checkpoint = Checkpoint(prefix)
             checkpoint.verify()
@@ -154,7 +154,7 @@ class EvaluatorTask:
 
 
 def _ask(ps_0: PsControl) -> PsState | None:
-    """The state of ps 0; None if it does not answer. It ends soon after the chief."""
+    """Returns the state of ps 0; None if it does not answer. It ends soon after the chief."""
     try:
         return ps_0.read()
     except tf.errors.OpError:
@@ -162,7 +162,7 @@ def _ask(ps_0: PsControl) -> PsState | None:
 
 
 def _chief_status(state: PsState) -> Status | None:
-    """The chief's status in the run in progress; None if it has not joined that."""
+    """Returns the chief's status in the run in progress; None if it has not joined that."""
     entry = state.workers_of(state.run.run_id).get(0) if state.run is not None else None
     return entry.status if entry is not None else None
 

@@ -229,7 +229,7 @@ class _Assembly:
 
 
 def _model_seed(seed: int, worker_index: int, start: str) -> int:
-    """The graph-level seed of the model's ops: the run's own seed for a worker 0 that starts at step 0."""
+    """Returns the graph-level seed of the model's ops: the run's own seed for a worker 0 that starts at step 0."""
     return derive_seed(seed, f"worker {worker_index} {start}") if worker_index or start else seed
 
 

@@ -166,7 +166,7 @@ class StepLoop:
         )
 
     def _may_continue(self, step: StepFetches) -> bool:
-        """Whether the loop has nothing to do after a step inside a call."""
+        """Returns whether the loop has nothing to do after a step inside a call."""
         is_last = step.global_step == RELEASED or self._is_last(step.global_step) or not np.isfinite(step.loss)
         if is_last or self._stop.is_requested:
             return False

@@ -95,12 +95,12 @@ def fill_in_defaults(
 
 
 def settings_of(defaults: Any) -> dict[str, Any]:
-    """The settings by name that a `layers.TrainingSettings` gives."""
+    """Returns the settings by name that a `layers.TrainingSettings` gives."""
     return {name: value for name in _NAMES if (value := getattr(defaults, name)) not in (None, ())}
 
 
 def text_of(model: type) -> str:
-    """The settings of a run without flags about them, as flags; empty for a class that is not a model."""
+    """Returns the settings of a run without flags about them, as flags; empty for a class that is not a model."""
     if not all(hasattr(model, method) for method in component_tables.MODELS.methods):
         return ""
     general = TrainConfig()
@@ -157,20 +157,20 @@ def _with_preset(
 
 
 def _values_of(preset: Any) -> dict[str, Any]:
-    """The settings by name that a `layers.Preset` gives."""
+    """Returns the settings by name that a `layers.Preset` gives."""
     values = {"model_option": preset.model_option, **settings_of(preset), "max_steps": preset.max_steps}
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 
 def _without_replaced(values: dict[str, Any], config: TrainConfig, given: Collection[str]) -> dict[str, Any]:
-    """The values of settings that the user did not give, without options of an optimizer or schedule that differs."""
+    """Returns values of settings that the user did not give, without options of another optimizer or schedule."""
     replaced = {name for name in _BELONGING if name in given and values.get(name) != getattr(config, name)}
     foreign = {option for name in replaced for option in _BELONGING[name]}
     return {name: value for name, value in values.items() if name not in {*given, *foreign}}
 
 
 def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
-    """The preset of a folder's last run; None if it had another model, or no preset that the model knows."""
+    """Returns the preset of a folder's last run; None if it had another model, or no preset that the model knows."""
     record = recorded_config.read(run) or {}
     if record.get("model") != config.model or config.model not in component_tables.MODELS.names():
         return None
@@ -179,7 +179,7 @@ def _recorded_preset(run: pathlib.Path, config: TrainConfig) -> str | None:
 
 
 def _recorded_settings(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]:
-    """The settings of a folder's last run; none if it had another model, or a component that is not registered.
+    """Returns the settings of a folder's last run; none if it had another model, or a component that is not registered.
 
     Somebody else may have written the folder, and a class that it names would be imported.
     """
@@ -194,14 +194,14 @@ def _recorded_settings(run: pathlib.Path, config: TrainConfig) -> dict[str, Any]
 
 
 def _like(default: Any, value: Any) -> Any:
-    """A value out of JSON in the type of a setting; None if it is of another type."""
+    """Returns a value out of JSON in the type of a setting; None if it is of another type."""
     if isinstance(default, tuple):
         return tuple(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else None
     return value if type(value) is type(default) else None
 
 
 def _is_accepted(config: TrainConfig, num_workers: int) -> bool:
-    """Whether the update rule and the gradient transforms accept the optimizers."""
+    """Returns whether the update rule and the gradient transforms accept the optimizers."""
     rule = component_tables.UPDATES.create(config.update, config.update_option)
     transforms = load_transforms(config.gradient_transform)
     try:

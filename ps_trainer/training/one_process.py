@@ -85,7 +85,7 @@ def prepare(config: TrainConfig) -> None:
 
 
 def create_chief(config: TrainConfig, components: Components, *, observer: StepObserver | None = None) -> Chief:
-    """The chief of a run in this process.
+    """Creates the chief of a run in this process.
 
     Args:
         config: Settings of the run.

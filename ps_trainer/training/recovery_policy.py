@@ -32,7 +32,7 @@ class RecoveryPolicy:
         self.is_possible = True
 
     def may_follow(self, error: BaseException) -> bool:
-        """Whether the worker continues after `error`."""
+        """Returns whether the worker continues after `error`."""
         limit = self._config.recover_timeout_secs
         return (
             isinstance(error, LostError)

@@ -87,7 +87,7 @@ def write_vocabulary(config: TrainConfig, dataset: Any) -> None:
 
 
 def has_summary(config: TrainConfig) -> bool:
-    """Whether a run in the logdir has left its summary, and none has been set up there since."""
+    """Returns whether a run in the logdir has left its summary, and none has been set up there since."""
     return config.logdir is not None and (pathlib.Path(config.logdir) / "summary.json").exists()
 
 

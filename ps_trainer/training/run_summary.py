@@ -33,7 +33,7 @@ class WorkerSummary:
     gradients_dropped: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The worker's entry in summary.json."""
+        """Returns the worker's entry in summary.json."""
         names = ("pushes", "gradients_used", "gradients_dropped")
         counts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {"status": self.status.value} | (self.figures.as_json() if self.figures is not None else {}) | counts
@@ -60,7 +60,7 @@ class RunSummary:
     saves: SaveTally | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The content of summary.json."""
+        """Returns the content of summary.json."""
         rates = [worker.figures.examples_per_sec for worker in self.workers.values() if worker.figures is not None]
         content: dict[str, Any] = {
             "status": Status.DONE.value,
@@ -91,14 +91,14 @@ class RunFailure:
     reason: str
 
     def as_json(self) -> dict[str, Any]:
-        """The content of summary.json."""
+        """Returns the content of summary.json."""
         return {"status": self.status.value, "reason": self.reason, "workers": {}}
 
 
 def of_workers(
     own: WorkerFigures, roster: Mapping[int, WorkerEntry], counts: GradientCounts | None
 ) -> dict[int, WorkerSummary]:
-    """The summaries of all workers, by index.
+    """Returns the summaries of all workers, by index.
 
     Args:
         own: Figures of the chief's steps.

@@ -25,15 +25,15 @@ class Sessions(abc.ABC):
 
     @abc.abstractmethod
     def open_plain(self, train: TrainGraph) -> tf.Session:
-        """A session whose calls have no deadline."""
+        """Returns a session whose calls have no deadline."""
 
     @abc.abstractmethod
     def open_bounded(self, train: TrainGraph) -> tf.Session:
-        """A session each call of which has a deadline, for a thread beside the steps."""
+        """Returns a session each call of which has a deadline, for a thread beside the steps."""
 
     @abc.abstractmethod
     def open_monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:
-        """The session of the steps, with the user's hooks. It does not initialise, restore or save anything."""
+        """Returns the session of the steps, with the user's hooks. It does not initialise, restore or save anything."""
 
     @abc.abstractmethod
     def open_worker_only(self, train: TrainGraph, build: Callable[[], Any]) -> tuple[tf.Session, Any]:

@@ -65,7 +65,7 @@ class StageHost(WorkerTask):
                 watcher.close()
 
     def _is_left_behind(self, watcher: Watcher) -> bool:
-        """Whether the run is over, and the worker that trains for this group is lost or never came."""
+        """Returns whether the run is over, and the worker that trains for this group is lost or never came."""
         trainer = watcher.roster.get(self._group.members[0])
         return watcher.run_status is RunStatus.ENDED and (trainer is None or trainer.status is Status.LOST)
 

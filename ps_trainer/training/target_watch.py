@@ -40,7 +40,7 @@ class TargetOutcome:
     value: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The entry about the target in summary.json."""
+        """Returns the entry about the target in summary.json."""
         if self.global_step is None:
             return {"wanted": self.wanted, "is_reached": False}
         return {"wanted": self.wanted, "is_reached": True, "global_step": self.global_step, "value": self.value}

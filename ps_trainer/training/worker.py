@@ -212,7 +212,7 @@ class Worker(WorkerTask):
         self._stall_watch.check(waited_at)
 
     def _services(self, run: ActiveRun) -> contextlib.AbstractContextManager[None]:
-        """The threads that run beside the steps."""
+        """Returns the threads that run beside the steps."""
         link = LeaseLink(
             ps_0=self._controls[0],
             run_id=self._current_run.run_id,
@@ -301,11 +301,11 @@ class Worker(WorkerTask):
         """Saves a checkpoint when it is time to; called after each step."""
 
     def _is_save_due(self, global_step: int) -> bool:
-        """Whether `_save_if_due` would do something after a step."""
+        """Returns whether `_save_if_due` would do something after a step."""
         return False
 
     def _is_target_reached(self, peers: PeerTracker) -> bool:
-        """Whether the run is to end: the chief finds that out and tells the other workers.
+        """Returns whether the run is to end: the chief finds that out and tells the other workers.
 
         An observer of another worker can end the steps of that worker only.
         """

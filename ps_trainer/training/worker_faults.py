@@ -36,7 +36,7 @@ class WorkerFaults:
         self._next = self._steps[0] if self._steps else math.inf
 
     def is_due(self, global_step: int) -> bool:
-        """Whether `after_step` would report or raise something."""
+        """Returns whether `after_step` would report or raise something."""
         return global_step >= self._next
 
     def after_step(self, global_step: int) -> None:

@@ -257,5 +257,5 @@ class WorkerProgress:
 
 
 def mean_of(histogram: Counter[int]) -> float:
-    """The mean of a histogram that maps values to counts."""
+    """Returns the mean of a histogram that maps values to counts."""
     return sum(value * count for value, count in histogram.items()) / sum(histogram.values())

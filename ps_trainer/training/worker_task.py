@@ -176,7 +176,7 @@ class WorkerTask(abc.ABC):
         return translate(raised, stop, self._has_state, is_colocated=self._cluster.is_colocated)
 
     def _has_state(self) -> bool:
-        """Whether no ps task was restarted since the run was set up, so that its state is still there."""
+        """Returns whether no ps task was restarted since the run was set up, so that its state is still there."""
         return self._run is None or run_setup.incarnations(self._controls) == self._run.incarnations
 
     def _send_status(

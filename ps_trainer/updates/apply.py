@@ -137,7 +137,7 @@ class Applier:
         return apply_op
 
     def _changes_rows(self, piece: Piece) -> bool:
-        """Whether the piece is a large table of which an update changes only the rows in the gradient."""
+        """Returns whether the piece is a large table of which an update changes only the rows in the gradient."""
         size = piece.variable.shape.num_elements() * piece.variable.dtype.size
         optimizer = self._optimizers.all[self._index(piece)].optimizer
         return piece.is_table and size >= undo_log.LARGE_BYTES and not optimizer.walks_whole_table

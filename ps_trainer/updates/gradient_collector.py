@@ -102,18 +102,18 @@ class GradientCollector:
         return PushOps(global_step, results, applied)
 
     def build_join(self) -> tf.Operation:
-        """The op with which this worker joins the groups of all ps tasks, ps 0 first."""
+        """Builds the op with which this worker joins the groups of all ps tasks, ps 0 first."""
         joiner, (first, *others) = (self._context.worker_index, self._context.join_number), self._groups
         results = [first.join(*joiner)]
         results += [group.join(*joiner, [results[0].notice]) for group in others]
         return tf.group(*self._go_on(results)[1])
 
     def build_leave(self) -> tf.Operation:
-        """The op with which this worker leaves the groups of all ps tasks, when its steps are over."""
+        """Builds the op with which this worker leaves the groups of all ps tasks, when its steps are over."""
         return self._build_leave(self._context.worker_index, self._context.join_number)
 
     def build_prepare(self) -> tf.Operation:
-        """The op with which the chief takes back the release of a former chief."""
+        """Builds the op with which the chief takes back the release of a former chief."""
         return tf.group(*(group.prepare() for group in self._groups))
 
     def create_service(self) -> LiveWorkers | None:
@@ -138,7 +138,7 @@ class GradientCollector:
         return staleness
 
     def _build_leave(self, worker: int | tf.Tensor, join_number: int | tf.Tensor) -> tf.Operation:
-        """The op after which no group waits for the process of `worker` with `join_number`."""
+        """Builds the op after which no group waits for the process of `worker` with `join_number`."""
         results = [self._groups[0].leave(worker, join_number)]
         results += [group.leave(worker, join_number, [results[0].notice]) for group in self._groups[1:]]
         return tf.group(*(result.notice for result in results))

@@ -177,7 +177,7 @@ class GradientGroup:
         return self._set_released(0)
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """The version, and whether workers are released, at present."""
+        """Returns the version, and whether workers are released, at present."""
         return self._variables.version.read_value(), self._variables.released.read_value()
 
     def _visit(self, visit: Callable[..., VisitResult], *arguments: Value) -> VisitResult:
@@ -198,7 +198,7 @@ class GradientGroup:
         return exclusive(self._store, self._ps, visit)
 
     def _is_acceptable(self, now: GroupState, worker: int, ps_0_notice: Notice | None) -> tf.Tensor:
-        """Whether a gradient may be in the open group; bool scalar."""
+        """Returns whether a gradient may be in the open group; bool scalar."""
         if ps_0_notice is not None:
             return tf.logical_and(ps_0_notice.group >= 0, now.accepted[worker] < ps_0_notice.num_accepted)
         conditions = [tf.equal(now.released, 0)]
@@ -268,7 +268,7 @@ class GradientGroup:
     def _close(
         self, now: GroupState, clock: tf.Tensor, members: tf.Tensor, total: tf.Tensor, ps_0_notice: Notice | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Whether the group is complete with `total` gradients (bool scalar), and the new `GroupState.size`."""
+        """Returns whether the group is complete with `total` gradients (bool scalar), and the new `GroupState.size`."""
         if ps_0_notice is not None:
             # ps 0 has closed the group that is open here if it tells a later version.
             size = tf.where(now.version < ps_0_notice.version, ps_0_notice.size, now.size)
@@ -279,7 +279,7 @@ class GradientGroup:
     def _after(
         self, now: GroupState, closes: tf.Tensor, size: tf.Tensor, in_group: tf.Tensor, resumes: tf.Tensor
     ) -> GroupState:
-        """The state after a visit.
+        """Returns the state after a visit.
 
         Args:
             now: The state, with the visit's gradients counted.

@@ -27,7 +27,7 @@ class GroupPolicy(NamedTuple):
     waits: bool
 
     def is_complete(self, clock: tf.Tensor, members: tf.Tensor, gone: tf.Tensor) -> tf.Tensor:
-        """Whether the gradients of a group make an update; bool scalar.
+        """Returns whether the gradients of a group make an update; bool scalar.
 
         Args:
             clock: Updates counted on the ps so far, int64 scalar.

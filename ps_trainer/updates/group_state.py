@@ -53,7 +53,7 @@ class GroupState(NamedTuple):
         return GroupState(*(variable.read_value() for variable in self))
 
     def write(self, values: GroupState) -> list[tf.Operation]:
-        """The ops that assign `values` to the variables."""
+        """Builds the ops that assign `values` to the variables."""
         return [variable.assign(value, read_value=False) for variable, value in zip(self, values, strict=True)]
 
 
@@ -77,12 +77,12 @@ class Notice(NamedTuple):
     resume_version: tf.Tensor
 
     def pack(self) -> tf.Tensor:
-        """The notice as a vector, [5]."""
+        """Returns the notice as a vector, [5]."""
         return tf.stack(list(self))
 
     @classmethod
     def unpack(cls, vector: tf.Tensor) -> Notice:
-        """The notice that `packed` gave."""
+        """Returns the notice that `packed` gave."""
         return cls(*tf.unstack(vector))
 
 

@@ -155,7 +155,7 @@ class LiveWorkers(ChiefService):
                     logging.info("%s", call.log_line)
 
     def _is_obsolete(self, call: _Call) -> bool:
-        """Whether a call to leave is not needed: its worker has rejoined, or all workers were released."""
+        """Returns whether a call to leave is not needed: its worker has rejoined, or all workers were released."""
         if call.fetches is not self._ops.leave:
             return False
         return self._is_released.is_set() or call.feeds[self._ops.worker] not in self._gone

@@ -32,7 +32,7 @@ _CHUNK_BYTES = 2**20
 
 
 def header_bytes(num_dims: int) -> int:
-    """Length of the header of a file with `num_dims` dimensions, in bytes."""
+    """Returns the length of the header of a file with `num_dims` dimensions, in bytes."""
     return 4 + 4 * num_dims
 
 

@@ -118,7 +118,7 @@ def _load_archive(path: pathlib.Path, like: Mapping[str, np.ndarray]) -> dict[st
 
 
 def _read_arrays(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file that have these names; only "label" may be missing."""
+    """Returns the arrays of an .npz file that have these names; only "label" may be missing."""
     needed = [name for name in names if name != "label"]
     form = f"a NumPy archive (.npz) with {', '.join(needed)}{', and label if known' if 'label' in names else ''}"
     try:

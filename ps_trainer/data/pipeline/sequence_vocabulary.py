@@ -52,7 +52,7 @@ class SequenceVocabulary:
         return cls(ranked[: max_size - len(range(UNKNOWN + 1))], unit)
 
     def __len__(self) -> int:
-        """Number of numbers, the reserved ones included; every number is less."""
+        """Returns the number of numbers, the reserved ones included; every number is less."""
         return UNKNOWN + 1 + len(self.symbols)
 
     def encode(self, text: bytes, length: int) -> list[int]:

@@ -59,7 +59,7 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
 
 
 def _style(mode: str, alpha: float | None) -> dict[str, str]:
-    """A colour per mode, a line style per α; solid where α makes no difference."""
+    """Returns a colour per mode, a line style per α; solid where α makes no difference."""
     styles = {None: "-", _EVEN: "--", _UNEVEN: ":"}
     return {"color": _COLOURS[mode], "ls": styles.get(alpha, "-.")}
 

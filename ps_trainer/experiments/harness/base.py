@@ -61,7 +61,7 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
 
     @abc.abstractmethod
     def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[SettingsT]]:
-        """The runs, in order.
+        """Returns the runs, in order.
 
         Args:
             seeds: Seeds of the repetitions.
@@ -81,7 +81,7 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
         """
 
     def needed_by(self, run: Run[SettingsT]) -> Run[Any] | None:
-        """The run whose figures `execute_with` needs, a run of another part; None by default."""
+        """Returns the run whose figures `execute_with` needs, a run of another part; None by default."""
         del run
         return None
 
@@ -90,12 +90,12 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
         raise NotImplementedError(f"{type(self).__name__} needs the figures {needed} of another run")
 
     def figures_type_of(self, settings: SettingsT) -> type[Record]:
-        """Type of the figures of a run with these settings; `figures_type` unless the part has several."""
+        """Returns the type of the figures of a run with these settings; `figures_type` unless the part has several."""
         del settings
         return self.figures_type
 
     def owns(self, run: Run[Any]) -> bool:
-        """Whether a run belongs to this part."""
+        """Returns whether a run belongs to this part."""
         return all(setting_of(run, name) == value for name, value in self.selects.items())
 
 
@@ -137,7 +137,7 @@ class Experiment:
         }
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[Any]]:
-        """The runs of all parts, in the order in which they are made.
+        """Returns the runs of all parts, in the order in which they are made.
 
         Real runs that are compared alternate, since a machine changes with time: all with the first seed, then all with
         the second one, and so on. Before them come the runs whose figures they need.
@@ -150,7 +150,7 @@ class Experiment:
         return [*virtual, *sorted(real, key=lambda run: run.seed)]
 
     def needed_by(self, run: Run[Any]) -> Run[Any] | None:
-        """The run whose figures another run needs, if any."""
+        """Returns the run whose figures another run needs, if any."""
         return self._part_of(run).needed_by(run)
 
     def execute(self, run: Run[Any], folder: pathlib.Path, needed: Record | None = None) -> Measured[Any]:
@@ -159,7 +159,7 @@ class Experiment:
         return part.execute(run, folder) if needed is None else part.execute_with(run, folder, needed)
 
     def read_figures(self, run: Run[Any], values: Mapping[str, Any]) -> Record:
-        """The figures of a finished run, from their JSON.
+        """Returns the figures of a finished run, from their JSON.
 
         Raises:
             ValueError: A figure is missing.
@@ -180,7 +180,7 @@ class Experiment:
         )
 
     def plots(self, results: Results) -> list[Drawing]:
-        """The plots of all parts, without those that have no data."""
+        """Returns the plots of all parts, without those that have no data."""
         drawings = [Drawing(plot, plot.data(cases)) for part, cases in self._cases(results) for plot in part.plots]
         return [drawing for drawing in drawings if drawing.data]
 

@@ -27,12 +27,12 @@ CaseT = TypeVar("CaseT", bound=Case)
 
 
 def cases_by(case_type: type[CaseT], results: Results, *names: str) -> list[CaseT]:
-    """A case for each combination of these settings that occurs, in the order of the runs."""
+    """Returns a case for each combination of these settings that occurs, in the order of the runs."""
     return [case_type(group) for group in results.by(*names).values()]
 
 
 def case_factory(case_type: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:
-    """A function for `Part.cases` that makes one case for each combination of these settings."""
+    """Returns a function for `Part.cases` that makes one case for each combination of these settings."""
     return lambda results: cases_by(case_type, results, *names)
 
 
@@ -49,35 +49,35 @@ class Accessor(property):
 
 
 def setting(name: str) -> Any:
-    """An attribute of a case: a setting of its runs."""
+    """Returns an attribute of a case: a setting of its runs."""
     return Accessor(name, lambda case: case.runs.setting(name))
 
 
 def figures(name: str, missing: Any = None) -> Any:
-    """An attribute of a case: a figure of each run, where None becomes `missing`."""
+    """Returns an attribute of a case: a figure of each run, where None becomes `missing`."""
     return Accessor(name, lambda case: [missing if value is None else value for value in case.runs.figures(name)])
 
 
 def count(name: str, value: Any) -> Any:
-    """An attribute of a case: the number of runs whose figure has this value."""
+    """Returns an attribute of a case: the number of runs whose figure has this value."""
     return Accessor(name, lambda case: case.runs.figures(name).count(value))
 
 
 def median(name: str, of: str = "runs") -> Any:
-    """An attribute of a case: the median of a figure over its runs, or over other results that it has."""
+    """Returns an attribute of a case: the median of a figure over its runs, or over other results that it has."""
     return Accessor(name, lambda case: getattr(case, of).median(name))
 
 
 def mean(name: str) -> Any:
-    """An attribute of a case: the mean of a figure over its runs."""
+    """Returns an attribute of a case: the mean of a figure over its runs."""
     return Accessor(name, lambda case: case.runs.mean(name))
 
 
 def largest(name: str) -> Any:
-    """An attribute of a case: the largest value of a figure over its runs."""
+    """Returns an attribute of a case: the largest value of a figure over its runs."""
     return Accessor(name, lambda case: max(case.runs.figures(name)))
 
 
 def text_property(text: str) -> Any:
-    """An attribute of a case: a text with its attributes, "n={0.n}", for tables and claims."""
+    """Returns an attribute of a case: a text with its attributes, "n={0.n}", for tables and claims."""
     return property(text.format)

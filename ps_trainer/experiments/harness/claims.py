@@ -56,12 +56,12 @@ class Limit:
         return -math.inf if math.isnan(value) else min(value - self.low, self.high - value)
 
     def excludes(self, measure: Measure) -> bool:
-        """Whether a measured value is outside, together with its whole interval."""
+        """Returns whether a measured value is outside, together with its whole interval."""
         low, high = measure.bounds
         return math.isnan(measure.value) or high < self.low or low > self.high
 
     def includes(self, measure: Measure) -> bool:
-        """Whether a measured value is inside, together with its whole interval."""
+        """Returns whether a measured value is inside, together with its whole interval."""
         return min(map(self.margin, measure.bounds)) >= 0
 
     @property
@@ -147,7 +147,7 @@ class Claim:
         return JudgedClaim(self, finding, _sentence(judged, measured, limit), measured)
 
     def _judge(self, judged: Sequence[Measure]) -> tuple[ClaimFinding, Limit]:
-        """The finding, and the range that it is about."""
+        """Returns the finding, and the range that it is about."""
         if any(map(self.limit.excludes, judged)):
             return ClaimFinding.REFUTED, self.limit
         if not all(map(self.limit.includes, judged)):
@@ -182,7 +182,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_on(checked: Sequence[JudgedClaim], untested: str = "") -> Verdict:
-    """The verdict on an experiment.
+    """Returns the verdict on an experiment.
 
     Args:
         checked: Its claims. Only those of the literature count, and of them only those that could be tested.

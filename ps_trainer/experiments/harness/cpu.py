@@ -84,7 +84,7 @@ class CpuMeter:
         self._samples.append((self._time_fn(), self._tasks_secs, self._machine_secs(), self._delay_secs))
 
     def between(self, start: float, end: float, num_workers: int = 1) -> CpuUse | None:
-        """The use in a window, interpolated between samples; None for a window without length or samples.
+        """Returns the use in a window, interpolated between samples; None for a window without length or samples.
 
         Args:
             start: Begin of the window, in seconds since the epoch. Times outside of the samples do not count.
@@ -164,7 +164,7 @@ class CpuWatch:
             self._sample()
 
     def between(self, start: float, end: float, num_workers: int = 1) -> CpuUse | None:
-        """The use in a window, after leaving; None without samples."""
+        """Returns the use in a window, after leaving; None without samples."""
         return self._meter.between(start, end, num_workers) if self._meter is not None else None
 
     def _watch(self) -> None:
@@ -177,7 +177,7 @@ class CpuWatch:
 
 
 def descendants(pid: int, proc: pathlib.Path = _PROC) -> list[int]:
-    """Living children of a process, their children, and so on."""
+    """Returns the living children of a process, their children, and so on."""
     children: dict[int, list[int]] = {}
     for entry in proc.iterdir():
         if entry.name.isdecimal():

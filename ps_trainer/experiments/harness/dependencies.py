@@ -77,7 +77,7 @@ _NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)(?::\w+)?")
 
 
 def code_version(experiment_type: type, level: Level) -> str:
-    """A digest of the code on which an experiment's runs of a level depend."""
+    """Returns a digest of the code on which an experiment's runs of a level depend."""
     digest = hashlib.sha256()
     for path in sorted(own_files(experiment_type) | _core_files(level)):
         digest.update(f"{path.name}\0{_code_of(_read(path))}\0".encode())
@@ -134,7 +134,7 @@ def _loaded_by_name(source: str) -> frozenset[str]:
 
 @functools.cache
 def _component_tables() -> dict[str, frozenset[str]]:
-    """The modules in each table of `component_tables.py`, by the table's name."""
+    """Returns the modules in each table of `component_tables.py`, by the table's name."""
     path = _PACKAGE / f"{_TABLES}.py"
     return {
         target.id: _imports_in(ast.unparse(node.value), path)
@@ -164,7 +164,7 @@ def _package_files() -> Iterator[tuple[pathlib.Path, str]]:
 
 
 def _imported_by(files: Iterable[pathlib.Path]) -> set[pathlib.Path]:
-    """The files, and the files that these import or load by a table of `component_tables`, directly or not."""
+    """Returns the files, and the files that these import or load by a table of `component_tables`, directly or not."""
     # The files beside the folders name the components of all runs, so what they load decides nothing.
     found, todo = set(files), [file for file in files if file.parent != _PACKAGE]
     while todo:
@@ -180,7 +180,7 @@ def _imported_by(files: Iterable[pathlib.Path]) -> set[pathlib.Path]:
 
 @functools.cache
 def _code_of(source: str) -> str:
-    """The code without comments, docstrings and layout."""
+    """Returns the code without comments, docstrings and layout."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
@@ -195,7 +195,7 @@ def _read(path: pathlib.Path) -> str:
 
 
 def _absolute(node: ast.ImportFrom, path: pathlib.Path) -> str:
-    """The module that `from … import` names, with a relative one made absolute."""
+    """Returns the module that `from … import` names, with a relative one made absolute."""
     if not node.level:
         return node.module or ""
     above = path.resolve().parents[node.level - 1]
@@ -207,22 +207,22 @@ def _absolute(node: ast.ImportFrom, path: pathlib.Path) -> str:
 
 
 def _package_of(module: str) -> str:
-    """The package of an experiment's own code: the experiments, or the top package of a user's module."""
+    """Returns the package of an experiment's own code: the experiments, or the top package of a user's module."""
     return _EXPERIMENTS if f"{module}.".startswith(f"{_EXPERIMENTS}.") else module.partition(".")[0]
 
 
 def _root_of(cls: type) -> pathlib.Path:
-    """The folder from which the module of a class is imported."""
+    """Returns the folder from which the module of a class is imported."""
     return pathlib.Path(inspect.getfile(cls)).parents[cls.__module__.count(".")]
 
 
 def _file_of(module: str, root: pathlib.Path) -> pathlib.Path | None:
-    """The module's file; None where the name is not a module, as in `from module import name`."""
+    """Returns the module's file; None where the name is not a module, as in `from module import name`."""
     path = root.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 
 def _is_own(cls: type) -> bool:
-    """Whether a class is an experiment's own code: neither Python's nor the harness's."""
+    """Returns whether a class is an experiment's own code: neither Python's nor the harness's."""
     top = cls.__module__.partition(".")[0]
     return top not in sys.stdlib_module_names and not cls.__module__.startswith(f"{_HARNESS}.")

@@ -21,7 +21,7 @@ _CLAIM_COLUMNS = texts("experiment", "claim", "kind", "measured", "outcome")
 
 
 def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
-    """The conclusions that the folder has, in the order of `names`."""
+    """Returns the conclusions that the folder has, in the order of `names`."""
     paths = [path for name in names if (path := out_dir / name / "conclusion.json").exists()]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return [Conclusion(**{**one, "claims": [ClaimLine(**claim) for claim in one["claims"]]}) for one in found]
@@ -35,7 +35,7 @@ def write(out_dir: pathlib.Path, conclusions: Sequence[Conclusion], origin: Mapp
 
 
 def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_name: str) -> list[page.Block]:
-    """The page's blocks, with links to the reports of that name."""
+    """Returns the page's blocks, with links to the reports of that name."""
     rows = [_row(conclusion, report_name) for conclusion in conclusions]
     claims = [
         [conclusion.name, claim.sentence, claim.kind, claim.measured, claim.outcome]

@@ -44,7 +44,7 @@ def read(package: pathlib.Path) -> list[Mark]:
 
 
 def with_marks(page: str, marks: Iterable[Mark]) -> str:
-    """The page with only these marks, without marks of results that the page no longer has.
+    """Returns the page with only these marks, without marks of results that the page no longer has.
 
     Raises:
         UsageError: A mark's line occurs more than once, or is missing although its result is on the page.
@@ -66,7 +66,7 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
 
 
 def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> str:
-    """The page with the captions of each experiment, by key up to its first `-`, below its plots.
+    """Returns the page with the captions of each experiment, by key up to its first `-`, below its plots.
 
     What was seen comes from the table of claims above the plots.
     """

@@ -52,12 +52,12 @@ Block = Heading | Paragraph | Bullets | Table | PlotFiles
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
-    """The page as Markdown; plots are linked by their files' names."""
+    """Returns the page as Markdown; plots are linked by their files' names."""
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 
 def to_html(blocks: Sequence[Block]) -> str:
-    """The page as HTML; plots are inside."""
+    """Returns the page as HTML; plots are inside."""
     title = next((block.text for block in blocks if isinstance(block, Heading)), "")
     body = "\n".join(_html(block) for block in blocks)
     return (

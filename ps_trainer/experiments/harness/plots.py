@@ -43,7 +43,7 @@ class Caption(NamedTuple):
     about: Sequence[str] = ()  # sentences of the claims
 
     def text(self, seen: Mapping[str, ClaimSummary]) -> str:
-        """The caption.
+        """Returns the caption.
 
         Args:
             seen: What was seen of each claim, by its sentence.

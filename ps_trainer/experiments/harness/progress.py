@@ -163,7 +163,7 @@ class _LeftColumn(ProgressColumn):
 
 
 def create_progress(console: Console, *, plain: bool) -> Progress:
-    """The bar if the console is a terminal and `plain` is false, else plain lines."""
+    """Creates the bar if the console is a terminal and `plain` is false, else plain lines."""
     if console.is_terminal and not console.is_dumb_terminal and not plain:
         return LiveProgress(console)
     return PlainProgress(console)

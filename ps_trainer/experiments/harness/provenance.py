@@ -41,7 +41,7 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
 
 
 def origin_sentence(origin: Mapping[str, Any]) -> str:
-    """The values of `provenance` in a sentence, to stand below a table."""
+    """Returns the values of `provenance` in a sentence, to stand below a table."""
     versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())
     changes = " with uncommitted changes" if origin["has_uncommitted_changes"] else ""
     load = ", ".join(map(str, origin["load_average"]))

@@ -23,7 +23,7 @@ class Record:
     """Named values of a run; a subclass is a frozen dataclass of JSON values, `Label`s and records."""
 
     def as_json(self) -> dict[str, Any]:
-        """The values as JSON, without the fields that are None by default and have no other value.
+        """Returns the values as JSON, without the fields that are None by default and have no other value.
 
         So a new optional setting keeps the identity of finished runs, which do not have it.
         """
@@ -36,7 +36,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 
 
 def from_json(record_type: type[RecordT], values: Mapping[str, Any]) -> RecordT:
-    """The record of JSON values, as `Record.as_json` makes them; values without a field are ignored.
+    """Returns the record of JSON values, as `Record.as_json` makes them; values without a field are ignored.
 
     Raises:
         ValueError: A value without a default is missing.
@@ -61,7 +61,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(hint: Any, value: Any) -> Any:
-    """A JSON value as its type hint says: only records, and mappings to records, differ from their JSON."""
+    """Returns a JSON value as its type hint says: only records, and mappings to records, differ from their JSON."""
     if value is None:
         return None
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

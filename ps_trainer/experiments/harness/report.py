@@ -73,7 +73,7 @@ def tally(claims: Sequence[ClaimLine], kind: ClaimKind) -> str:
 
 
 def title_of(experiment: Experiment) -> str:
-    """The first line of the experiment's docstring."""
+    """Returns the first line of the experiment's docstring."""
     return (type(experiment).__doc__ or experiment.name).strip().partition("\n")[0].rstrip(".")
 
 
@@ -117,7 +117,7 @@ def save_conclusion(planned: PlannedExperiment, conclusion: Conclusion) -> None:
 def conclude(
     planned: PlannedExperiment, executed: ExecutionResult, checked: Sequence[JudgedClaim], failure: str = ""
 ) -> Conclusion:
-    """The conclusion of an experiment, without claims after a failure; `failure` names what failed besides the runs."""
+    """Returns the conclusion of an experiment, without claims after a failure; `failure` is one besides the runs."""
     failures = [*(check.key for check in executed.failures), *([failure] if failure else [])]
     return Conclusion(
         name=planned.experiment.name,
@@ -152,7 +152,7 @@ def build(
     files: Sequence[plots.PlotFiles],
     origin: Mapping[str, Any],
 ) -> list[page.Block]:
-    """The page's blocks."""
+    """Returns the page's blocks."""
     experiment = planned.experiment
     quick = ", quick form" if planned.quick else ""
     claims = [
@@ -185,7 +185,7 @@ def build(
 
 
 def levels_of(results: Results) -> str:
-    """The levels of the runs, in words."""
+    """Returns the levels of the runs, in words."""
     return ", ".join(dict.fromkeys(result.run.level.value for result in results))
 
 
@@ -215,7 +215,7 @@ def _origin_of_runs(planned: PlannedExperiment, results: Results) -> dict[str, A
 
 
 def _cost(result: RunResult) -> dict[str, Any]:
-    """Time and CPU of a run; `cpu_tasks_secs` counts its own processes, `cpu_share` the whole machine.
+    """Returns the time and CPU of a run; `cpu_tasks_secs` counts its own processes, `cpu_share` the whole machine.
 
     `delayed_share` is the share of a step for which its tasks waited for a core.
     """

@@ -119,7 +119,7 @@ def execute(planned: PlannedExperiment, progress: Progress) -> ExecutionResult:
 
 
 def contended_sentence(results: Results) -> str:
-    """A sentence that names the runs whose times are not comparable; empty without any."""
+    """Returns a sentence that names the runs whose times are not comparable; empty without any."""
     found = [f"{result.run.key} ({_waits(result)})" for result in results if result.is_contended]
     if not found:
         return ""
@@ -132,7 +132,7 @@ def contended_sentence(results: Results) -> str:
 
 
 def others_sentence(results: Results) -> str:
-    """A sentence on the share of the cores that other processes used during real runs; empty where it is unknown."""
+    """Returns a sentence on the share of the cores that other processes used in real runs; empty if it is unknown."""
     used = [r.cpu for r in results if r.run.level is not Level.VIRTUAL and r.cpu is not None]
     shares = [100 * cpu.others_share for cpu in used]
     if not shares:
@@ -145,7 +145,7 @@ def others_sentence(results: Results) -> str:
 
 
 def _needed_by(planned: PlannedExperiment, run: Run[Any], results: Mapping[str, RunResult]) -> Record | None:
-    """The figures of the run that a run needs; None if it needs none.
+    """Returns the figures of the run that a run needs; None if it needs none.
 
     Raises:
         RunError: That run failed.
@@ -180,7 +180,7 @@ def _attempt(planned: PlannedExperiment, run: Run[Any], needed: Record | None, a
 
 
 def _waits(result: RunResult) -> str:
-    """The time for which the tasks of a real run waited for cores, in words."""
+    """Returns the time for which the tasks of a real run waited for cores, in words."""
     if result.cpu is None:
         return "unknown"
     if not result.run.is_paced:

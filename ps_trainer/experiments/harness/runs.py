@@ -62,7 +62,7 @@ def runs_of_seeds(
 
 
 def run_key(level: str, settings: Record, without: Sequence[str] = ()) -> str:
-    """A key of runs made of their settings, without settings that are None."""
+    """Returns a key of runs made of their settings, without settings that are None."""
     shown = {name: value for name, value in settings.as_json().items() if value is not None and name not in without}
     return "-".join([level, *(f"{name}={value}" for name, value in shown.items())])
 
@@ -108,7 +108,7 @@ class RunResult(NamedTuple):
         return self.cpu.others_share > MAX_OTHERS_SHARE
 
     def steps(self) -> Iterator[dict[str, Any]]:
-        """The step records that were kept, in order."""
+        """Yields the step records that were kept, in order."""
         path = self.folder / "steps.jsonl"
         if path.exists():
             with path.open(encoding="utf-8") as file:
@@ -138,19 +138,19 @@ class Results(tuple[RunResult, ...]):
         return [getattr(result.figures, name) for result in self]
 
     def setting(self, name: str) -> Any:
-        """A setting, `level` or `seed` that all of these runs share; needs at least one run."""
+        """Returns a setting, `level` or `seed` that all of these runs share; needs at least one run."""
         return setting_of(self[0].run, name)
 
     def median(self, name: str) -> float:
-        """Median of one figure over the runs; needs at least one run."""
+        """Returns the median of one figure over the runs; needs at least one run."""
         return spread(self.figures(name)).median
 
     def mean(self, name: str) -> float:
-        """Mean of one figure over the runs; needs at least one run."""
+        """Returns the mean of one figure over the runs; needs at least one run."""
         return float(np.mean(self.figures(name)))
 
 
 def setting_of(run: Run[Any], name: str) -> Any:
-    """A setting of a run, its `level` or its `seed`; None if the run has no such setting."""
+    """Returns a setting of a run, its `level` or its `seed`; None if the run has no such setting."""
     # Parts differ in their settings, and a selection over all parts asks each run for its own.
     return getattr(run, name) if name in ("level", "seed") else getattr(run.settings, name, None)

@@ -51,7 +51,7 @@ class Request:
 
 
 def create(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, registered ones or `package.module:Class`.
+    """Creates the experiments of these names, registered ones or `package.module:Class`.
 
     Raises:
         UnknownNameError: No experiment has that name.

@@ -48,7 +48,7 @@ class RunStore:
     keeps_versions: bool = False  # whether runs of other code versions count too
 
     def find(self, run: Run[Any]) -> StoredResult:
-        """The finished run with these settings and this code version."""
+        """Returns the finished run with these settings and this code version."""
         path = self._folder_of(run) / "result.json"
         if not path.exists():
             return StoredResult(None)
@@ -143,7 +143,7 @@ def lock_folder(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The settings in which two identities differ, in words."""
+    """Returns the settings in which two identities differ, in words."""
     flat = [{**record["settings"], "level": record["level"], "seed": record["seed"]} for record in (before, now)]
     names = [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
     return ", ".join(f"{name} was {flat[0].get(name)!r}, now {flat[1].get(name)!r}" for name in names)

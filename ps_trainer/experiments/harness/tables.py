@@ -25,7 +25,7 @@ class Column:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def cell(self, value: Any) -> str:
-        """A value as text; a dash for None and NaN."""
+        """Returns a value as text; a dash for None and NaN."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return NOTHING
         return format(value, self.form) if self.form else str(value)

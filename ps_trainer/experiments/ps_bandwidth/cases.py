@@ -70,7 +70,7 @@ class LinkSetting(Record):
         return self.arm in (Arm.UNSHARDED, Arm.PARTITIONED)
 
     def cluster(self, seed: int) -> ShapedCluster:
-        """The cluster that makes the run."""
+        """Returns the cluster that makes the run."""
         update = {Arm.ASYNC: "async", Arm.RING: "all_reduce"}.get(self.arm, "sync")
         model = self._skewed_model() if self.is_skewed else shaped_clusters.dense_model(self.num_bytes)
         return ShapedCluster(
@@ -87,7 +87,7 @@ class LinkSetting(Record):
         )
 
     def predicted_secs(self) -> float:
-        """The closed form's time per round; for asynchronous workers the simulator's."""
+        """Returns the closed form's time per round; for asynchronous workers the simulator's."""
         m, n, p, b = self.num_bytes, self.n, self.p, self.bytes_per_sec
         if self.arm is Arm.RING:
             return theory.ring_secs(m, n, b)
@@ -153,7 +153,7 @@ D2L_BARS = (
 
 @functools.cache
 def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> float:
-    """The simulator's time in which each of n asynchronous workers makes a step, long after they began together.
+    """Returns the simulator's time in which each of n asynchronous workers makes a step, long after their start.
 
     On a cluster the workers do not begin together: they join one after the other.
     """
@@ -173,7 +173,7 @@ def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> floa
 
 
 def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
-    """A pull and a push with ps task i < p ≤ n on worker i's host: 2 · max((n − 1)/p, 1 − [p = n]/n) · M/B.
+    """Returns a pull and a push with ps task i < p ≤ n on worker i's host: 2 · max((n − 1)/p, 1 − [p = n]/n) · M/B.
 
     With p = n this is the ring's 2(n − 1)M/(nB), because transfers within a host pass no link.
     With p < n some workers have no ps task on their host and need the whole model.
@@ -220,7 +220,7 @@ class LinkCase(Case):
 
 
 def cases_of(results: Results) -> list[LinkCase]:
-    """The cases, in the order of the runs."""
+    """Returns the cases, in the order of the runs."""
     return cases_by(LinkCase, results, *(field.name for field in dataclasses.fields(LinkSetting)))
 
 

@@ -14,7 +14,7 @@ _MB = 1e6
 
 
 def tables(cases: Sequence[LinkCase]) -> list[Table]:
-    """A line per case, and the example of "Dive into Deep Learning"."""
+    """Returns a line per case, and the example of "Dive into Deep Learning"."""
     return [_case_table(cases), *_d2l_table(cases)] if cases else []
 
 
@@ -52,7 +52,7 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
 
 
 def _case_table(cases: Sequence[LinkCase]) -> Table:
-    """A line per case."""
+    """Returns a line per case."""
     columns = (
         *texts("arm"),
         *numbers("d", "n", "p", "hosts"),

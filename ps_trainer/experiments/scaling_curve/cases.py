@@ -69,12 +69,12 @@ class SyncAndAsync(NamedTuple):
         return f"{self.sync.level.value[:2]}, n={one.n}, p={one.p}, {SHAPE_NAMES[one.shape]}"
 
     def ratio(self, percent: int) -> float:
-        """A percentile of sync step times over the same percentile of async; one of `PERCENTILES`."""
+        """Returns a percentile of sync step times over the same percentile of async; one of `PERCENTILES`."""
         place = PERCENTILES.index(percent)
         return self.sync.times.percentiles[place] / self.other.times.percentiles[place]
 
     def is_(self, shape: str, n: int) -> bool:
-        """Whether the pair has this distribution and this number of workers."""
+        """Returns whether the pair has this distribution and this number of workers."""
         return (self.sync.setting.shape, self.sync.setting.n) == (shape, n)
 
 
@@ -96,13 +96,13 @@ class Scale(NamedTuple):
 
 
 def scale_of(results: Results) -> Scale:
-    """The points and curves that results of one scale make."""
+    """Returns the points and curves that results of one scale make."""
     points = points_of(results)
     return Scale(points, curves_of(points))
 
 
 def points_of(results: Results) -> list[CurvePoint]:
-    """The points whose times count; seeds pooled by their medians."""
+    """Returns the points whose times count; seeds pooled by their medians."""
     groups: dict[tuple[Level, ClusterSetting], list[PointFigures]] = {}
     for result in results.uncontended():
         for n, figures in result.figures.points.items():

@@ -56,7 +56,7 @@ class ClusterSetting(NamedTuple):
         return self.mean_ms / 1000
 
     def cluster(self, rate: str, rounds: int, seed: int) -> ShapedCluster:
-        """The same cluster on shaped hosts; each worker makes `rounds` steps."""
+        """Returns the same cluster on shaped hosts; each worker makes `rounds` steps."""
         return ShapedCluster(
             num_workers=self.n,
             num_ps=self.p,

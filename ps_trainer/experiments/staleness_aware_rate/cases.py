@@ -170,7 +170,7 @@ class RealArm(real_clusters.RealCase):
 
 
 def trainings_of(results: Results) -> list[RateTraining]:
-    """The cases, in the order of the runs."""
+    """Returns the cases, in the order of the runs."""
     return cases_by(RateTraining, results, "mode", "splits", "arm", "lr", "shape")
 
 

@@ -255,7 +255,7 @@ def _virtual_runs(seeds: Sequence[int], settings: RateSettings) -> list[Run[Rate
 
 
 def _rule_of(arm: Rate, splits: int | None) -> tuple[str, list[str]]:
-    """Values of `--update` and `--update_option` for an arm."""
+    """Returns the values of `--update` and `--update_option` for an arm."""
     return ("staleness_aware", []) if arm is Rate.BY_RULE else ("softsync", [f"splits={splits}"])
 
 

@@ -21,7 +21,7 @@ _ERROR_TICKS = (2, 5, 10, 20, 50, 100)
 
 
 def _with_small_rate(trainings: RateTrainings) -> list[RateTraining]:
-    """The trainings with nearly even steps and the small learning rate α₀."""
+    """Returns the trainings with nearly even steps and the small learning rate α₀."""
     return [case for case in trainings.cases if case.shape == Shape.NEARLY_EVEN and case.rate == SMALL_RATE]
 
 

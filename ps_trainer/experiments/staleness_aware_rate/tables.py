@@ -96,7 +96,7 @@ def _training_table(title: str, cases: Sequence[RateTraining]) -> Table:
 
 
 def _theory_table(taus: Sequence[int]) -> Table:
-    """Largest stable rates of a quadratic with both momentum and staleness."""
+    """Returns the largest stable rates of a quadratic with both momentum and staleness."""
     columns = (
         *numbers("d", "τ"),
         *numbers(".4f", "largest stable rate", "largest α₀ with α₀/τ", "over that without staleness"),

@@ -100,7 +100,7 @@ class Staleness(Case):
         return theory.mean_staleness(self.n, self.per_update)
 
     def share_above(self, staleness: int) -> float:
-        """Share of gradients with a greater staleness, 0..1."""
+        """Returns the share of gradients with a greater staleness, 0..1."""
         return sum(count for value, count in self.counts.items() if value > staleness) / self.counts.total()
 
     def ks_to_simulated(self) -> float | None:
@@ -131,12 +131,12 @@ def _pool_seeds(of_seeds: Sequence[Mapping[str, Mapping[str, int]]], n: int) -> 
 
 
 def staleness_of(results: Results) -> list[Staleness]:
-    """The cases, in the order of the runs."""
+    """Returns the cases, in the order of the runs."""
     return cases_by(Staleness, results, "level", "n", "shape", "splits", "is_slow")
 
 
 def by_level(cases: Iterable[Staleness]) -> list[list[Staleness]]:
-    """The cases of each level."""
+    """Returns the cases of each level."""
     groups: dict[Level, list[Staleness]] = {}
     for case in cases:
         groups.setdefault(case.level, []).append(case)

@@ -89,7 +89,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
         return [run for one in settings for run in _real_runs(seeds, one)]
 
     def needed_by(self, run: Run[StalenessSettings]) -> Run[Any] | None:
-        """The calibration run with the same rule."""
+        """Returns the calibration run with the same rule."""
         return calibration.run_for(_delayed_training(run.settings), run.level)
 
     def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
@@ -146,7 +146,7 @@ def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
 
 
 def _delayed_training(settings: StalenessSettings) -> real_clusters.DelayedTraining:
-    """The training of a real cluster."""
+    """Returns the training of a real cluster."""
     update, options, compute = _rule_of(settings)
     return real_clusters.DelayedTraining(update, options, settings.n, settings.num_updates, compute)
 

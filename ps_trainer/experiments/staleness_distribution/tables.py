@@ -55,7 +55,7 @@ def _table(cases: Sequence[Staleness]) -> Table:
 
 
 def _worker_table(cases: Sequence[Staleness]) -> Table:
-    """The cases with a slow worker, of one level."""
+    """Returns the cases with a slow worker, of one level."""
     columns = (
         *texts("worker"),
         *numbers("g", "relative rate"),

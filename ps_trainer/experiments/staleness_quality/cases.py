@@ -98,7 +98,7 @@ class StaleTraining(Case):
 
 
 def trainings_of(results: Results) -> list[StaleTraining]:
-    """The cases, in the order of the runs."""
+    """Returns the cases, in the order of the runs."""
     return cases_by(StaleTraining, results, "kind", "tau", "depth", "optimizer", "lr", "ramp", "num_updates")
 
 
@@ -109,12 +109,12 @@ def select(cases: Iterable[StaleTraining], **fields: Any) -> list[StaleTraining]
 
 
 def best(cases: Sequence[StaleTraining]) -> StaleTraining:
-    """The case whose learning rate needs the fewest updates."""
+    """Returns the case whose learning rate needs the fewest updates."""
     return min(cases, key=lambda case: (case.median, case.num_lost))
 
 
 def by_depth(cases: Sequence[StaleTraining]) -> list[StaleTraining]:
-    """The cases of all depths with constant staleness at the fixed learning rate."""
+    """Returns the cases of all depths with constant staleness at the fixed learning rate."""
     return [one for depth in DEPTHS for one in select(cases, kind=Kind.CONSTANT, depth=depth, lr=FIXED_RATE)]
 
 

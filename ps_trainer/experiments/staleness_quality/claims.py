@@ -22,7 +22,7 @@ PUBLISHED = (
 
 
 def _rising_share(cases: Sequence[StaleTraining]) -> float:
-    """Share of pairs of staleness values in which the greater value needs more updates; NaN without a pair.
+    """Returns the share of pairs of staleness values in which the greater value needs more updates; NaN without a pair.
 
     A pair is left out where neither value reaches the target, because it is not evidence.
     """
@@ -32,7 +32,7 @@ def _rising_share(cases: Sequence[StaleTraining]) -> float:
 
 
 def _variation(rates: Mapping[int, float]) -> float:
-    """Largest over smallest product of rate and 1 + τ; `rates` has a rate for each τ."""
+    """Returns the largest over smallest product of rate and 1 + τ; `rates` has a rate for each τ."""
     products = [rate * (1 + tau) for tau, rate in rates.items()]
     return max(products) / min(products)
 
@@ -70,7 +70,7 @@ def depth_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
 
 
 def _ramp_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
-    """Median accuracy with a ramp, of the cases whose accuracy without a ramp is below the target."""
+    """Returns the median accuracy with a ramp, of the cases whose accuracy without a ramp is below the target."""
     by_ramp = {
         (case.tau, case.lr, case.ramp): sorted(case.accuracies)[len(case.accuracies) // 2]
         for case in cases

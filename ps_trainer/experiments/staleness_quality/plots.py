@@ -73,7 +73,7 @@ def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 
 
 def _mark_lost(axis: Axes, cases: Sequence[StaleTraining], unit: float, colour: str, size: int = 9) -> None:
-    """A triangle, joined to nothing, where most runs gave up: the value is that much or more."""
+    """Draws a triangle, joined to nothing, where most runs gave up: the value is that much or more."""
     lost = [case for case in cases if case.is_lost]
     slowdowns = [case.median / unit for case in lost]
     axis.plot([case.tau for case in lost], slowdowns, "^", ms=size, mfc="none", mew=1.5, color=colour)

@@ -32,7 +32,7 @@ NOTES = (
 
 
 def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
-    """Largest stable learning rates, and their products with 1 + τ and √(1 + τ)."""
+    """Returns the largest stable learning rates, and their products with 1 + τ and √(1 + τ)."""
     columns = (
         *texts("staleness"),
         *numbers("d", "τ"),
@@ -86,7 +86,7 @@ def _grid_table(cases: Sequence[StaleTraining]) -> Table:
 
 
 def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
-    """A row per case."""
+    """Returns a row per case."""
     columns = (
         *texts("staleness"),
         *numbers("d", "τ", "hidden layers"),

@@ -62,7 +62,7 @@ class CalibrationSettings(Record):
 
 
 def calibration_of(training: Training, transfer_secs: float = 0.0) -> Calibration:
-    """The cost of a step, from the step log of one worker.
+    """Returns the cost of a step, from the step log of one worker.
 
     Args:
         training: Finished training with one worker.
@@ -85,7 +85,7 @@ def calibration_of(training: Training, transfer_secs: float = 0.0) -> Calibratio
 
 
 def run_for(training: DelayedTraining, level: Level) -> Run[CalibrationSettings]:
-    """The calibration run of a training: the same rule and model with one worker, and even delays."""
+    """Returns the calibration run of a training: the same rule and model with one worker, and even delays."""
     settings = {name: value for name, value in training.settings.items() if name != "learning_rate"}
     num_steps = min(_MAX_STEPS, max(_MIN_STEPS, training.num_updates))
     calibration_settings = CalibrationSettings(
@@ -140,7 +140,7 @@ class Calibrations(Part[CalibrationSettings, Calibration]):
 
 
 def cost_table(costs: Sequence[tuple[str, Calibration]], level: Level) -> Table:
-    """The costs of a step with one worker, each with its interval."""
+    """Returns the costs of a step with one worker, each with its interval."""
     columns = (
         *texts("one worker"),
         *numbers(".2f", "a step besides its delay", "from", "to", unit="ms"),

@@ -46,7 +46,7 @@ class Training(NamedTuple):
         return (len(self.warm_steps) - 1) / (end - start)
 
     def by_worker(self) -> dict[int, list[Mapping[str, Any]]]:
-        """The warm steps of each worker."""
+        """Returns the warm steps of each worker."""
         steps: dict[int, list[Mapping[str, Any]]] = {}
         for step in self.warm_steps:
             steps.setdefault(step["worker"], []).append(step)
@@ -102,7 +102,7 @@ def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
 
 
 def read_steps(logdir: pathlib.Path) -> list[dict[str, Any]]:
-    """The step records of all workers, in the order in which the steps ended."""
+    """Returns the step records of all workers, in the order in which the steps ended."""
     return sorted(
         (record for path in sorted(logdir.glob("steps/*.jsonl")) for record in json_files.read_lines(path)),
         key=lambda record: record["t_end"],

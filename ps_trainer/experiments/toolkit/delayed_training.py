@@ -24,7 +24,7 @@ _MS_PER_WORKER = 40.0
 
 
 def mean_ms(num_workers: int, least_ms: float = 0.0) -> float:
-    """Mean step time at which the tasks of a cluster with one ps task hardly wait for two cores.
+    """Returns the mean step time at which the tasks of a cluster with one ps task hardly wait for two cores.
 
     At most 25 gradients are made per second, and a step of 8 tasks or more lasts 400 ms.
     """
@@ -33,7 +33,7 @@ def mean_ms(num_workers: int, least_ms: float = 0.0) -> float:
 
 
 def expected_secs(num_workers: int, steps_secs: float) -> float:
-    """Expected duration of a run whose steps together take `steps_secs`."""
+    """Returns the expected duration of a run whose steps together take `steps_secs`."""
     return _START_SECS + num_workers * _START_SECS_PER_WORKER + steps_secs
 
 

@@ -36,11 +36,11 @@ class Comparison(NamedTuple):
         return self.loss_difference <= LARGEST_DIFFERENCE
 
     def local_ms(self) -> list[float]:
-        """Duration of each step in one process, without warm-up."""
+        """Returns the duration of each step in one process, without warm-up."""
         return _step_ms(self.local)
 
     def cluster_ms(self) -> list[float]:
-        """Duration of each step on the cluster, without warm-up."""
+        """Returns the duration of each step on the cluster, without warm-up."""
         return _step_ms(self.cluster.steps)
 
 

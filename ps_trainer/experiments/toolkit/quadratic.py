@@ -14,7 +14,7 @@ _OVERFLOW = 1e100
 
 
 def largest_stable_rate(tau: int) -> float:
-    """The learning rate at which w ← w − η w_{t−τ} stops contracting at curvature 1: 2 sin(π / (2 (2τ + 1))).
+    """Returns the learning rate at which w ← w − η w_{t−τ} stops contracting at curvature 1: 2 sin(π / (2 (2τ + 1))).
 
     It is 2 without staleness, then 1, 0.618, …, π / (2τ + 1) for large τ, the staleness in updates. Source: Levin and
     May 1976, "A note on difference-delay equations": z^{τ+1} − z^τ + η has a root on the unit circle there.
@@ -23,7 +23,7 @@ def largest_stable_rate(tau: int) -> float:
 
 
 def largest_stable_momentum_rate(tau: int, momentum: float) -> float:
-    """The largest stable rate with momentum μ and velocity on the ps: 2 (1 + μ) for τ = 0, but only 1 − μ for τ = 1.
+    """Returns the largest stable rate with momentum μ and velocity on the ps: 2 (1 + μ) for τ = 0, 1 − μ for τ = 1.
 
     It is the smallest η with a root of z^{τ+1} − (1 + μ) z^τ + μ z^{τ−1} + η on the unit circle (times z for τ = 0).
     """
@@ -40,7 +40,7 @@ def largest_stable_momentum_rate(tau: int, momentum: float) -> float:
 
 
 def largest_stable_geometric_mean_rate(tau: float) -> float:
-    """The largest stable rate for the mean of w with a geometric staleness of mean τ: 2 (1 + 2τ).
+    """Returns the largest stable rate for the mean of w with a geometric staleness of mean τ: 2 (1 + 2τ).
 
     With p = 1 / (1 + τ) and q = 1 − p the mean follows z² − (1 + q − ηp) z + q: momentum q (A9), whose roots stay in
     the unit circle while ηp < 2 (1 + q). It grows with τ, so the mean does not bound the learning rate.
@@ -49,7 +49,7 @@ def largest_stable_geometric_mean_rate(tau: float) -> float:
 
 
 def measured_stable_rate(staleness_of: Callable[[int], np.ndarray], mean_staleness: int) -> float:
-    """The learning rate between runs that shrink and runs that grow, by bisection.
+    """Returns the learning rate between runs that shrink and runs that grow, by bisection.
 
     `staleness_of` maps a number of updates to the staleness of each, with the same values at each call.
     """

@@ -40,7 +40,7 @@ _MIN_PERCENT = 5  # percentile of steps; under a barrier of 8 workers, an eighth
 
 
 def update_secs(training: Training) -> np.ndarray:
-    """Time in seconds at which a worker first saw each value of global_step ≥ 1 at the end of a step.
+    """Returns the time in seconds at which a worker first saw each value of global_step ≥ 1 at the end of a step.
 
     Updates that are first seen together count as made at the same moment. Float64 [num_updates].
     """
@@ -51,7 +51,7 @@ def update_secs(training: Training) -> np.ndarray:
 
 
 def as_schedule(training: Training, num_workers: int) -> Schedule:
-    """The steps as the simulator has them, with the earliest time at which each push can have been done.
+    """Returns the steps as the simulator has them, with the earliest time at which each push can have been done.
 
     A push cannot end before its step's delay is over. This time therefore never overstates the duration of a step.
     """
@@ -96,7 +96,7 @@ class Pair(NamedTuple):
 
 
 def pair(case: str, runs: Results, name: str) -> Pair:
-    """A figure of real runs that differ only in their seed.
+    """Returns a figure of real runs that differ only in their seed.
 
     A figure is None where a run never reached something; it then counts as infinite.
     """
@@ -128,7 +128,7 @@ class RealCase(Case):
         raise NotImplementedError
 
     def pair(self, figure: str) -> Pair:
-        """A figure of the cluster and of the simulator."""
+        """Returns a figure of the cluster and of the simulator."""
         return pair(self.name, self.runs, figure)
 
 
@@ -140,7 +140,7 @@ class RealPart(Part[SettingsT, RealFigures]):
 
     @abc.abstractmethod
     def training_of(self, settings: SettingsT) -> DelayedTraining:
-        """The training of a run with these settings."""
+        """Returns the training of a run with these settings."""
 
     @abc.abstractmethod
     def measured(self, run: Run[SettingsT], training: Training) -> Record:
@@ -148,7 +148,7 @@ class RealPart(Part[SettingsT, RealFigures]):
 
     @abc.abstractmethod
     def simulated(self, run: Run[SettingsT], done: virtual_run.VirtualRun) -> Record:
-        """The same figures of the simulation."""
+        """Returns the same figures of the simulation."""
 
     def figures_of(
         self, run: Run[SettingsT], training: Training, done: virtual_run.VirtualRun, cost: StepCost
@@ -165,7 +165,7 @@ class RealPart(Part[SettingsT, RealFigures]):
         return self.training_of(run.settings).train(run, folder)
 
     def needed_by(self, run: Run[SettingsT]) -> Run[Any] | None:
-        """The calibration run with the same rule and model."""
+        """Returns the calibration run with the same rule and model."""
         return calibration.run_for(self.training_of(run.settings), run.level)
 
     def execute(self, run: Run[SettingsT], folder: pathlib.Path) -> Measured[RealFigures]:
@@ -182,7 +182,7 @@ class RealPart(Part[SettingsT, RealFigures]):
         return Measured(figures, training.steps if run.seed == 0 else (), training.window, delayed.num_workers)
 
     def why_none(self, cases: Any) -> str:
-        """Reason why nothing was measured: too few runs, or too few cores."""
+        """Returns the reason why nothing was measured: too few runs, or too few cores."""
         del cases
         return WHY_NONE
 

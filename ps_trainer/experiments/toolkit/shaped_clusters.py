@@ -126,7 +126,7 @@ class ShapedCluster:
 
 
 def why_not() -> str:
-    """Reason why this machine cannot have shaped hosts; empty if it can."""
+    """Returns the reason why this machine cannot have shaped hosts; empty if it can."""
     return hosts_iproute.probe().problem
 
 

@@ -97,7 +97,7 @@ class MeteredHosts:
         self._hosts.write_report(logdir)
 
     def between(self, start: float, end: float) -> dict[str, BytesPerSec]:
-        """Mean rates of each host in a window (seconds since the epoch), interpolated between readings."""
+        """Returns the mean rates of each host in a window (seconds since the epoch), interpolated between readings."""
         times = [when for when, _ in self._samples]
         return {
             host: BytesPerSec(

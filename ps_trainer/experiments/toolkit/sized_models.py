@@ -47,7 +47,7 @@ class NullModel(abc.ABC):
         """Values that the step of a batch of ids pulls."""
 
     def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
-        """The graph of one batch with "id", int64 [B]; the same in training and in evaluation."""
+        """Returns the graph of one batch with "id", int64 [B]; the same in training and in evaluation."""
         del training
         pulled = self.pull(batch["id"])
         loss = 0.5 * tf.add_n([tf.reduce_sum(tf.square(values)) for values in pulled])

@@ -64,19 +64,19 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Standard error of the mean: s/√n with the sample's s; NaN for fewer than two values."""
+    """Returns the standard error of the mean: s/√n with the sample's s; NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
     return float(np.std(np.asarray(values, float), ddof=1)) / math.sqrt(len(values))
 
 
 def accuracy_standard_error(accuracy: float, num_examples: int) -> float:
-    """Standard error of an accuracy on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits."""
+    """Returns the standard error of an accuracy on a finite test set, √(a(1 − a)/n): 0.9 % for 97 % of 360 digits."""
     return math.sqrt(accuracy * (1.0 - accuracy) / num_examples)
 
 
 def ratio_interval(values: Sequence[float], others: Sequence[float]) -> tuple[float, Interval | None]:
-    """Ratio of the geometric means of two samples of values above 0, and its interval.
+    """Returns the ratio of the geometric means of two samples of values above 0, and its interval.
 
     The interval is that of Welch's t-test on the logarithms. It is None where a sample has fewer than two values, or an
     infinite one.
@@ -123,13 +123,13 @@ def median_interval(values: Sequence[float]) -> tuple[float, Interval]:
 
 
 def without_warmup(values: SeriesT, share: float = WARMUP_SHARE) -> tuple[SeriesT, int]:
-    """The values, in order of time, without a first share of them, and how many values were dropped."""
+    """Returns the values, in order of time, without a first share of them, and how many values were dropped."""
     num_dropped = int(share * len(values))
     return values[num_dropped:], num_dropped
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
-    """The line with the least squares of errors *relative to it*, Σ(y/(a + b·x) − 1)², so that small values count too.
+    """Returns the line with the least squares of errors *relative to it*, Σ(y/(a + b·x) − 1)²: small values count, too.
 
     With errors relative to the values, a value that is too small by chance would pull the line down. The fit needs at
     least two different x, and every y must be above 0.
@@ -162,7 +162,7 @@ def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
 
 
 def ks_distance(counts: Mapping[int, int], cdf: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Largest distance, 0..1, between a histogram of whole numbers ≥ 0 and a distribution P(X ≤ k).
+    """Returns the largest distance, 0..1, between a histogram of whole numbers ≥ 0 and a distribution P(X ≤ k).
 
     Kolmogorov and Smirnov's distance. Both distributions step at whole numbers only, so the maximum is taken there.
     """

@@ -41,13 +41,13 @@ _TEXTS = {
 
 
 def with_mean(shape: str, mean_ms: float, worker: int | None = None) -> str:
-    """A distribution such as "lognormal:sigma=0.5" with its mean, and with the only worker it applies to, if any."""
+    """Returns a distribution such as "lognormal:sigma=0.5" with its mean, and the only worker it applies to, if any."""
     text = f"{shape}{',' if ':' in shape else ':'}mean_ms={mean_ms:g}"
     return text if worker is None else f"{text},worker={worker}"
 
 
 def add_pacing(text: str) -> str:
-    """A delay for `--straggler` that counts from the start of a step."""
+    """Returns a delay for `--straggler` that counts from the start of a step."""
     return f"{text}{',' if ':' in text else ':'}paced=true"
 
 

@@ -59,7 +59,7 @@ def geometric_cdf(staleness: np.ndarray, n: int) -> np.ndarray:
 
 
 def geometric_sd(n: int) -> float:
-    """Standard deviation √(n(n − 1)) of the geometric staleness (A7)."""
+    """Returns the standard deviation √(n(n − 1)) of the geometric staleness (A7)."""
     return math.sqrt(n * (n - 1))
 
 
@@ -78,7 +78,7 @@ def ps_phase_secs(model_bytes: float, n: int, p: int, bytes_per_sec: float) -> f
 
 
 def ps_round_secs(model_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
-    """A pull and then a push, 2 · max(M/B, nM/(pB)) (A10)."""
+    """Returns a pull and then a push, 2 · max(M/B, nM/(pB)) (A10)."""
     return 2.0 * ps_phase_secs(model_bytes, n, p, bytes_per_sec)
 
 
@@ -104,7 +104,7 @@ def step_secs(compute_secs: float, transfer_secs: float, overlap: float = 0.0) -
 
 
 def async_round_secs(compute_secs: float, model_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
-    """Time in which each of n asynchronous workers makes a step, of compute, a pull and a push (A19).
+    """Returns the time in which each of n asynchronous workers makes a step, of compute, a pull and a push (A19).
 
     The workers are the customers of a closed queueing network. Computing is a delay. Pulls share the links of one
     direction, pushes those of the other: k transfers at once go at min(k, p)·B/M. Such a network has a product form,

@@ -38,7 +38,7 @@ class VirtualRun(NamedTuple):
         }
 
     def step_records(self, num_steps: int) -> Iterator[dict[str, Any]]:
-        """A record for each of the first steps, with the fields of real clusters' records."""
+        """Yields a record for each of the first steps, with the fields of real clusters' records."""
         steps = self.schedule.steps.select(slice(num_steps))
         for step in zip(*(column.tolist() for column in steps), strict=True):
             columns = StepColumns(*step)
@@ -66,7 +66,7 @@ def run(
     seed: int,
     **cluster: Any,
 ) -> VirtualRun:
-    """The schedule of an update rule.
+    """Returns the schedule of an update rule.
 
     Args:
         update: Name of `--update`.

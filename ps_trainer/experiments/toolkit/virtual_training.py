@@ -27,7 +27,7 @@ class Course(NamedTuple):
     accuracy: float  # training accuracy in the last window, 0..1
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """A record for each window of examples."""
+        """Yields a record for each window of examples."""
         for index, loss in enumerate(self.losses):
             yield {"examples": WINDOW_EXAMPLES * (index + 1), "loss": loss}
 
@@ -42,7 +42,7 @@ def digits(
     batch_size: int,
     seed: int,
 ) -> Any:
-    """A `simulation.replay` `TrainingSetup` of a registered model on digits, with a constant learning rate."""
+    """Returns a `simulation.replay` `TrainingSetup` of a registered model on digits, with a constant learning rate."""
     from ps_trainer.simulation.replay.training_setup import TrainingSetup
 
     return TrainingSetup(

@@ -90,7 +90,7 @@ class BatchCounter:
         return [self._hold_or_push(phase, positions) for phase in step.phases]
 
     def saved_variables(self, step: TrainStep) -> list[tf.Variable]:
-        """The variables of held batches that belong to the worker's own state, which has learned from these batches."""
+        """Returns the variables of held batches that belong to the worker's state, which has learned from these."""
         holds = step.exchange is None and any(phase.pushed is None for phase in step.phases)
         return [self.held] if step.worker_state and holds else []
 

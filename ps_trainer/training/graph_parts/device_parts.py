@@ -121,7 +121,7 @@ def _build_part(
 
 
 def _dense_means(store: ParameterStore, parts: Sequence[_Part]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """The dense variables on which a loss depends, and the mean of their gradients."""
+    """Returns the dense variables on which a loss depends, and the mean of their gradients."""
     values, means = [], []
     for name, value in store.dense_values.items():
         gradients = [part.dense[name] for part in parts if name in part.dense]
@@ -132,7 +132,7 @@ def _dense_means(store: ParameterStore, parts: Sequence[_Part]) -> tuple[list[tf
 
 
 def _table_means(parts: Sequence[_Part]) -> list[tuple[Piece, tf.IndexedSlices]]:
-    """The part of each device in the gradients of the tables that its model reads by itself."""
+    """Returns the part of each device in the gradients of the tables that its model reads by itself."""
     return [
         (piece, tf.IndexedSlices(g.values / tf.constant(len(parts), g.values.dtype), g.indices, g.dense_shape))
         for part in parts
@@ -164,7 +164,7 @@ def _join_slices(slices: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
 
 
 def _mean(values: Sequence[tf.Tensor], num_parts: int) -> tf.Tensor:
-    """The sum over those parts that have a value, divided by the number of all parts."""
+    """Returns the sum over those parts that have a value, divided by the number of all parts."""
     return tf.add_n(list(values)) / tf.constant(num_parts, values[0].dtype)
 
 
@@ -175,11 +175,11 @@ class _SharedLookups:
         self._parts: list[list[_Lookup]] = []
 
     def begin_part(self) -> None:
-        """The look-ups that follow belong to the next device."""
+        """Assigns the look-ups that follow to the next device."""
         self._parts.append([])
 
     def of_last_part(self) -> list[_Lookup]:
-        """The look-ups of the device whose model was built last."""
+        """Returns the look-ups of the device whose model was built last."""
         return self._parts[-1]
 
     def look_up(self, table: Any, ids_R: tf.Tensor) -> tf.Tensor:

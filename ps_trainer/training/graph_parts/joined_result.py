@@ -108,5 +108,5 @@ def _same(device: str, other: str) -> bool:
 
 
 def _task(device: str) -> str:
-    """The task of a device."""
+    """Returns the task of a device."""
     return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

@@ -192,7 +192,7 @@ def _set(attribute: tf.AttrValue, value: Any) -> None:
 
 
 def _is_private(op: tf.Operation) -> bool:
-    """Whether the op makes a handle of a resource that only this op finds, as it gives it no name."""
+    """Returns whether the op makes a handle of a resource that only this op finds, as it gives it no name."""
     attributes = op.node_def.attr
     return not op.inputs and "shared_name" in attributes and not attributes["shared_name"].s
 

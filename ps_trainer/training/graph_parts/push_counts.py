@@ -101,7 +101,7 @@ class PushCounts:
         return PushMark(int(lineage), self.now(int(pushes), global_step))
 
     def now(self, pushes: int, global_step: int) -> int:
-        """The number of pushes to which a state between two steps belongs; in lockstep this is `global_step`."""
+        """Returns the number of pushes to which a state between two steps belongs; `global_step` in lockstep."""
         return int(global_step) if self.is_in_lockstep else pushes
 
 
@@ -117,5 +117,5 @@ def _adapt(num_workers: int, saved: np.ndarray | None) -> np.ndarray:
 
 
 def _just_saved(counts: np.ndarray) -> np.ndarray:
-    """The value of the variable directly after a save with these counts."""
+    """Returns the value of the variable directly after a save with these counts."""
     return np.stack([counts, np.zeros_like(counts)])

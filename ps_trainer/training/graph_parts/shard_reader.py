@@ -155,7 +155,7 @@ class ShardReader:
         self._pause: SuspensionDetector
 
     def leases(self) -> tf.data.Dataset:
-        """The leases: epoch, shard and first batch, int64 [3]. Python code runs once per lease, not per example."""
+        """Returns the leases: epoch, shard and first batch, int64 [3]. Python code runs once per lease."""
         return tf.data.Dataset.from_generator(self._leases, output_signature=tf.TensorSpec([3], tf.int64))
 
     def connect(self, link: LeaseLink) -> None:
@@ -164,7 +164,7 @@ class ShardReader:
         self._pause = SuspensionDetector(self._time_fn(), link.pause_secs)
 
     def shards(self, rule: UpdateRule) -> Shards:
-        """The entry of the run record from which ps task 0 hands out the shards."""
+        """Returns the entry of the run record from which ps task 0 hands out the shards."""
         return Shards(plan=self.plan, may_wait=not rule.waits_for_others)
 
     def coverage(self, values: Mapping[str, np.ndarray]) -> dict[str, Coverage]:
@@ -177,7 +177,7 @@ class ShardReader:
         self._closing.set()
 
     def is_outdated(self) -> bool:
-        """Whether this worker's shards were given to other workers while it was silent; called before each step.
+        """Returns whether other workers got this worker's shards while it was silent; called before each step.
 
         If so, the reader drops the batches that it has read and not trained on, and the caller must start the dataset
         again.

@@ -86,7 +86,7 @@ class Straggler:
         self._began_at = self._time_fn()
 
     def hold_back(self, gradients: Sequence[Gradient]) -> list[Gradient]:
-        """The same gradients on the same devices, available once all are computed and the delay is over."""
+        """Returns the same gradients on the same devices, available once all are computed and the delay is over."""
         with tf.device(self._device), tf.name_scope("straggler"):
             with tf.control_dependencies([_values(gradient.value) for gradient in gradients]):
                 number = tf.numpy_function(self._ask, [], tf.int64)
@@ -124,7 +124,7 @@ class Straggler:
             self._thread.join()
 
     def _build_pass(self) -> tuple[tf.Operation, tf.Tensor]:
-        """The op that lets a step pass, and the placeholder of the step's number."""
+        """Builds the op that lets a step pass, and the placeholder of the step's number."""
         with tf.device(self._device):
             number = tf.placeholder(tf.int64, [])
             return self._passes().enqueue(number), number
@@ -157,7 +157,7 @@ class Straggler:
             return self._may_go
 
     def _passes(self) -> tf.FIFOQueue:
-        """The queue whose elements let a step pass; its shared name makes it the same queue in every graph."""
+        """Returns the queue whose elements let a step pass; its shared name makes it the same queue in every graph."""
         with tf.get_default_graph().container(self._container):
             # Without a limit, so that the thread which lets steps pass never waits itself.
             return tf.FIFOQueue(-1, [tf.int64], shapes=[[]], shared_name=f"straggler/worker_{self.worker_index}")
@@ -166,7 +166,7 @@ class Straggler:
 def create(
     specs: Sequence[DelaySpec], *, seed: int, worker_index: int, device: str, container: str
 ) -> Straggler | None:
-    """The straggler of a worker; None if no spec applies to the worker.
+    """Creates the straggler of a worker; None if no spec applies to the worker.
 
     Args:
         specs: Specs from the flags of the run.

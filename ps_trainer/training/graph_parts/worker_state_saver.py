@@ -140,7 +140,7 @@ class WorkerStateSaver:
             self._pushes = int(pushes)
 
     def is_due(self, counts: Sequence[np.ndarray]) -> bool:
-        """Whether `after_step` would write a state."""
+        """Returns whether `after_step` would write a state."""
         return any(self._is_new(pushes, saved) for pushes, saved in counts)
 
     def note(self, counts: Sequence[np.ndarray]) -> None:
