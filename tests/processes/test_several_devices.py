@@ -28,8 +28,8 @@ def losses_of(run, worker):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--model=cnn", "--optimizer=momentum", "--learning_rate=0.01", "--max_steps=150"],
-        ["--model=wide_deep", "--dataset=planted_clicks", "--optimizer=adagrad", "--batch_size=64", "--max_steps=150"],
+        ["--model=cnn", "--optimizer=momentum", "--learning_rate=0.01", "--max_steps=60"],
+        ["--model=wide_deep", "--dataset=planted_clicks", "--optimizer=adagrad", "--batch_size=64", "--max_steps=60"],
     ],
     ids=["dense", "tables"],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 SPLIT = ("--model=mlp", "--model_option=num_stages=2", "--placement=model_parallel")
 
@@ -25,7 +26,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", repetitions(list(MODELS)))
 def test_losses_equal_those_of_the_model_on_one_worker(create_run, model):
     split, whole = create_run(step_ms=0), create_run(num_workers=1, step_ms=0)
     flags = (f"--model={model}", *MODELS[model], "--batch_size=8", "--max_steps=10", "--step_log", "--seed=3")

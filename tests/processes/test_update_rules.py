@@ -13,7 +13,7 @@ from benchmarks.training_outcome import TrainingOutcome, outcome
 from ps_trainer import component_tables
 from ps_trainer.launch.command import run_local, shared_server
 from tests.testing.processes import END_SECS
-from tests.testing.repetitions import repetitions
+from tests.testing.repetitions import repetitions, representatives
 
 DONE_SECS = 300.0  # a run takes 10 to 20 s of two free cores
 
@@ -44,7 +44,7 @@ def run_to_its_end(folder: pathlib.Path, setting: TrainingSetting, *flags: str) 
     return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)
 
 
-@pytest.mark.parametrize("rule", repetitions(component_tables.UPDATES.names(), every=8))
+@pytest.mark.parametrize("rule", representatives(component_tables.UPDATES.names(), ["async", "model_averaging"]))
 def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
     setting = RULES[rule]

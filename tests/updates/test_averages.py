@@ -30,9 +30,10 @@ RULES = {
     "model_averaging": ("period=2",),
     "accumulate": ("steps=2", "rule=sync"),
 }
-# Two of three fresh gradients make an update in `sync_first_two` and `k_sync` as in `backup`, and two of any age in
-# `k_batch_async` as in `softsync`: the same `GroupPolicy` in the same code.
-CHOSEN = representatives(RULES, [rule for rule in RULES if rule not in ("sync_first_two", "k_sync", "k_batch_async")])
+# One rule of each kind. Fresh gradients make an update in all forms of `sync` and in `k_sync` as in `backup`, and
+# gradients of any age in the other k_ rules as in `softsync`: the same `GroupPolicy` in the same code. `local_sgd`
+# averages as `model_averaging` does.
+CHOSEN = representatives(RULES, ["backup", "softsync", "model_averaging", "accumulate"])
 IN_ANY_GROUP = ("softsync", "k_async", "k_batch_async")
 WAITING = ("sync", "sync_first_two", "backup", "k_sync", "local_sgd", "model_averaging", "accumulate")
 WITHOUT_TABLES = ("local_sgd", "model_averaging")

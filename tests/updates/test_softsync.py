@@ -11,6 +11,7 @@ from ps_trainer.updates.options import SoftSyncOptions
 from ps_trainer.updates.softsync import SoftSync
 from tests.testing.cluster import config_of
 from tests.testing.gradient_groups import check_script
+from tests.testing.repetitions import repetitions
 
 NUM_WORKERS = 3
 
@@ -29,7 +30,7 @@ def test_an_update_is_the_average_of_n_over_splits_gradients_rounded_up(cluster,
         assert wanted.staleness == staleness
 
 
-@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("splits", repetitions([1, 3], first=1))
 def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
     steps = 400 * splits // 3  # of 400 gradients
     config = config_of(
