@@ -112,12 +112,12 @@ def _save(components: Components, values: Mapping[str, np.ndarray], folder: path
             strip_default_attrs=True,
         )
         builder.save()
-    told = f"{_listed(inputs)} -> {_listed({PREDICTIONS: predictions})}"
+    told = f"{_format_tensors(inputs)} -> {_format_tensors({PREDICTIONS: predictions})}"
     if WORDS in signatures:
         taken, given = signatures[WORDS]
         told += f"; with {WORDS}: {', '.join(taken)} -> {', '.join(given)}"
     return told
 
 
-def _listed(tensors: Mapping[str, tf.Tensor]) -> str:
+def _format_tensors(tensors: Mapping[str, tf.Tensor]) -> str:
     return ", ".join(f"{name} {tensor.dtype.name} {tensor.shape}" for name, tensor in tensors.items())

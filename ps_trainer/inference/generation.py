@@ -151,7 +151,7 @@ def generate(
             padded = [*seen, *[0] * (context - len(seen))]
             logits_v = session.run(logits_TV, {ids_BT: [padded]})
             ids.append(draw(logits_v[len(seen) - 1], words, sampling, generator))
-            yield decoded(words, ids[-1], is_first=not number and not prompt)
+            yield text_of_token(words, ids[-1], is_first=not number and not prompt)
 
 
 def encode(words: RecordedWords, prompt: str) -> list[int]:
@@ -188,7 +188,7 @@ def draw(logits_V: np.ndarray, words: RecordedWords, sampling: Sampling, generat
     return int(generator.choice(len(shares), p=shares / shares.sum()))
 
 
-def decoded(words: RecordedWords, number: int, *, is_first: bool) -> str:
+def text_of_token(words: RecordedWords, number: int, *, is_first: bool) -> str:
     """Returns the text of a token, with the space before it if it is a word."""
     token = words.tokens[number]
     if words.unit == "char":

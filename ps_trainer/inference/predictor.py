@@ -82,7 +82,7 @@ def build_graph(components: Components, *, takes_texts: bool = False) -> Predict
         predictions = build_plain(components.model, batch).predictions
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
-    inputs = _reached(predictions, batch)
+    inputs = _inputs_of(predictions, batch)
     texts = texts if set(inputs) <= set(given) else {}
     return PredictionGraph(graph, inputs, predictions, variables, init_op, texts, given.get(NUM_PLACES))
 
@@ -182,7 +182,7 @@ def parts_of(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places
         yield Predicted(predictions[:0], num_unfilled=1)
 
 
-def _reached(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _inputs_of(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the tensors of `batch` on which `output` depends."""
     used = set(ancestors([output]))
     return {name: tensor for name, tensor in batch.items() if tensor.op in used}

@@ -8,7 +8,7 @@ import pytest
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.generators.number_words import Numbers, _draw, chinese, english
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
-from ps_trainer.inference.generation import Sampling, decoded, draw, encode
+from ps_trainer.inference.generation import Sampling, draw, encode, text_of_token
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
 
 from ps_trainer.cli import generate  # isort: skip
@@ -95,8 +95,8 @@ def test_draws_in_proportion_among_the_most_probable_known_tokens():
 
 def test_words_begin_after_the_end_of_a_line_and_unknown_ones_are_read_as_such():
     assert encode(WORDS, "the dog\ncat") == [3, 0, 1, 3, 2]
-    assert [decoded(WORDS, number, is_first=False) for number in (2, 3)] == [" cat", "\n"]
-    assert decoded(WORDS, 2, is_first=True) == "cat"
+    assert [text_of_token(WORDS, number, is_first=False) for number in (2, 3)] == [" cat", "\n"]
+    assert text_of_token(WORDS, 2, is_first=True) == "cat"
 
 
 def test_translates_by_beam_search(tmp_path, capsys):

@@ -179,10 +179,10 @@ class RealThroughput(real_clusters.RealPart[RealSettings]):
     def training_of(self, settings: RealSettings) -> real_clusters.DelayedTraining:
         return _delayed_training(settings)
 
-    def measured(self, run: Run[RealSettings], training: Training) -> GradientRateFigures:
+    def measured_figures(self, run: Run[RealSettings], training: Training) -> GradientRateFigures:
         return GradientRateFigures(rate=_rate(real_clusters.update_secs(training), run.settings))
 
-    def simulated(self, run: Run[RealSettings], done: virtual_run.VirtualRun) -> GradientRateFigures:
+    def simulated_figures(self, run: Run[RealSettings], done: virtual_run.VirtualRun) -> GradientRateFigures:
         return GradientRateFigures(rate=_rate(done.schedule.update_secs, run.settings))
 
     cases = staticmethod(cases.real_rates)
@@ -212,10 +212,10 @@ class RealTrainings(real_clusters.RealPart[RealTrainingSettings]):
         rates = {"batch_size": settings.batch_size, "learning_rate": settings.lr}
         return _delayed_training(settings)._replace(settings=model | rates)
 
-    def measured(self, run: Run[RealTrainingSettings], training: Training) -> TargetFigures:
+    def measured_figures(self, run: Run[RealTrainingSettings], training: Training) -> TargetFigures:
         return cases.to_target(training.steps, run.settings.batch_size)
 
-    def simulated(self, run: Run[RealTrainingSettings], done: virtual_run.VirtualRun) -> TargetFigures:
+    def simulated_figures(self, run: Run[RealTrainingSettings], done: virtual_run.VirtualRun) -> TargetFigures:
         """Trains with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
         with _open_replay(run.settings, run.seed, done.schedule) as replay:

@@ -196,10 +196,10 @@ class RealBackupClusters(real_clusters.RealPart[RealBarrierSettings]):
         options, delays = records.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
         return real_clusters.DelayedTraining(rule, options, n, settings.num_updates, delays)
 
-    def measured(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
+    def measured_figures(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
         return records.figures_of_training(training, run.settings.mean_ms / 1000)
 
-    def simulated(self, run: Run[RealBarrierSettings], done: virtual_run.VirtualRun) -> BackupStepFigures:
+    def simulated_figures(self, run: Run[RealBarrierSettings], done: virtual_run.VirtualRun) -> BackupStepFigures:
         mean_secs = run.settings.mean_ms / 1000
         return records.figures_of(done, run.settings.num_needed, has_arrivals=False, mean_secs=mean_secs)
 
@@ -209,8 +209,8 @@ class RealBackupClusters(real_clusters.RealPart[RealBarrierSettings]):
         """Returns the figures of a run, with the models' times for the same delays."""
         settings = run.settings
         return RealBarrierFigures(
-            measured=self.measured(run, training),
-            simulated=self.simulated(run, done),
+            measured=self.measured_figures(run, training),
+            simulated=self.simulated_figures(run, done),
             overhead_secs=cost.overhead_secs,
             models=records.predict(settings.shape, settings.num_needed, settings.b, settings.num_updates, run.seed),
         )

@@ -191,11 +191,11 @@ class RealBoundedClusters(real_clusters.RealPart[RealClockSettings]):
         n, delays = settings.n, [with_mean(Shape(settings.shape).text, settings.mean_ms)]
         return real_clusters.DelayedTraining(update, options, n, n * settings.num_clocks, delays)
 
-    def measured(self, run: Run[RealClockSettings], training: Training) -> ClusterClockFigures:
+    def measured_figures(self, run: Run[RealClockSettings], training: Training) -> ClusterClockFigures:
         settings = run.settings
         return records.figures_of_training(training, settings.n, settings.bound, settings.mean_ms / 1000)
 
-    def simulated(self, run: Run[RealClockSettings], done: virtual_run.VirtualRun) -> ClockFigures:
+    def simulated_figures(self, run: Run[RealClockSettings], done: virtual_run.VirtualRun) -> ClockFigures:
         figures = records.figures_of(done.schedule, run.settings.mean_ms / 1000)
         return dataclasses.replace(figures, waits=float(np.mean(figures.wait_by_worker)))
 

@@ -72,19 +72,19 @@ class Progress(abc.ABC):
         """Announces the planned runs of all experiments; called once."""
         self._num_runs = len(runs)
         self._time_left = TimeLeft(sum(run.expected_secs for run in runs), self._time_fn)
-        self._planned()
+        self._on_plan()
 
     def begin(self, experiment: str, run: Run[Any]) -> None:
         """Shows that a run begins."""
         self._began_at = self._time_fn()
         self._time_left.begin(run.expected_secs)
-        self._shown(f"{experiment} {run.key}")
+        self._on_run_start(f"{experiment} {run.key}")
 
     def end(self, experiment: str, run: Run[Any], remark: str = "") -> None:
         """Shows that a run has ended; `remark` names anything unusual about it."""
         self._time_left.end()
         self._num_done += 1
-        self._ended(f"{experiment} {run.key}", self._time_fn() - self._began_at, remark)
+        self._on_run_end(f"{experiment} {run.key}", self._time_fn() - self._began_at, remark)
 
     def note(self, text: str, style: str = "") -> None:
         """Prints a line, or several."""
@@ -98,25 +98,25 @@ class Progress(abc.ABC):
         return f"{duration(self._time_left.secs)} left"
 
     @abc.abstractmethod
-    def _planned(self) -> None: ...
+    def _on_plan(self) -> None: ...
 
     @abc.abstractmethod
-    def _shown(self, name: str) -> None: ...
+    def _on_run_start(self, name: str) -> None: ...
 
     @abc.abstractmethod
-    def _ended(self, name: str, secs: float, remark: str) -> None: ...
+    def _on_run_end(self, name: str, secs: float, remark: str) -> None: ...
 
 
 class PlainProgress(Progress):
     """A line per run, for a log file."""
 
-    def _planned(self) -> None:
+    def _on_plan(self) -> None:
         self.note(f"{self._num_runs} runs to do, about {duration(self._time_left.secs)}")
 
-    def _shown(self, name: str) -> None:
+    def _on_run_start(self, name: str) -> None:
         pass
 
-    def _ended(self, name: str, secs: float, remark: str) -> None:
+    def _on_run_end(self, name: str, secs: float, remark: str) -> None:
         tail = f"  {remark}" if remark else ""
         left = f"  {self.left}" if self._num_done < self._num_runs else ""
         self.note(f"[{self._num_done}/{self._num_runs}] {name}  {duration(secs)}{tail}{left}")
@@ -139,13 +139,13 @@ class LiveProgress(Progress):
         """Leaves the bar on the screen and gives the cursor back."""
         self._bar.stop()
 
-    def _planned(self) -> None:
+    def _on_plan(self) -> None:
         self._bar.update(self._task, total=self._num_runs)
 
-    def _shown(self, name: str) -> None:
+    def _on_run_start(self, name: str) -> None:
         self._bar.update(self._task, description=name)
 
-    def _ended(self, name: str, secs: float, remark: str) -> None:
+    def _on_run_end(self, name: str, secs: float, remark: str) -> None:
         if remark:
             self.note(f"{name}  {duration(secs)}  {remark}")
         self._bar.update(self._task, completed=self._num_done, description="")

@@ -84,7 +84,7 @@ class OurScale(_ScalePart):
         setting = run.settings.cluster
         done = setting.cluster(run.settings.rate, run.settings.rounds, run.seed).train(folder)
         times = StepTimes(done.round_secs, records.percentiles([s for secs in done.step_secs.values() for s in secs]))
-        simulated = setting.simulated_long(run.seed)
+        simulated = setting.simulate_long(run.seed)
         figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs)})
         return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window, setting.n)
 
@@ -136,7 +136,7 @@ def _simulate(run: Run[ScaleSettings]) -> Measured[CurveFigures]:
         raise TypeError(f"{run.key} is not a curve in virtual time")
     points = {}
     for n in settings.counts:
-        times = settings.cluster._replace(n=n).simulated_long(run.seed)
+        times = settings.cluster._replace(n=n).simulate_long(run.seed)
         points[str(n)] = _figures(times, times.round_secs)
     return Measured(CurveFigures(points=points))
 
@@ -159,7 +159,7 @@ def _real_runs(setting: ClusterSetting, seed: int) -> Sequence[Run[ScaleSettings
     settings: ScaleSettings = RealPointSettings(cluster=setting, scale="ours", rate=_RATE, rounds=records.ROUNDS)
     start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
     key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
-    secs = start_secs + records.ROUNDS * setting.simulated(records.ROUNDS, seed).round_secs
+    secs = start_secs + records.ROUNDS * setting.simulate(records.ROUNDS, seed).round_secs
     return runs_of_seeds([seed], key, settings, secs, Level.SHAPED)
 
 

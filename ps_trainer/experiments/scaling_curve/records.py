@@ -74,7 +74,7 @@ class ClusterSetting(NamedTuple):
         """global_step when each worker has made `rounds` steps on average."""
         return rounds * (1 if self.update == SYNC else self.n)
 
-    def simulated(self, rounds: int, seed: int) -> StepTimes:
+    def simulate(self, rounds: int, seed: int) -> StepTimes:
         """Step times of the same cluster in virtual time; the same seed gives the same compute times."""
         run = virtual_run.run(
             self.update,
@@ -96,9 +96,9 @@ class ClusterSetting(NamedTuple):
         worker_times = [np.diff(steps.t_push_done[steps.worker == worker]) for worker in range(self.n)]
         return StepTimes(update_secs * self.n, percentiles(np.concatenate(worker_times)))
 
-    def simulated_long(self, seed: int) -> StepTimes:
+    def simulate_long(self, seed: int) -> StepTimes:
         """Step times of a virtual run that is long enough for percentiles."""
-        return self.simulated(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
+        return self.simulate(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
 
     def predicted_secs(self) -> float:
         """Synchronous: the slowest compute time, then all transfers at once. Asynchronous: a closed network."""

@@ -193,7 +193,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
                 raise
             return Training({}, steps, 0.0)
 
-    def measured(self, run: Run[RealRateSettings], training: Training) -> ArmFigures:
+    def measured_figures(self, run: Run[RealRateSettings], training: Training) -> ArmFigures:
         used = [step["staleness"] for step in training.warm_steps if step["staleness"] is not None]
         metrics = training.summary.get("metrics", {})
         return ArmFigures(
@@ -203,7 +203,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
             rate=_updates_per_sec(real_clusters.update_secs(training)),
         )
 
-    def simulated(self, run: Run[RealRateSettings], done: virtual_run.VirtualRun) -> ArmFigures:
+    def simulated_figures(self, run: Run[RealRateSettings], done: virtual_run.VirtualRun) -> ArmFigures:
         settings = run.settings
         arm, learners, batch_size = settings.arm, settings.learners, settings.batch_size
         update, options = _rule_of(arm, learners)

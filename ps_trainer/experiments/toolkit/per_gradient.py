@@ -13,5 +13,5 @@ class PerGradient(shared_parameters.Mean):
     The velocity of momentum gets the divided gradient, as in the equation with the rate inside of the velocity.
     """
 
-    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+    def gradient_to_push(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         return gradients.scaled_gradient(gradient, 1.0 / max(entry.staleness, 1))

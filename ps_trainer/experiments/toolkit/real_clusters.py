@@ -143,11 +143,11 @@ class RealPart(Part[SettingsT, RealFigures]):
         """Returns the training of a run with these settings."""
 
     @abc.abstractmethod
-    def measured(self, run: Run[SettingsT], training: Training) -> Record:
+    def measured_figures(self, run: Run[SettingsT], training: Training) -> Record:
         """Figures of the cluster."""
 
     @abc.abstractmethod
-    def simulated(self, run: Run[SettingsT], done: virtual_run.VirtualRun) -> Record:
+    def simulated_figures(self, run: Run[SettingsT], done: virtual_run.VirtualRun) -> Record:
         """Returns the same figures of the simulation."""
 
     def figures_of(
@@ -155,8 +155,8 @@ class RealPart(Part[SettingsT, RealFigures]):
     ) -> RealFigures:
         """All figures of a run."""
         return self.figures_type(
-            measured=self.measured(run, training),
-            simulated=self.simulated(run, done),
+            measured=self.measured_figures(run, training),
+            simulated=self.simulated_figures(run, done),
             overhead_secs=cost.overhead_secs,
         )
 

@@ -86,7 +86,7 @@ class Arithmetic(abc.ABC):
     def take(self, entry: Entry) -> WorkerResult:
         """Computes the step's gradient and its effects; with `entry.is_last` it makes an update."""
 
-    def pulled(self, entry: Entry) -> Values:
+    def pulled_values(self, entry: Entry) -> Values:
         """Returns the parameters that the step's worker read on the ps tasks."""
         return self._kept[entry.version]
 

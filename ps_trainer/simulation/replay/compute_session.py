@@ -117,7 +117,7 @@ class ComputeSession:
             self._rate_at = (clock, float(self._learning_rate(clock)))
         return self._rate_at[1]
 
-    def untrained(self) -> Values:
+    def untrained_values(self) -> Values:
         """Returns the present values of the variables that the model itself assigns."""
         return self._session.run(self._gradients.untrained)
 

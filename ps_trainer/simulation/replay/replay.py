@@ -117,7 +117,7 @@ class Replay:
 
     def values(self) -> Values:
         """Returns the present values of all model variables, as the ps tasks would have them."""
-        return self._rule.center.params | self._bench.untrained()
+        return self._rule.center.params | self._bench.untrained_values()
 
     def evaluate(self) -> ReplayEvaluation:
         """Computes the present test metrics."""

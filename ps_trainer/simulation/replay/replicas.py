@@ -43,7 +43,7 @@ class Downpour(ReplicaRule):
     def take(self, entry: Entry) -> WorkerResult:
         worker = entry.worker
         if entry.local_step % self.options.n_fetch == 0:
-            self.replicas[worker], self.known[worker] = self.pulled(entry), entry.version
+            self.replicas[worker], self.known[worker] = self.pulled_values(entry), entry.version
         computed = self.session.compute(worker, self.replicas[worker])
         self._accrued[worker].append(computed.gradient)
         if (entry.local_step + 1) % self.options.n_fetch:
@@ -89,7 +89,7 @@ class Easgd(ReplicaRule):
         moved = {name: v + momentum * (v - velocity[name]) for name, v in new_velocity.items()}
         self.replicas[worker] = gradients_lib.move(ahead, moved)
         if entry.is_last:
-            center = self.pulled(entry)
+            center = self.pulled_values(entry)
             pull = {
                 name: self._alpha * (ahead[name] - momentum * velocity[name] - center[name]) for name in new_velocity
             }
@@ -123,24 +123,24 @@ class ModelAveraging(ReplicaRule):
         worker = entry.worker
         state = self._states[worker]
         if self._begins_round[worker]:
-            self.replicas[worker] = state.params = self.pulled(entry)
+            self.replicas[worker] = state.params = self.pulled_values(entry)
         computed = self.session.compute(worker, state.params)
         num_applied = self._num_applied[worker]
         self.session.apply(state, computed.gradient, clock=entry.version, num_applied=num_applied)
         self._num_applied[worker] += 1
         self._begins_round[worker] = entry.update >= 0
         if entry.update >= 0:
-            self._sent.append(self.sent(worker, state.params))
+            self._sent.append(self.values_to_send(worker, state.params))
         if entry.is_last:
             average, self._sent = gradients_lib.dense(gradients_lib.mean(self._sent)), []
-            self.move_to(self.averaged(average))
+            self.move_to(self.center_after(average))
         return computed
 
-    def sent(self, worker: int, params: Values) -> Values:
+    def values_to_send(self, worker: int, params: Values) -> Values:
         """Returns what a worker sends: here its replica."""
         return params
 
-    def averaged(self, average: Values) -> Values:
+    def center_after(self, average: Values) -> Values:
         """Returns the new center, given the average of the values that the workers have sent."""
         return average
 
@@ -148,8 +148,8 @@ class ModelAveraging(ReplicaRule):
 class LocalSgd(ModelAveraging):
     """`local_sgd`: as `model_averaging`, with differences: x̄ ← x̄ + (1/n) Σ (x_i − x̄)."""
 
-    def sent(self, worker: int, params: Values) -> Values:
+    def values_to_send(self, worker: int, params: Values) -> Values:
         return gradients_lib.difference(params, self.replicas[worker])
 
-    def averaged(self, average: Values) -> Values:
+    def center_after(self, average: Values) -> Values:
         return gradients_lib.move(self.center.params, average)

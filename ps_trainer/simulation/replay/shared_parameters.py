@@ -30,7 +30,7 @@ class Mean(Arithmetic):
         if entry.update == LOCAL:
             self.hold(entry, computed.gradient)
         else:
-            gradient = self.pushed(entry, computed.gradient, pulled)
+            gradient = self.gradient_to_push(entry, computed.gradient, pulled)
             if entry.update >= 0:
                 self._group.append(gradient)
         if entry.is_last:
@@ -40,12 +40,12 @@ class Mean(Arithmetic):
 
     def point(self, entry: Entry) -> Values:
         """Returns the parameters at which the gradient is computed."""
-        return self.pulled(entry)
+        return self.pulled_values(entry)
 
     def hold(self, entry: Entry, gradient: Gradient) -> None:
         """Keeps a gradient that is not pushed; the base class ignores it."""
 
-    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+    def gradient_to_push(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         """Returns the gradient that enters the group; also called for gradients that are then dropped."""
         return gradient
 
@@ -78,7 +78,7 @@ class DcAsgd(Mean):
         self._strength = np.float32(options.strength)
         self._mean_squares: dict[str, np.ndarray] = {}
 
-    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+    def gradient_to_push(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         now = self.center.params
         return {
             name: g + self._strength_of(name, g) * g * g * (now[name] - pulled[name])
@@ -106,14 +106,14 @@ class Accumulate(Mean):
         self._tables: list[Values] = [{} for _ in range(self.num_workers)]
 
     def point(self, entry: Entry) -> Values:
-        return self.pulled(entry) | self._tables[entry.worker]
+        return self.pulled_values(entry) | self._tables[entry.worker]
 
     def hold(self, entry: Entry, gradient: Gradient) -> None:
         """Keeps the gradient; the worker's next step begins at this moment and reads its rows now."""
         self._held[entry.worker].append(gradient)
         self._tables[entry.worker] = {name: self.center.params[name] for name in self.session.tables}
 
-    def pushed(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
+    def gradient_to_push(self, entry: Entry, gradient: Gradient, pulled: Values) -> Gradient:
         summed = gradients_lib.total([*self._held[entry.worker], gradient])
         self._held[entry.worker], self._tables[entry.worker] = [], {}
         return gradients_lib.scaled_gradient(summed, 1.0 / self.options.steps) if self.options.average else summed

@@ -39,7 +39,7 @@ class GroupedRule(ScheduleRule):
         self._members: list[int] = []
 
     @abc.abstractmethod
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         """Returns the number of pushes in the update that follows `version` others."""
 
     def push(self, worker: int, version: int) -> PushOutcome:
@@ -47,7 +47,7 @@ class GroupedRule(ScheduleRule):
         if self.is_fresh_only and version < update:
             return PushOutcome(DROPPED, (worker,))
         self._members.append(worker)
-        is_complete = len(self._members) == self.required(update)
+        is_complete = len(self._members) == self.num_required(update)
         # In the order of arrival, which also decides between their next steps if these end at the same time.
         resumed = self._members if self.waits and is_complete else () if self.waits else (worker,)
         if is_complete:
@@ -66,7 +66,7 @@ class Sync(GroupedRule):
     waits = True
     Options = SyncOptions
 
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         return self.options.replicas_to_aggregate or self.num_workers
 
 
@@ -77,7 +77,7 @@ class SyncReplicas(GroupedRule):
     waits = True
     Options = SyncReplicasOptions
 
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         return self.options.replicas_to_aggregate or self.num_workers
 
 
@@ -88,7 +88,7 @@ class Backup(GroupedRule):
     waits = True
     Options = BackupOptions
 
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         return self.num_workers - self.options.backup_workers
 
 
@@ -99,14 +99,14 @@ class SoftSync(GroupedRule):
     waits = False
     Options = SoftSyncOptions
 
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         return -(-self.num_workers // self.options.splits)
 
 
 class _KFamilySchedule(GroupedRule):
     Options = KBatchOptions
 
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         options = self.options
         if not options.grow_every:
             return options.k

@@ -84,7 +84,7 @@ class Rounds(GroupedRule):
         """Returns the number of steps in the round that follows `version` others."""
         return self.options.period
 
-    def required(self, version: int) -> int:
+    def num_required(self, version: int) -> int:
         return self.num_workers
 
     def plan(self, worker: int) -> StepPlan:

@@ -20,7 +20,7 @@ def run(cluster: ClusterModel, rule: GroupedRule, num_updates: int) -> Iterator[
     The times of the pushes do not depend on the rule, but the versions that workers read do: a worker's next step reads
     the number of updates made up to its push.
     """
-    ends = np.cumsum([rule.required(version) for version in range(num_updates)])  # pushes up to each update
+    ends = np.cumsum([rule.num_required(version) for version in range(num_updates)])  # pushes up to each update
     read = np.zeros(cluster.num_workers, np.int64)
     num_pushed = 0
     for steps in _pushes(cluster, rule):

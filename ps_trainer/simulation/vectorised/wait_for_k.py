@@ -28,7 +28,7 @@ def run(cluster: ClusterModel, rule: GroupedRule, num_updates: int) -> Iterator[
         if rule.is_fresh_only:
             is_stale = workers.version < version
             counted_end = np.where(is_stale, workers.ends_if_again(), workers.t_push_done)
-        members = _smallest(counted_end, rule.required(version))
+        members = _smallest(counted_end, rule.num_required(version))
         end = counted_end[members].max()
         if rule.is_fresh_only:
             (late,) = np.nonzero(is_stale & (workers.t_push_done <= end))

@@ -88,7 +88,7 @@ def test_links_that_are_not_shared_refute_knee_and_gain_of_ps_tasks(monkeypatch,
 
 
 def test_real_clusters_that_behave_like_the_simulator(monkeypatch, tmp_path):
-    experiment, results = real_results(monkeypatch, tmp_path, lambda s, seed: 1.05 * s.simulated_long(seed).round_secs)
+    experiment, results = real_results(monkeypatch, tmp_path, lambda s, seed: 1.05 * s.simulate_long(seed).round_secs)
     findings = findings_of(experiment, results)
     assert {findings[key] for key in ("simulator", "fit_sync", "fit_async")} == {ClaimFinding.OK}
     assert drawn(experiment.plots(results)) == ["throughput", "steps"]
@@ -96,7 +96,7 @@ def test_real_clusters_that_behave_like_the_simulator(monkeypatch, tmp_path):
 
 def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
     def at_half(setting, seed):
-        return setting._replace(bytes_per_sec=setting.bytes_per_sec / 2).simulated_long(seed).round_secs
+        return setting._replace(bytes_per_sec=setting.bytes_per_sec / 2).simulate_long(seed).round_secs
 
     experiment, results = real_results(monkeypatch, tmp_path, at_half)
     assert {"simulator", "fit_sync", "fit_async"} <= refuted(findings_of(experiment, results))
@@ -122,12 +122,12 @@ def test_knee_is_where_one_workers_line_meets_the_ceiling(update, directions):
 @pytest.mark.parametrize(("n", "p", "num_bytes"), [(4, 1, 4 * MB), (8, 2, 4 * MB), (8, 1, MB)])
 def test_simulated_asynchronous_steps_are_those_of_the_closed_network(n, p, num_bytes):
     setting = ClusterSetting(ASYNC, n, p, num_bytes, B, mean_ms=200)
-    assert setting.simulated(1000, seed=0).round_secs == pytest.approx(setting.predicted_secs(), rel=0.04)
+    assert setting.simulate(1000, seed=0).round_secs == pytest.approx(setting.predicted_secs(), rel=0.04)
 
 
 def test_simulated_steps_without_transfers_are_the_slowest_workers():
     setting = ClusterSetting(SYNC, 8, 1, 1, 1e12, 200.0)
-    measured = setting.simulated(2000, seed=1).round_secs
+    measured = setting.simulate(2000, seed=1).round_secs
     draws = np.random.default_rng(0).lognormal(-0.02, 0.2, (20000, 8)) * 0.2  # mean 0.2
     assert measured == pytest.approx(draws.max(axis=1).mean(), rel=0.02)
     assert setting.predicted_secs() == pytest.approx(measured, rel=0.02)
@@ -135,7 +135,7 @@ def test_simulated_steps_without_transfers_are_the_slowest_workers():
 
 def test_a_synchronous_round_that_transfers_only_takes_the_closed_forms_time():
     setting = ClusterSetting(SYNC, 8, 2, 4 * MB, B, 0.001)
-    assert setting.simulated(50, seed=0).round_secs == pytest.approx(theory.ps_round_secs(4 * MB, 8, 2, B), rel=0.01)
+    assert setting.simulate(50, seed=0).round_secs == pytest.approx(theory.ps_round_secs(4 * MB, 8, 2, B), rel=0.01)
 
 
 def test_one_worker_alone_begins_the_curves_of_both_rules(monkeypatch, tmp_path):
