@@ -70,7 +70,7 @@ def convert(name: str, hint: Any, value: Any) -> Any:
     if isinstance(hint, types.UnionType):
         if value is None:
             return None
-        hint = next(hint_part for hint_part in typing.get_args(hint) if hint_part is not type(None))
+        hint = next(alternative for alternative in typing.get_args(hint) if alternative is not type(None))
     if typing.get_origin(hint) is tuple:
         return _strings(name, value)
     if hint is bool:

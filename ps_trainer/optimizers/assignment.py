@@ -52,11 +52,11 @@ class OptimizerAssignment:
     """The optimizers of a run.
 
     Args:
-        own: Optimizer of every variable that no pattern matches.
+        default: Optimizer of every variable that no pattern matches.
         assigned: The other optimizers, in the order in which their patterns are tried.
 
     Attributes:
-        all: The optimizer `own`, then the others.
+        all: The optimizer `default`, then the others.
     """
 
     def __init__(self, default: VariableOptimizer, assigned: Sequence[VariableOptimizer] = ()):

@@ -144,7 +144,7 @@ def _has_left(state: PsState, run: RunRecord, worker: int) -> bool:
 
 
 def last_join_number(state: PsState, run_id: str, worker: int) -> int:
-    """Join number of the last process that joined run `run_id` as `worker`; 0 if none has."""
+    """Returns the join number of the last process that joined run `run_id` as `worker`; 0 if none has."""
     entry = state.workers_of(run_id).get(worker)
     return entry.joining if entry is not None else 0
 

@@ -212,7 +212,7 @@ class PeerTracker:
         return lambda index, *details: (of_worker if index < self._cluster.num_workers else of_stage)(index, *details)
 
     def _ended_join_number(self, index: int) -> int:
-        """Join number of the last process that has left, of a worker that is not ready; the next may have joined."""
+        """Returns the join number of the last process that has left, of a worker that is not ready."""
         entry = self.roster.get(index)
         if entry is None:
             return 0

@@ -126,10 +126,10 @@ class Census(LineSource):
         }
 
 
-def _places(word_B: tf.Tensor, kind: list[str]) -> tf.Tensor:
-    """Returns 1 + the place of each word in `kind`, int64 [B], and 0 for other words."""
-    is_it_BN = tf.equal(word_B[:, tf.newaxis], kind)
-    return tf.reduce_sum(tf.cast(is_it_BN, tf.int64) * tf.range(1, len(kind) + 1, dtype=tf.int64), axis=1)
+def _places(word_B: tf.Tensor, vocabulary: list[str]) -> tf.Tensor:
+    """Returns 1 + the place of each word in `vocabulary`, int64 [B], and 0 for other words."""
+    is_it_BN = tf.equal(word_B[:, tf.newaxis], vocabulary)
+    return tf.reduce_sum(tf.cast(is_it_BN, tf.int64) * tf.range(1, len(vocabulary) + 1, dtype=tf.int64), axis=1)
 
 
 def _find(folder: pathlib.Path, name: str) -> pathlib.Path:

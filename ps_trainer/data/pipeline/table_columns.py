@@ -111,10 +111,10 @@ class ColumnCounter:
             raise DataError(
                 f"the label {self._label!r} is {next(iter(self._classes))!r} in every row; name another column"
             )
-        for value, position in self._place_of.items():
+        for value, location in self._place_of.items():
             if value not in self._classes:
                 raise DataError(
-                    f"{position}: the label {value!r} of a test row is in no training row; labels there:"
+                    f"{location}: the label {value!r} of a test row is in no training row; labels there:"
                     f" {', '.join(_sort_names(self._classes)[:_SHOWN_CLASSES])}"
                 )
         by_name = {name: self._moments[name] for name, kind in self._kinds.items() if kind == NUMBER}

@@ -135,9 +135,9 @@ def _inline(text: str) -> str:
     parts, end = [], 0
     for match in _INLINE.finditer(text):
         parts.append(html.escape(text[end : match.start()]))
-        code, bold, target = match.groups()
+        code, link_text, target = match.groups()
         parts.append(
-            f"<code>{html.escape(code)}</code>" if code else f'<a href="{html.escape(target)}">{_inline(bold)}</a>'
+            f"<code>{html.escape(code)}</code>" if code else f'<a href="{html.escape(target)}">{_inline(link_text)}</a>'
         )
         end = match.end()
     return "".join([*parts, html.escape(text[end:])])

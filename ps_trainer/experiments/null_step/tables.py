@@ -41,13 +41,13 @@ _NOTES = (
 def tables(steps: NullSteps) -> list[Table]:
     """Makes a table of real runs for each level, and a table at the source's scale."""
     cases, bytes_per_sec = steps
-    tables_of_levels = []
+    level_tables = []
     for level in (Level.PROCESSES, Level.SHAPED):
         level_cases = [case for case in cases if case.level is level]
         if level_cases:
-            tables_of_levels.append(_real_table(level, level_cases, bytes_per_sec if level is Level.SHAPED else None))
+            level_tables.append(_real_table(level, level_cases, bytes_per_sec if level is Level.SHAPED else None))
     virtual = [case for case in cases if case.level is Level.VIRTUAL]
-    return [*tables_of_levels, _paper_table(virtual)] if virtual else tables_of_levels
+    return [*level_tables, _paper_table(virtual)] if virtual else level_tables
 
 
 def notes(steps: NullSteps) -> list[str]:
