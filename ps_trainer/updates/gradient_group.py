@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
@@ -35,7 +36,7 @@ from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate
 from ps_trainer.updates.gradient_sums import GradientSums, Value
 from ps_trainer.updates.group_policy import GroupPolicy
-from ps_trainer.updates.group_state import GroupState, Notice, VisitResult
+from ps_trainer.updates.group_state import GroupState, GroupVariables, Notice, VisitResult
 
 Update = Callable[[int, list[tuple[Piece, Value]]], tf.Operation]
 """(ps, averages of a group) -> the op on that ps that applies them and counts on its clock."""
@@ -87,9 +88,9 @@ class GradientGroup:
         self._gate = Gate(store, ps, num_workers, name)
         self._sums = GradientSums(store, ps, pieces, name)
         with tf.device(store.ps_device(ps)):
-            self._variables = GroupState.create(name, ps, num_workers)
-            self.pushed = self._variables.pushed.read_value()
-            self.used = self._variables.accepted.read_value() - self._variables.members.read_value()
+            self._variables = GroupVariables.create(name, ps, num_workers)
+            now = self._variables.read()
+            self.pushed, self.used = now.pushed, now.accepted - now.members
         self.state = [*self._variables, *self._sums.state]
 
     def push(self, worker: int, values: Sequence[Value], notices: Sequence[tf.Tensor] = ()) -> VisitResult:
@@ -127,10 +128,11 @@ class GradientGroup:
         def visit(*arrived: tf.Tensor) -> VisitResult:
             now = self._variables.read()
             one_hot = self._one_hot(worker)
+            others = 1 - one_hot
             now = now._replace(
-                gone=now.gone * (1 - one_hot),
-                tickets=now.tickets * (1 - one_hot) + self._ticket * one_hot,
-                join_numbers=now.join_numbers * (1 - one_hot) + join_number * one_hot,
+                gone=now.gone * others,
+                tickets=now.tickets * others + self._ticket * one_hot,
+                join_numbers=now.join_numbers * others + join_number * one_hot,
             )
             return self._settle_without_gradient(now, one_hot, one_hot, arrived)
 
@@ -178,19 +180,22 @@ class GradientGroup:
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the version, and whether workers are released, at present."""
-        return self._variables.version.read_value(), self._variables.released.read_value()
+        version, _, released = self._variables.read_totals()
+        return version, released
 
     def _visit(self, visit: Callable[..., VisitResult], *arguments: Value) -> VisitResult:
         result: VisitResult = exclusive(self._store, self._ps, visit, *arguments)
         return result
 
     def _one_hot(self, worker: int | tf.Tensor) -> tf.Tensor:
+        if isinstance(worker, int):  # one constant in place of five ops
+            return tf.constant(np.eye(self._num_workers, dtype=np.int64)[worker])
         return tf.one_hot(worker, self._num_workers, dtype=tf.int64)
 
     def _set_released(self, value: int) -> tf.Tensor:
         # In the section: a visit writes back the whole state that it has read, and would undo a release in between.
         def visit() -> tf.Tensor:
-            with tf.control_dependencies([self._variables.released.assign(value, read_value=False)]):
+            with tf.control_dependencies([self._variables.set_released(value)]):
                 opened = self._gate.open()
             with tf.control_dependencies([opened]):
                 return tf.constant(value)

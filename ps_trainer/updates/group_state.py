@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -10,7 +10,7 @@ from ps_trainer.store.variables import create_variable
 
 
 class GroupState(NamedTuple):
-    """The state of one ps task's groups, as int64 variables or as the values that were read.
+    """The state of one ps task's groups; int64.
 
     Attributes:
         gone: [num_workers], 1 for a worker that has left.
@@ -26,35 +26,62 @@ class GroupState(NamedTuple):
         released: 1 after the workers were released for good.
     """
 
-    gone: Any
-    members: Any
-    accepted: Any
-    pushed: Any
-    stamps: Any
-    tickets: Any
-    join_numbers: Any
-    version: Any
-    size: Any
-    released: Any
+    gone: tf.Tensor
+    members: tf.Tensor
+    accepted: tf.Tensor
+    pushed: tf.Tensor
+    stamps: tf.Tensor
+    tickets: tf.Tensor
+    join_numbers: tf.Tensor
+    version: tf.Tensor
+    size: tf.Tensor
+    released: tf.Tensor
+
+
+_NUM_BY_WORKER = GroupState._fields.index("version")  # these fields have a number for each worker
+
+
+class GroupVariables(NamedTuple):
+    """The variables that hold a `GroupState`: two in place of ten, because each needs ops to read and to write it.
+
+    Attributes:
+        by_worker: The fields with a number for each worker, [7, num_workers].
+        totals: The other fields, [3].
+    """
+
+    by_worker: tf.Variable
+    totals: tf.Variable
 
     @classmethod
-    def create(cls, name: str, ps: int, num_workers: int) -> GroupState:
+    def create(cls, name: str, ps: int, num_workers: int) -> GroupVariables:
         """Creates the variables, all zero, in the device scope of ps task `ps`."""
-        shapes: dict[str, list[int]] = {"version": [], "size": [], "released": []}
+        num_totals = len(GroupState._fields) - _NUM_BY_WORKER
         return cls(
-            *(
-                create_variable(f"{name}/{field}_{ps}", shapes.get(field, [num_workers]), "int64")
-                for field in cls._fields
-            )
+            create_variable(f"{name}/by_worker_{ps}", [_NUM_BY_WORKER, num_workers], "int64"),
+            create_variable(f"{name}/totals_{ps}", [num_totals], "int64"),
         )
 
     def read(self) -> GroupState:
-        """Reads all variables; call it in the exclusive section, so that the values belong together."""
-        return GroupState(*(variable.read_value() for variable in self))
+        """Reads all variables; in the exclusive section the values belong together."""
+        return GroupState(*tf.unstack(self.by_worker.read_value()), *self.read_totals())
 
-    def write(self, values: GroupState) -> list[tf.Operation]:
-        """Builds the ops that assign `values` to the variables."""
-        return [variable.assign(value, read_value=False) for variable, value in zip(self, values, strict=True)]
+    def read_totals(self) -> list[tf.Tensor]:
+        """Reads version, size and released."""
+        totals: list[tf.Tensor] = tf.unstack(self.totals.read_value())
+        return totals
+
+    def set_released(self, value: int) -> tf.Operation:
+        """Builds the op that sets only `released`; call it in the exclusive section."""
+        version, size, _ = self.read_totals()
+        return self.totals.assign(tf.stack([version, size, value]), read_value=False)
+
+    def write(self, state: GroupState) -> list[tf.Operation]:
+        """Builds the ops that assign `state` to the variables."""
+        by_worker, totals = state[:_NUM_BY_WORKER], state[_NUM_BY_WORKER:]
+        return [
+            self.by_worker.assign(tf.stack(by_worker), read_value=False),
+            self.totals.assign(tf.stack(totals), read_value=False),
+        ]
 
 
 class Notice(NamedTuple):

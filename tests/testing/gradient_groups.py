@@ -9,6 +9,7 @@ import numpy as np
 
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.base import TrainStep
+from ps_trainer.updates.group_state import GroupState
 from tests.testing import oracles
 from tests.testing import script as script_lib
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
@@ -163,7 +164,7 @@ class GroupScript:
 
     def _num_taken_in(self, worker: int) -> np.ndarray:
         """A number for each ps task that grows by 1 when it takes in a gradient of `worker`."""
-        return self.read("accepted_")[:, worker]
+        return self.read("/by_worker_")[:, GroupState._fields.index("accepted"), worker]
 
     def _wait_at_gate(self, worker: int, *, or_ended: bool) -> None:
         self._arrivals[worker] += 1

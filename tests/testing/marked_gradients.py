@@ -24,6 +24,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates import gradient_collector
 from ps_trainer.updates.apply import receive
+from ps_trainer.updates.group_state import GroupState, GroupVariables
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 from tests.testing.marked_process import MarkedProcess, Push
 from tests.testing.script import _read_of
@@ -247,8 +248,9 @@ class MarkedRun:
         with tf.Graph().as_default() as graph:
             self._counts = []
             for ps in range(self.cluster.num_ps):
-                names = [next(n for n in by_name if n.endswith(f"/{field}_{ps}")) for field in RuleCounts._fields]
-                self._counts.append([_read_of(by_name[name]) for name in names])
+                names = [next(n for n in by_name if n.endswith(f"/{part}_{ps}")) for part in GroupVariables._fields]
+                state = GroupState(*(row for name in names for row in tf.unstack(_read_of(by_name[name]))))
+                self._counts.append([getattr(state, field) for field in RuleCounts._fields])
             self._clocks = [_read_of(clock) for clock in train.store.clocks]
             self._values = [_read_of(piece.variable) for piece in train.store.pieces]
         task = self.cluster.task("worker", 0)
