@@ -178,7 +178,7 @@ class TestStopRequest:
 
 BLOCKED = """
 import signal, sys, threading
-from ps_trainer.runtime import supervise
+from ps_trainer.runtime import job_runner
 job_runner.RELEASE_SECS, job_runner.ABORT_SECS, job_runner.EXIT_SECS = 0.05, 0.1, 0.3
 def job(stop):
     print("started", flush=True)
