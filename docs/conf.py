@@ -25,7 +25,6 @@ exclude_patterns = ["_build"]
 
 # Pages that the site takes from files outside of docs/, which the repository shows where they are.
 _ELSEWHERE = {
-    "results/experiments": _ROOT / "ps_trainer" / "experiments" / "RESULTS.md",
     "reference/benchmarks": _ROOT / "benchmarks" / "README.md",
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#:]+)(#[\w-]+)?\)")

@@ -18,7 +18,7 @@ from ps_trainer.cli import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
-RESULTS = ROOT / "ps_trainer" / "experiments" / "RESULTS.md"
+RESULTS = ROOT / "docs" / "results"
 PROGRAM = re.compile(r"^(?:ps_trainer|python -m ps_trainer) (\w+)(.*)$")
 
 
@@ -56,7 +56,7 @@ def test_generated_files_are_current(script):
     assert result.returncode == 0, result.stderr[-2000:]
 
 
-@pytest.mark.parametrize("page", [*PAGES, RESULTS], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT / "docs")))
 def test_no_page_has_an_anchor_twice(page):
     anchors = re.findall(r'<a id="([^"]+)">', page.read_text(encoding="utf-8"))
     assert [name for name, count in Counter(anchors).items() if count > 1] == []
@@ -106,17 +106,18 @@ def test_every_page_is_in_the_index():
 
 
 def test_models_that_the_results_cite_by_number_are_explained():
-    cited = set(re.findall(r"\bA\d{1,2}\b", RESULTS.read_text(encoding="utf-8")))
+    pages = "".join(page.read_text(encoding="utf-8") for page in RESULTS.glob("*.md"))
+    cited = set(re.findall(r"\bA\d{1,2}\b", pages))
     guide = (ROOT / "docs" / "howto" / "run-an-experiment.md").read_text(encoding="utf-8")
     assert cited and cited <= set(re.findall(r"^\| (A\d+) \|", guide, re.MULTILINE))
 
 
 def test_index_of_the_results_has_the_figures_of_the_published_page():
-    page = (ROOT / "ps_trainer" / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
-    index = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
+    page = (RESULTS / "all-claims.md").read_text(encoding="utf-8")
+    index = (RESULTS / "index.md").read_text(encoding="utf-8")
     num_runs, hours, minutes = re.search(r"^10 experiments, (\d+) runs, (\d+):(\d+):", page, re.MULTILINE).groups()
     assert f"{int(num_runs):,} runs, {hours} hours and {minutes} minutes" in index
-    lines = [line.split(" | ") for line in page.partition('<a id="')[0].splitlines() if line.startswith("| ")]
+    lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
     rows = [cells[4] for cells in lines[2:]]  # after the header and the line below it
     ok, refuted, partly, withdrawn = (rows.count(word) for word in ("ok", "refuted", "partly", "withdrawn"))
     assert (

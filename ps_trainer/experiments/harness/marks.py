@@ -1,7 +1,7 @@
 """Marks: notes on published results that precede a change of the code which affects them.
 
-`results/marks.json` holds them, each with the commit of the results that it is about. A page shows a mark as long as
-that commit made the results, and drops it when they are made again. `publish` writes the marks into the pages.
+`docs/results/marks.json` holds them, each with the commit of the results that it is about. A page shows a mark as long
+as that commit made the results, and drops it when they are made again. `publish` writes the marks into the pages.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from typing import NamedTuple
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 
-FILE = pathlib.Path("experiments", "results", "marks.json")
+FILE = pathlib.Path("docs", "results", "marks.json")
 
 _LABEL = "> **Made before a change"
 _OLD_MARK = re.compile(rf"^{re.escape(_LABEL)}.*\n\n?", re.MULTILINE)
 _CELL = re.compile(r" \| ")
-_SECTION = re.compile(r'^(?=<a id=")', re.MULTILINE)
-_PLOT = re.compile(r"(\]\(\w+/(\w+)-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
+_PLOT = re.compile(r"(\]\(\w+/\w+?-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
 
 
 class Mark(NamedTuple):
     """A note on a published result that a later change affects."""
 
-    page: str  # page, relative to the package's folder
+    page: str  # page, relative to the repository
     after: str  # beginning of the line above the mark: a heading, a verdict, a plot's or a table's title
-    commit: str  # seven digits of the commit that made the result, which the same section of the page names
+    commit: str  # seven digits of the commit that made the result, which the page names
     date: str  # date of the change
     text: str  # change, and the part of the result that it concerns
 
@@ -38,9 +37,9 @@ class Mark(NamedTuple):
         return f"{_LABEL}, by commit {self.commit}; changed {self.date}.** {self.text}"
 
 
-def read(package: pathlib.Path) -> list[Mark]:
+def read(repository: pathlib.Path) -> list[Mark]:
     """All marks."""
-    return [Mark(**values) for values in json.loads((package / FILE).read_text(encoding="utf-8"))]
+    return [Mark(**values) for values in json.loads((repository / FILE).read_text(encoding="utf-8"))]
 
 
 def with_marks(page: str, marks: Iterable[Mark]) -> str:
@@ -49,43 +48,30 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
     Raises:
         UsageError: A mark's line occurs more than once, or is missing although its result is on the page.
     """
-    sections = _SECTION.split(_OLD_MARK.sub("", page))
+    page = _OLD_MARK.sub("", page)
     for mark in marks:
-        of_commit = [number for number, section in enumerate(sections) if f"commit {mark.commit}" in section]
-        line = re.compile(rf"^{re.escape(mark.after)}.*$", re.MULTILINE)
-        found = [(number, match) for number in of_commit for match in line.finditer(sections[number])]
-        if of_commit and len(found) != 1:
-            raise UsageError(
-                f"{FILE}: {len(found)} lines of {mark.page} begin with {mark.after!r} in what commit {mark.commit}"
-                " made; name exactly one"
-            )
-        for number, match in found:
-            section = sections[number]
-            sections[number] = f"{section[: match.end()]}\n\n{mark}{section[match.end() :]}"
-    return "".join(sections)
+        if f"commit {mark.commit}" not in page:
+            continue
+        lines = list(re.finditer(rf"^{re.escape(mark.after)}.*$", page, re.MULTILINE))
+        if len(lines) != 1:
+            raise UsageError(f"{FILE}: {len(lines)} lines of {mark.page} begin with {mark.after!r}; name exactly one")
+        end = lines[0].end()
+        page = f"{page[:end]}\n\n{mark}{page[end:]}"
+    return page
 
 
-def with_captions(page: str, captions: Mapping[str, Mapping[str, Caption]]) -> str:
-    """Returns the page with the captions of each experiment, by key up to its first `-`, below its plots.
+def with_captions(page: str, captions: Mapping[str, Caption]) -> str:
+    """Returns an experiment's page with its captions, by key up to its first `-`, below its plots.
 
-    What was seen comes from the table of claims above the plots.
+    What was seen comes from the table of claims on the page.
     """
-
-    def section_with_captions(section: str) -> str:
-        seen = _read_claims(section)
-
-        def caption_of(match: re.Match[str]) -> str:
-            head, experiment, key = match.groups()
-            return f"{head}{captions[experiment][key.partition('-')[0]].text(seen)}"
-
-        return _PLOT.sub(caption_of, section)
-
-    return "".join(map(section_with_captions, _SECTION.split(page)))
+    seen = _read_claims(page)
+    return _PLOT.sub(lambda match: match[1] + captions[match[2].partition("-")[0]].text(seen), page)
 
 
-def _read_claims(section: str) -> dict[str, ClaimSummary]:
-    """Reads the table of claims of a section: what was seen of each claim, by its sentence; empty without a table."""
-    lines = iter(section.splitlines())
+def _read_claims(page: str) -> dict[str, ClaimSummary]:
+    """Reads the table of claims of a page: what was seen of each claim, by its sentence; empty without a table."""
+    lines = iter(page.splitlines())
     header = next((line for line in lines if line.startswith("| claim |")), "")
     rows = [_cells(line) for line in itertools.takewhile(lambda line: line.startswith("|"), lines)]
     named = [dict(zip(_cells(header), row, strict=True)) for row in rows]

@@ -15,6 +15,7 @@ from ps_trainer.experiments.harness.plots import PlotFiles
 from ps_trainer.experiments.harness.tables import Table
 
 _INLINE = re.compile(r"`([^`]+)`|\[([^\]]+)\]\(([^)\s]+)\)")
+_MAX_ROWS_SHOWN = 12  # a longer table is folded
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 68em; margin: 2em auto;
        padding: 0 1em }
@@ -87,8 +88,12 @@ def _markdown_table(table: Table) -> str:
     rule = ["--:" if column.form else "---" for column in table.columns]
     rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in table.cells()]
     lines = [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
-    heading = f"**{table.title}** ({table.level})\n\n" if table.level else f"**{table.title}**\n\n"
-    return (heading if table.title else "") + "\n".join(lines)
+    if not table.title:
+        return "\n".join(lines)
+    heading = f"**{table.title}** ({table.level})" if table.level else f"**{table.title}**"
+    if len(rows) > _MAX_ROWS_SHOWN:
+        lines = [f"<details><summary>{len(rows)} rows</summary>", "", *lines, "", "</details>"]
+    return "\n".join([heading, "", *lines])
 
 
 def _html(block: Block) -> str:

@@ -1,10 +1,10 @@
-"""Puts the reports of a finished run into the repository: one page, its plots as small files.
+"""Puts the reports of a finished run into a clone of the repository: a page each, and their plots.
 
     python -m ps_trainer.experiments.harness.publish runs/experiments
 
-writes `RESULTS.md` and `results/*.png` into `ps_trainer/experiments`, and replaces the existing files.
-Without a folder, it updates the existing pages with the current captions and marks (`marks.py`). The runs' own files
-are not in the repository, so numbers and plots stay as they are.
+writes into `docs/results`: `all-claims.md`, a page for each experiment and `plots/*.png`, and replaces the existing
+files. Without a folder, it updates the existing pages with the current captions and marks (`marks.py`). The runs' own
+files are not in the repository, so numbers and plots stay as they are.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ import sys
 from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, PsTrainerError, UsageError
 from ps_trainer.experiments.harness import marks
+from ps_trainer.experiments.harness.provenance import REPOSITORY
 
-PAGE_NAME = "RESULTS.md"
-PLOTS_FOLDER = "results"
+RESULTS = pathlib.Path("docs", "results")  # folder of the pages, in the repository
+SUMMARY_NAME = "all-claims.md"  # page with the claims of all experiments
+PLOTS_FOLDER = "plots"
 MAX_BYTES = 3_000_000
 
-_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _IMAGE = re.compile(r"\]\(([^)/\s]+\.png)\)")
 _REPORT_LINK = re.compile(r"\]\(([\w.]+)/report\.md\)")
 _FILES_LINE = re.compile(r"^Beside this page: .*\n*", re.MULTILINE)
 
 
 def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Writes the page and its plots, and returns the files written.
+    """Writes the pages and their plots, and returns the files written.
 
     Args:
         out_dir: Folder of the `experiment` command, with `index.md` and a folder per experiment.
-        folder: Folder of the page.
-        names: Experiments in the order of the page; those without a report are left out.
+        folder: Folder of the pages.
+        names: All experiments. The pages of those without a report are removed.
 
     Raises:
         UsageError: The folder holds no reports, a report is of a quick run, or all is more than `MAX_BYTES`.
@@ -46,42 +47,34 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     for report in reports.values():
         if json.loads((report.parent / "conclusion.json").read_text(encoding="utf-8"))["quick"]:
             raise UsageError(f"{report} is of a quick run; only full ones are published. Run it without --quick")
-    parts = [_REPORT_LINK.sub(r"](#\1)", index.read_text(encoding="utf-8"))]
-    images: dict[str, bytes] = {}
+    files = {SUMMARY_NAME: _REPORT_LINK.sub(r"](\1.md)", index.read_text(encoding="utf-8")).encode()}
     for name, report in reports.items():
         text = _FILES_LINE.sub("", report.read_text(encoding="utf-8"))
-        images |= {f"{name}-{file}": (report.parent / file).read_bytes() for file in _IMAGE.findall(text)}
-        text = _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1)", text)
-        parts.append(f'<a id="{name}"></a>\n\n' + re.sub(r"^#", "##", text, flags=re.MULTILINE))
-    page = "\n".join(parts)
-    size = len(page.encode()) + sum(map(len, images.values()))
+        plots = {f"{PLOTS_FOLDER}/{name}-{file}": (report.parent / file).read_bytes() for file in _IMAGE.findall(text)}
+        files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1)", text).encode(), **plots}
+    size = sum(map(len, files.values()))
     if size > MAX_BYTES:
-        raise UsageError(f"page and plots are {size:,} bytes; {MAX_BYTES:,} are allowed. Draw fewer or smaller plots")
-    return _write(folder, page, images)
+        raise UsageError(f"pages and plots are {size:,} bytes; {MAX_BYTES:,} are allowed. Draw fewer or smaller plots")
+    for old in [*(folder / PLOTS_FOLDER).glob("*.png"), *(folder / f"{name}.md" for name in names)]:
+        old.unlink(missing_ok=True)
+    (folder / PLOTS_FOLDER).mkdir(parents=True, exist_ok=True)
+    for file, data in files.items():
+        (folder / file).write_bytes(data)
+    return [folder / file for file in files]
 
 
-def _write(folder: pathlib.Path, page: str, images: dict[str, bytes]) -> list[pathlib.Path]:
-    plots = folder / PLOTS_FOLDER
-    plots.mkdir(parents=True, exist_ok=True)
-    for old in plots.glob("*.png"):
-        old.unlink()
-    for name, data in images.items():
-        (plots / name).write_bytes(data)
-    (folder / PAGE_NAME).write_text(page, encoding="utf-8")
-    return [folder / PAGE_NAME, *(plots / name for name in images)]
-
-
-def update(package: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Updates captions and marks of the published pages in the package folder, and returns the pages."""
-    all_marks = marks.read(package)
-    captions = {name: component_tables.EXPERIMENTS.load(name).captions for name in names}
-    results = package / "experiments" / PAGE_NAME
-    pages = dict.fromkeys([results, *(package / mark.page for mark in all_marks)])
+def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
+    """Updates captions and marks of the published pages in a clone of the repository, and returns the pages."""
+    all_marks = marks.read(repository)
+    captions = {
+        path: component_tables.EXPERIMENTS.load(name).captions
+        for name in names
+        if (path := repository / RESULTS / f"{name}.md").exists()
+    }
+    pages = dict.fromkeys([repository / RESULTS / SUMMARY_NAME, *captions, *(repository / m.page for m in all_marks)])
     for path in pages:
-        page = path.read_text(encoding="utf-8")
-        if path == results:
-            page = marks.with_captions(page, captions)
-        page_marks = [mark for mark in all_marks if package / mark.page == path]
+        page = marks.with_captions(path.read_text(encoding="utf-8"), captions.get(path, {}))
+        page_marks = [mark for mark in all_marks if repository / mark.page == path]
         path.write_text(marks.with_marks(page, page_marks), encoding="utf-8")
     return list(pages)
 
@@ -92,14 +85,16 @@ def main(argv: list[str]) -> int:
     try:
         if len(argv) > 2:
             raise UsageError("usage: python -m ps_trainer.experiments.harness.publish [OUT_DIR]")
-        written = publish(pathlib.Path(argv[1]), _PACKAGE, names) if len(argv) == 2 else []
-        pages = update(_PACKAGE.parent, names)
+        if not (REPOSITORY / RESULTS).is_dir():
+            raise UsageError(f"{REPOSITORY} has no folder {RESULTS}; call this from a clone of the repository")
+        written = publish(pathlib.Path(argv[1]), REPOSITORY / RESULTS, names) if len(argv) == 2 else []
+        pages = update(REPOSITORY, names)
     except PsTrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code or EXIT_FAILED
     if written:
         total = sum(path.stat().st_size for path in written)
-        print(f"{written[0]} and {len(written) - 1} plots, {total / 1e6:.2f} MB")
+        print(f"{written[0].parent}: {len(written)} files, {total / 1e6:.2f} MB")
     print(f"up to date: {', '.join(map(str, pages))}")
     return EXIT_DONE
 

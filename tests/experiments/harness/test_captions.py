@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.experiments.harness import marks
 from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
+from ps_trainer.experiments.harness.provenance import REPOSITORY
+from ps_trainer.experiments.harness.publish import RESULTS
 
 # Words that tell a result: movements of lines, places of points, and amounts.
 RESULT = re.compile(
@@ -52,17 +52,15 @@ def test_what_was_seen_is_what_the_claims_found():
 
 @pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_caption_on_the_published_page_says_what_its_table_of_claims_says(name):
-    page = (marks.FILE.parent.parent / "RESULTS.md").as_posix()
-    text = pathlib.Path(component_tables.__file__).parent.joinpath(page).read_text(encoding="utf-8")
-    section = text.partition(f'<a id="{name}"></a>')[2].partition("<a id=")[0]
+    page = (REPOSITORY / RESULTS / f"{name}.md").read_text(encoding="utf-8")
     experiment = component_tables.EXPERIMENTS.load(name)
     amended = {claim.sentence: claim.amended for claim in experiment.claims}
     for caption in experiment.captions.values():
         for sentence in caption.about:
-            rows = [line for line in section.splitlines() if line.startswith(f"| {sentence} |")]
+            rows = [line for line in page.splitlines() if line.startswith(f"| {sentence} |")]
             if not rows:
                 assert amended[sentence], "the page has no such claim; publish it, or say what was amended"
                 continue
             (row,) = rows
             _, measured, *_, outcome = re.split(r" \| ", row.removesuffix(" |"))
-            assert f"“{sentence}”: {outcome} ({measured})." in section
+            assert f"“{sentence}”: {outcome} ({measured})." in page

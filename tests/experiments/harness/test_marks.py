@@ -12,25 +12,17 @@ from ps_trainer.experiments.harness import marks
 from ps_trainer.experiments.harness.marks import Mark
 from ps_trainer.experiments.harness.plots import Caption
 from ps_trainer.experiments.harness.provenance import REPOSITORY
-from ps_trainer.experiments.harness.publish import PAGE_NAME
+from ps_trainer.experiments.harness.publish import RESULTS
 
-PAGE = """# Experiments
-
-<a id="apples"></a>
+PAGE = """# Apples
 
 `apples`. Verdict: partly.
 
-![Height](results/apples-height-L0.png)
+![Height](plots/apples-height-L0.png)
 
 *Height* (L0 virtual time). They fall.
 
 made by commit 1111111, 2020
-
-<a id="pears"></a>
-
-`pears`. Verdict: partly.
-
-made by commit 2222222, 2020
 """
 
 
@@ -48,14 +40,16 @@ def test_a_mark_stands_below_its_line_until_the_result_is_measured_again():
     assert "Made before" not in marks.with_marks(again, [mark()])
 
 
-def test_a_mark_belongs_to_the_section_that_its_commit_made():
+def test_a_mark_stands_only_on_what_its_commit_made_and_below_one_line():
     assert marks.with_marks(PAGE, [mark(commit="3333333")]) == PAGE
-    with pytest.raises(UsageError, match="0 lines .* begin with '`apples`'"):
-        marks.with_marks(PAGE, [mark(commit="2222222")])
+    with pytest.raises(UsageError, match="0 lines .* begin with '`pears`'"):
+        marks.with_marks(PAGE, [mark(after="`pears`")])
+    with pytest.raises(UsageError, match="2 lines .* begin with '`apples`'"):
+        marks.with_marks(PAGE + PAGE, [mark()])
 
 
 def test_a_page_receives_the_present_captions():
-    captions = {"apples": {"height": Caption("Height against time.", "a parabola.", ("They fall",))}}
+    captions = {"height": Caption("Height against time.", "a parabola.", ("They fall",))}
     page = marks.with_captions(PAGE, captions)
     assert "*Height* (L0 virtual time). Height against time. Expected: a parabola. Seen: no claim is" in page
     assert "They fall." not in page
@@ -72,8 +66,8 @@ def git(*args):
 @pytest.mark.skipif(
     git("rev-parse", "--is-shallow-repository").stdout.strip() != "false", reason="needs the history of the repository"
 )
-def test_the_page_says_which_of_its_commits_are_not_in_the_history():
-    page = (REPOSITORY / "ps_trainer" / "experiments" / PAGE_NAME).read_text(encoding="utf-8")
+def test_the_pages_say_which_of_their_commits_are_not_in_the_history():
+    page = "".join(page.read_text(encoding="utf-8") for page in (REPOSITORY / RESULTS).glob("*.md"))
     named = set(re.findall(r"commit ([0-9a-f]{7})\b", page, re.IGNORECASE))
     lost = {commit for commit in named if git("merge-base", "--is-ancestor", commit, "HEAD").returncode}
     assert named

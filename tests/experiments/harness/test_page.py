@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import math
 
@@ -50,6 +51,17 @@ def test_a_table_in_markdown():
         "| a \\| b <c> | – |",
         "| none | – |",
     ]
+
+
+@pytest.mark.parametrize(("num_rows", "is_folded"), [(12, False), (13, True)])
+def test_a_long_table_is_folded_in_markdown(num_rows, is_folded):
+    table = dataclasses.replace(TABLE, rows=[TABLE.rows[0]] * num_rows)
+    lines = page.to_markdown([table]).splitlines()
+    assert ("<details><summary>13 rows</summary>" in lines) == is_folded
+    assert lines[0] == "**Times** (L0 virtual time)"
+    assert lines.count("| `sync` | 1.24 |") == num_rows
+    claims = dataclasses.replace(table, title="")  # has no title, and `marks` reads it from the page
+    assert "<details>" not in page.to_markdown([claims])
 
 
 def test_a_table_in_html():

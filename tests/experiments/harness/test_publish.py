@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import shutil
 
 import pytest
@@ -12,6 +11,7 @@ from PIL import Image
 from ps_trainer import component_tables
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import marks, publish
+from ps_trainer.experiments.harness.provenance import REPOSITORY
 
 
 @pytest.fixture
@@ -28,23 +28,27 @@ def out_dir(tmp_path):
     return folder.parent
 
 
-def test_one_page_holds_the_index_and_every_report(out_dir, tmp_path):
-    written = publish.publish(out_dir, tmp_path / "repository", ["missing", "falling_apples"])
-    page = (tmp_path / "repository" / "RESULTS.md").read_text()
-    assert "| [falling_apples](#falling_apples) | ok |" in page
-    assert '<a id="falling_apples"></a>\n\n## Apples fall\n\n### Claims\n' in page
-    assert "![Height](results/falling_apples-height.png)" in page
+def test_each_report_is_a_page_and_the_index_links_to_it(out_dir, tmp_path):
+    folder = tmp_path / "repository"
+    written = publish.publish(out_dir, folder, ["missing", "falling_apples"])
+    assert "| [falling_apples](falling_apples.md) | ok |" in (folder / publish.SUMMARY_NAME).read_text()
+    page = (folder / "falling_apples.md").read_text()
+    assert page.startswith("# Apples fall\n\n## Claims\n")
+    assert "![Height](plots/falling_apples-height.png)" in page
     assert "Beside this page" not in page
-    assert [path.name for path in written] == ["RESULTS.md", "falling_apples-height.png"]
-    assert written[1].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
+    assert [path.name for path in written] == [publish.SUMMARY_NAME, "falling_apples.md", "falling_apples-height.png"]
+    assert written[2].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
 
 
-def test_plots_of_an_earlier_page_are_removed(out_dir, tmp_path):
-    plots = tmp_path / "repository" / "results"
+def test_pages_and_plots_of_an_earlier_run_are_removed_and_other_files_stay(out_dir, tmp_path):
+    plots = tmp_path / "repository" / "plots"
     plots.mkdir(parents=True)
-    (plots / "old.png").write_bytes(b"")
-    publish.publish(out_dir, tmp_path / "repository", ["falling_apples"])
+    for old in (plots / "old.png", plots.parent / "old.md", plots.parent / "index.md"):
+        old.write_bytes(b"")
+    publish.publish(out_dir, plots.parent, ["old", "falling_apples"])
     assert [path.name for path in plots.iterdir()] == ["falling_apples-height.png"]
+    pages = {"index.md", publish.SUMMARY_NAME, "falling_apples.md"}
+    assert {path.name for path in plots.parent.glob("*.md")} == pages
 
 
 def test_a_failed_publication_leaves_the_repository_unchanged(out_dir, tmp_path, monkeypatch):
@@ -65,28 +69,28 @@ def test_the_command_names_its_usage(capsys):
     assert "OUT_DIR" in capsys.readouterr().err
 
 
-PACKAGE = pathlib.Path(publish.__file__).resolve().parents[2]
 NAMES = component_tables.EXPERIMENTS.names()
 
 
 def test_published_pages_have_the_present_captions_and_marks(tmp_path):
     """After a change of a caption or a mark, run `python -m ps_trainer.experiments.harness.publish`."""
-    pages = {mark.page for mark in marks.read(PACKAGE)} | {"experiments/RESULTS.md"}
+    pages = {mark.page for mark in marks.read(REPOSITORY)}
+    pages |= {(publish.RESULTS / f"{name}.md").as_posix() for name in ("all-claims", *NAMES)}
     for page in (*pages, str(marks.FILE)):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PACKAGE / page, tmp_path / page)
+        shutil.copy(REPOSITORY / page, tmp_path / page)
     publish.update(tmp_path, NAMES)
     for page in pages:
-        assert (tmp_path / page).read_text() == (PACKAGE / page).read_text(), page
+        assert (tmp_path / page).read_text() == (REPOSITORY / page).read_text(), page
 
 
 def test_every_published_mark_stands_on_its_page():
-    for mark in marks.read(PACKAGE):
-        assert f"{mark}\n" in (PACKAGE / mark.page).read_text()
+    for mark in marks.read(REPOSITORY):
+        assert f"{mark}\n" in (REPOSITORY / mark.page).read_text()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_published_plot_has_a_caption_and_every_caption_a_plot(name):
-    page = (PACKAGE / "experiments" / "RESULTS.md").read_text()
-    keys = {plot.partition(".png")[0].partition("-")[0] for plot in page.split(f"](results/{name}-")[1:]}
+    page = (REPOSITORY / publish.RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    keys = {plot.partition(".png")[0].partition("-")[0] for plot in page.split(f"](plots/{name}-")[1:]}
     assert keys == component_tables.EXPERIMENTS.load(name).captions.keys()
