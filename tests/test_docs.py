@@ -123,7 +123,7 @@ def test_index_of_the_results_has_the_figures_of_the_published_page():
     assert (
         f"Of {len(rows)} claims {ok} are ok, {refuted} refuted, {partly} partly ok and {withdrawn} withdrawn." in index
     )
-    for name, secs in re.findall(r"^\| \[(\w+)\]\(.*\| ([\d:]+) \| [^|]+ \|$", page, re.MULTILINE):
+    for name, verdict, secs in re.findall(r"^\| \[(\w+)\]\(.*\| ([^|]+) \| ([\d:]+) \| [^|]+ \|$", page, re.MULTILINE):
         parts = [int(part) for part in secs.split(":")]
         minutes = round(sum(part * 60**place for place, part in enumerate(reversed(parts))) / 60)
-        assert re.search(rf"^\| \[{name}\]\(.*\| {minutes} \|$", index, re.MULTILINE), name
+        assert re.search(rf"^\| \[{name}\]\(.*\| {verdict} \| {minutes} \|$", index, re.MULTILINE), name
