@@ -128,5 +128,5 @@ def test_real_gradients_divided_by_their_staleness_converge_and_with_a_broken_di
         return StalenessAwareRate().execute(short(Updates.SOFTSYNC, Rate.BY_STALENESS), None).figures.loss
 
     tamed = loss()
-    monkeypatch.setattr(per_gradient.PerGradient, "pushed", shared_parameters.Mean.pushed)
+    monkeypatch.setattr(per_gradient.PerGradient, "gradient_to_push", shared_parameters.Mean.gradient_to_push)
     assert 1.5 * tamed < loss()
