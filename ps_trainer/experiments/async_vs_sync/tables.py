@@ -87,7 +87,7 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
         examples, secs = case.pair("examples"), case.secs
         times = [secs.measured, secs.simulated] if secs else [None, None]
         rows.append([case.mode, case.alpha, case.rate, examples.measured, examples.simulated, *times])
-    title = f"Real trainings to a loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_REAL_WORKERS}, one seed"
+    title = f"Real trainings to a loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_REAL_WORKERS}, medians"
     return [Table(title, columns, rows, real_clusters.LEVEL)]
 
 

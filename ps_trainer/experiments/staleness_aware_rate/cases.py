@@ -156,17 +156,16 @@ class RateTrainings(NamedTuple):
 
 
 class RealArm(real_clusters.RealCase):
-    """A training on a real cluster, and the same one in virtual time."""
+    """Trainings of all seeds on a real cluster, and the same ones in virtual time."""
 
     arm = setting("arm")
 
     name = text_property("L2, {0.arm}")
 
-    @property
-    def both(self) -> tuple[ArmFigures, ArmFigures]:
-        """Figures of the cluster and of the simulator, from the only seed."""
-        figures = self.runs[0].figures
-        return figures.measured, figures.simulated
+    def pairs(self, name: str) -> list[tuple[float, float]]:
+        """Returns a figure of the cluster and of the simulator, for each seed."""
+        of_both = zip(self.runs.figures("measured"), self.runs.figures("simulated"), strict=True)
+        return [(getattr(measured, name), getattr(simulated, name)) for measured, simulated in of_both]
 
 
 def trainings_of(results: Results) -> list[RateTraining]:

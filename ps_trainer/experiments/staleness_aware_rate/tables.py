@@ -39,24 +39,17 @@ def of_virtual_time(trainings: RateTrainings) -> list[Table]:
 
 
 def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
-    """Both trainings of each arm, and the simulator's timing; none without runs."""
+    """The trainings of each arm, and the simulator's timing; none without runs."""
     columns = (
         *texts("learning rate"),
         *numbers(".2f", "mean staleness", "virtual staleness"),
         *numbers(".1f", "test error", "virtual test error", unit="%"),
     )
     rows = [
-        [
-            arm.name,
-            *(
-                getattr(one, name) * scale
-                for name, scale in (("staleness", 1), ("test_error", 100))
-                for one in arm.both
-            ),
-        ]
+        [arm.name, *np.mean(arm.pairs("staleness"), axis=0), *(100 * np.mean(arm.pairs("test_error"), axis=0))]
         for arm in arms
     ]
-    title = f"One real training of each arm, λ = n = {NUM_REAL_LEARNERS}"
+    title = f"Real trainings of each arm, means over the seeds, λ = n = {NUM_REAL_LEARNERS}"
     timed = [real_clusters.pair(arm.name, arm.runs.uncontended(), "rate") for arm in arms if arm.runs.uncontended()]
     return [
         Table(title, columns, rows, real_clusters.LEVEL),

@@ -26,8 +26,11 @@ def figures(arm, error, staleness=7.0, of_virtual=None):
     return RealArmFigures(measured=measured, simulated=simulated, overhead_secs=0.005)
 
 
-def findings(figures_of):
-    results = Results(RunResult(run, figures_of(run.settings.arm), 9.0, None, None) for run in REAL)
+def findings(figures_of, of_first_seed=None):
+    by_seed = {0: of_first_seed or figures_of}
+    results = Results(
+        RunResult(run, by_seed.get(run.seed, figures_of)(run.settings.arm), 9.0, None, None) for run in REAL
+    )
     experiment = StalenessAwareRate()
     analysis = experiment.analyse(results)
     assert [len(table.rows) for table in analysis.tables] == [3, 3]
@@ -39,16 +42,26 @@ def test_a_cluster_on_which_the_same_arm_fails_confirms_all_claims():
     assert set(findings(lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.07)).values()) == {ClaimFinding.OK}
 
 
-@pytest.mark.parametrize(
-    ("claim", "figures_of"),
-    [
-        ("real_arms", lambda arm: figures(arm, 0.06)),
-        ("real_errors", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.2)),
-        ("real_staleness", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.06, staleness=6.0)),
-    ],
-)
+def as_in_virtual_time(arm):
+    return figures(arm, 0.88 if arm == Rate.FULL else 0.05)
+
+
+CONTRARY = [
+    ("real_arms", lambda arm: figures(arm, 0.06)),
+    ("real_errors", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.2)),
+    ("real_staleness", lambda arm: figures(arm, 0.88 if arm == Rate.FULL else 0.06, staleness=6.0)),
+]
+
+
+@pytest.mark.parametrize(("claim", "figures_of"), CONTRARY)
 def test_a_cluster_with_contrary_results_refutes_a_claim(claim, figures_of):
     assert findings(figures_of)[claim] is ClaimFinding.REFUTED
+
+
+@pytest.mark.parametrize(("claim", "figures_of"), CONTRARY)
+def test_every_seed_counts(claim, figures_of):
+    assert findings(figures_of, of_first_seed=as_in_virtual_time)[claim] is not ClaimFinding.OK
+    assert findings(as_in_virtual_time, of_first_seed=figures_of)[claim] is not ClaimFinding.OK
 
 
 def test_full_runs_have_every_arm_and_the_quick_form_none():
