@@ -31,7 +31,7 @@ def test_records_are_in_one_file_of_an_experiment(path):
         for name, tree in trees.items()
     }
     assert "Record" not in bases["cases.py"]
-    assert not {"Case", "real.RealCase"} & bases["records.py"]
+    assert not {"Case", "real_clusters.RealCase"} & bases["records.py"]
 
 
 def test_a_public_class_has_a_name_of_its_own():
