@@ -126,7 +126,7 @@ def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
 
 
 def census_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Returns the census income set, also called Adult."""
+    """The census income set, also called Adult."""
     folder = path if path.is_dir() else path.parent
     names = census.Census.file_names.values()
     if path.is_file() and path.name.removesuffix(".gz") not in names:
@@ -249,7 +249,10 @@ KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
     idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
     text_set, parallel_set, parquet_set, csv_set, other_text,
 )  # fmt: skip
-"""Functions of a path, tried in this order; the first that recognises the path decides."""
+"""Functions of a path, tried in this order; the first that recognises the path decides.
+
+The first line of each docstring names the format: `detect` prints these lines where it recognises nothing.
+"""
 
 
 def _any_of(folder: pathlib.Path, prefix: str, kind: str, num_dims: int) -> bool:
