@@ -44,7 +44,7 @@ class Dgc(Codec):
     was not sent. This is already error feedback, so the transform rejects error_feedback before it.
 
     The transform applies momentum on the worker, so the ps runs plain sgd; momentum on the ps is rejected
-    (`parse.check_optimizer`). It needs the learning rate of momentum SGD.
+    (`transform_list.check_optimizer`). It needs the learning rate of momentum SGD.
 
     Departs from the paper: a layer is a model variable (or the part of it that a ps task holds). Values equal to the
     threshold are sent as well, so that the exact number is sent if a whole variable is sampled. Rows of tables pass

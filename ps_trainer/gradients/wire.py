@@ -22,7 +22,7 @@ class Wire:
     """Sends one worker's gradients to the ps tasks.
 
     Args:
-        transforms: Transforms in order, which `parse.check` has checked.
+        transforms: Transforms in order, which `transform_list.check` has checked.
         num_workers: Number of workers of the cluster.
         worker_index: Index of this worker.
         worker_device: Device of this worker, "/job:worker/task:0".

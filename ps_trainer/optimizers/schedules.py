@@ -37,7 +37,7 @@ class DecayOptions(WarmupOptions):
 
 
 class LearningRateSchedule(abc.ABC):
-    """Base of the schedules: multiplies the result of a subclass's `_decayed` by the warm-up.
+    """Base of the schedules: multiplies the result of a subclass's `_build_decay` by the warm-up.
 
     Attributes:
         options: Instance of `Options` from which it was created.

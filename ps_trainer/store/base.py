@@ -233,7 +233,7 @@ class ParameterStore(abc.ABC):
         return self.join_snapshots(snapshots)
 
     def read_on(self, ps: int) -> Snapshot:
-        """Reads the clock of one ps task, then its dense parameters in their own types; `joined` takes the result."""
+        """Reads the clock of one ps task, then its dense parameters in their own types, for `join_snapshots`."""
         with tf.device(self.ps_device(ps)):
             clock = self.clocks[ps].read_value()
             # Clock first: an update between the reads then counts as staleness. In the other order the parameters

@@ -109,7 +109,7 @@ class Notice(NamedTuple):
 
     @classmethod
     def unpack(cls, vector: tf.Tensor) -> Notice:
-        """Returns the notice that `packed` gave."""
+        """Returns the notice that `pack` gave."""
         return cls(*tf.unstack(vector))
 
 

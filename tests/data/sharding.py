@@ -9,7 +9,7 @@ from ps_trainer.data.pipeline.shard import Shard
 from tests.data.reading import read_column
 from tests.testing.repetitions import representatives
 
-# An uneven number is enough for a reader; `test_line_files.py` reads with more workers.
+# An uneven number is enough for a reader; `test_line_source.py` reads with more workers.
 NUM_WORKERS = representatives((1, 2, 3, 7), (1, 3))
 
 
