@@ -14,8 +14,8 @@ from typing import Any
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
 from ps_trainer.metrics.figures import WorkerFigures
 
-# Workers calculate with the number of a join, so a wrong one must not overflow. No real one gets that far.
-_MAX_JOIN_NUMBERS = 2**31
+# Workers calculate with join numbers, so a wrong one must not overflow. No real one gets that far.
+_JOIN_NUMBER_LIMIT = 2**31
 
 
 class _TextEnum(str, enum.Enum):
@@ -210,7 +210,7 @@ class WorkerEntry:
     summary: WorkerFigures | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.joining < _MAX_JOIN_NUMBERS:
+        if not 0 <= self.joining < _JOIN_NUMBER_LIMIT:
             raise ValueError(f"joining is {self.joining}, not at least 0 and less than 2**31")
 
 

@@ -70,8 +70,9 @@ class LeaseBook:
         seen = self._read()
         (self._idle.add if is_idle else self._idle.discard)(worker)
 
-        def first_unseen(shard: tuple[int, int]) -> int | None:
-            return self._plan.first_unseen(shard[1], seen[shard[0] % self._plan.rows])
+        def first_unseen(place: tuple[int, int]) -> int | None:
+            epoch, shard = place
+            return self._plan.first_unseen(shard, seen[epoch % self._plan.rows])
 
         # No worker reports that it has finished a shard: the counts, which are saved with the parameters, show it.
         self._held = {w: [p for p in places if first_unseen(p) is not None] for w, places in self._held.items()}

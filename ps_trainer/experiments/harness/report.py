@@ -118,7 +118,7 @@ def conclude(
     planned: PlannedExperiment, executed: ExecutionResult, checked: Sequence[JudgedClaim], failure: str = ""
 ) -> Conclusion:
     """Returns the conclusion of an experiment, without claims after a failure; `failure` is one besides the runs."""
-    failures = [*(check.key for check in executed.failures), *([failure] if failure else [])]
+    failures = [*(failed.key for failed in executed.failures), *([failure] if failure else [])]
     return Conclusion(
         name=planned.experiment.name,
         title=title_of(planned.experiment),

@@ -41,18 +41,18 @@ class VirtualRun(NamedTuple):
         """Yields a record for each of the first steps, with the fields of real clusters' records."""
         steps = self.schedule.steps.select(slice(num_steps))
         for step in zip(*(column.tolist() for column in steps), strict=True):
-            columns = StepColumns(*step)
+            row = StepColumns(*step)
             yield {
-                "worker": columns.worker,
-                "local_step": columns.local_step + 1,
-                "gs_read": columns.version,
-                "gs_applied": columns.update + 1 if columns.update >= 0 else None,
-                "staleness": columns.staleness if columns.update >= 0 else None,
-                "dropped": int(columns.update == DROPPED),
-                "t_start": columns.t_start,
-                "t_pull_done": columns.t_pull_done,
-                "t_compute_done": columns.t_compute_done,
-                "t_push_done": columns.t_push_done,
+                "worker": row.worker,
+                "local_step": row.local_step + 1,
+                "gs_read": row.version,
+                "gs_applied": row.update + 1 if row.update >= 0 else None,
+                "staleness": row.staleness if row.update >= 0 else None,
+                "dropped": int(row.update == DROPPED),
+                "t_start": row.t_start,
+                "t_pull_done": row.t_pull_done,
+                "t_compute_done": row.t_compute_done,
+                "t_push_done": row.t_push_done,
             }
 
 
