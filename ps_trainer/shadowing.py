@@ -2,8 +2,8 @@
 
 A folder without an `__init__.py` is a package too, unless a real one lies further back on the path. The folder of a
 clone is one, seen from the folder above it. Where an editable install finds the real package by a hook, Python asks the
-hook only for the modules inside. Then the package has modules, but no attributes. Every module of this
-package imports `errors`, which refuses to continue in that case.
+hook only for the modules inside. Then the package has modules, but not the names that its `__init__.py` defines. Every
+module of this package imports `errors`, which refuses to continue in that case.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def main_local(argv: Sequence[str]) -> int:
 
 
 def create_hosts(flags: LocalFlags) -> Hosts:
-    """Creates the hosts that the flags describe; nothing is created yet.
+    """Returns the hosts that the flags describe; nothing is created on the machine yet.
 
     Raises:
         UnknownNameError: The value of `--hosts` is unknown.

@@ -205,7 +205,7 @@ class _Axes:
         return int(self._step[-1])
 
     def loss(self) -> RunCurve:
-        """Returns the mean loss of all workers: each point is the mean of one value per worker, adjacent in time."""
+        """Returns the mean loss of all workers: each point averages as many successive values as there are workers."""
         losses = np.concatenate([points.loss for points in self._workers.values()])[self._order]
         groups = np.arange(0, len(losses), len(self._workers))
         sizes = np.diff([*groups, len(losses)])

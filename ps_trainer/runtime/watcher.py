@@ -76,8 +76,8 @@ class Reactions:
     Attributes:
         on_worker_start: Callback with the index of another worker that has become ready to train.
         on_worker_return: Callback with the index of another worker that was restarted before its loss was noticed.
-        on_worker_end: Callback with the index and status of another worker that has ended or is lost, and the number of
-            its join that is over.
+        on_worker_end: Callback with the index and status of another worker that has ended or is lost, and the
+            join number of the process that has left.
         on_poll: Callback at every poll.
     """
 

@@ -64,8 +64,8 @@ class LiveWorkers(ChiefService):
 
     A separate thread makes the calls to the ps tasks, one after the other. A call to a frozen ps task lasts until the
     session's deadline, and the thread that reports a lost worker must watch other tasks meanwhile. If the worker
-    rejoins before its call is made, the service drops the call. If the call is already under way, the join
-    number makes it harmless.
+    rejoins before its call is made, the service drops the call. If the call is already under way, the join number
+    makes it harmless.
 
     Args:
         name: Name of the rule, for messages.

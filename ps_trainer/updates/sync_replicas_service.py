@@ -13,8 +13,8 @@ from absl import logging
 from ps_trainer.updates.chief_service import ChiefService, GradientCounts
 
 _STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
-# An update lasts as long as its slowest worker. Its calls have no deadline: the watch of the tasks and of
-# the steps ends the run, and `stop` cancels the call. A cut-off update would lose the gradients that it has taken.
+# An update lasts as long as its slowest worker. Its calls have no deadline: the watch of the tasks and of the steps
+# ends the run, and `stop` cancels the call. A cut-off update would lose the gradients that it has taken.
 _NO_DEADLINE = tf.RunOptions(timeout_in_ms=2**31 - 1)
 
 

@@ -1,4 +1,4 @@
-"""The service of rules without their own loop: it calls the ps tasks from a thread, and blocks no caller."""
+"""The service of rules that have no loop: it calls the ps tasks from a thread, and blocks no caller."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _best_speedups(sweeps: Sequence[Sweep]) -> list[Measure]:
 
 
 def _restored(timings: Timings) -> Iterator[Measure]:
-    """Returns the time with a slow worker and one backup worker, over the time without either."""
+    """Yields the time with a slow worker and one backup worker, over the time without either."""
     without = {sweep.size: sweep.cases[0].step for sweep in timings.where(shapes=[Shape.SHIFTED], rule=Rule.BARRIER)}
     for sweep in timings.where(sizes=_SMALL, shapes=[Shape.PERSISTENT], rule=Rule.BARRIER):
         case = sweep.at(1)

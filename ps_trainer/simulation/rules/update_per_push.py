@@ -1,4 +1,4 @@
-"""Rules in which each push makes its own update: `async`, rules that only scale it, `drop_stale`, `ssp`."""
+"""Rules in which each push makes a separate update: `async`, rules that only scale it, `drop_stale`, `ssp`."""
 
 from __future__ import annotations
 
