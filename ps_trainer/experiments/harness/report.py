@@ -117,7 +117,7 @@ def save_conclusion(planned: PlannedExperiment, conclusion: Conclusion) -> None:
 def conclude(
     planned: PlannedExperiment, executed: ExecutionResult, checked: Sequence[JudgedClaim], failure: str = ""
 ) -> Conclusion:
-    """Returns the conclusion of an experiment, without claims after a failure; `failure` is one besides the runs."""
+    """Returns the conclusion of an experiment, without claims after a failure; `failure`: what failed besides runs."""
     failures = [*(failed.key for failed in executed.failures), *([failure] if failure else [])]
     return Conclusion(
         name=planned.experiment.name,
