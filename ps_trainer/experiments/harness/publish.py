@@ -66,17 +66,14 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
 def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
     """Updates captions and marks of the published pages in a clone of the repository, and returns the pages."""
     all_marks = marks.read(repository)
-    captions = {
-        path: component_tables.EXPERIMENTS.load(name).captions
-        for name in names
-        if (path := repository / RESULTS / f"{name}.md").exists()
-    }
-    pages = dict.fromkeys([repository / RESULTS / SUMMARY_NAME, *captions, *(repository / m.page for m in all_marks)])
+    captions = {repository / RESULTS / f"{name}.md": component_tables.EXPERIMENTS.load(name).captions for name in names}
+    named = [repository / RESULTS / SUMMARY_NAME, *captions, *(repository / mark.page for mark in all_marks)]
+    pages = [path for path in dict.fromkeys(named) if path.exists()]  # `publish` removes those without a report
     for path in pages:
         page = marks.with_captions(path.read_text(encoding="utf-8"), captions.get(path, {}))
         page_marks = [mark for mark in all_marks if repository / mark.page == path]
         path.write_text(marks.with_marks(page, page_marks), encoding="utf-8")
-    return list(pages)
+    return pages
 
 
 def main(argv: list[str]) -> int:

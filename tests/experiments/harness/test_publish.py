@@ -84,6 +84,16 @@ def test_published_pages_have_the_present_captions_and_marks(tmp_path):
         assert (tmp_path / page).read_text() == (REPOSITORY / page).read_text(), page
 
 
+def test_a_mark_of_an_experiment_that_was_not_published_again_is_left_out(out_dir, tmp_path):
+    folder = tmp_path / publish.RESULTS
+    publish.publish(out_dir, folder, ["falling_apples"])
+    shutil.copy(REPOSITORY / marks.FILE, tmp_path / marks.FILE)
+    shutil.copytree(REPOSITORY / "docs" / "explanation", tmp_path / "docs" / "explanation")
+    pages = publish.update(tmp_path, NAMES)
+    assert [page.name for page in pages] == [publish.SUMMARY_NAME, "update-rules.md"]
+    assert "Made before a change" not in pages[0].read_text()
+
+
 def test_every_published_mark_stands_on_its_page():
     for mark in marks.read(REPOSITORY):
         assert f"{mark}\n" in (REPOSITORY / mark.page).read_text()
