@@ -81,7 +81,7 @@ class Account(NamedTuple):
         return self.logged + self.unlogged
 
     def is_balanced(self, num_workers: int, num_kills: int) -> bool:
-        """Whether only steps in flight at an incident are missing."""
+        """Returns whether only steps in flight at an incident are missing."""
         return 0 <= self.unlogged <= num_workers * (num_kills + self.num_lineages - 1)
 
 
@@ -135,7 +135,7 @@ def read(logdir: pathlib.Path, applied: int, *, is_joined: bool) -> Account:
 
 
 def _trained_secs(lines: Sequence[LoggedStep], step: int) -> float:
-    """Seconds in which the chief made steps after `step`, without its pauses."""
+    """Returns the seconds in which the chief made steps after `step`, without its pauses."""
     times = [line.wall_time for line in lines if line.worker == 0 and line.global_step >= step]
     pairs = itertools.pairwise(times)
     return sum(later - earlier for earlier, later in pairs if later - earlier < PAUSE_SECS)

@@ -59,7 +59,7 @@ def secs(text: str) -> float:
 
 
 def create_parser(module: str, doc: str) -> argparse.ArgumentParser:
-    """A parser for `python -m <module>` that shows defaults.
+    """Creates a parser for `python -m <module>` that shows defaults.
 
     Args:
         module: The benchmark.
@@ -85,7 +85,7 @@ def add_out_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def new_folder(parser: argparse.ArgumentParser, out_dir: str | None, prefix: str) -> pathlib.Path:
-    """The folder that `--out_dir` names, or `<prefix>-<time>`; ends the program if it exists."""
+    """Returns the folder that `--out_dir` names, or `<prefix>-<time>`; ends the program if it exists."""
     folder = pathlib.Path(out_dir or time.strftime(f"{prefix}-%Y%m%d-%H%M%S")).resolve()
     if folder.exists():
         parser.error(f"--out_dir={folder} exists; name a new folder, because results of two calls do not mix")
@@ -93,6 +93,6 @@ def new_folder(parser: argparse.ArgumentParser, out_dir: str | None, prefix: str
 
 
 def exit_by_signal(signum: int, frame: object) -> None:
-    """Signal handler: ends the program by an exception, so that the program ends its tasks first."""
+    """Ends the program, as a signal handler, by an exception, so that the program ends its tasks first."""
     del frame
     sys.exit(128 + signum)

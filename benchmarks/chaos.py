@@ -78,7 +78,7 @@ class ChaosRow(disturbed_run.DisturbedRow):
         return f"{self.update}-{'undisturbed' if self.seed == UNDISTURBED else self.seed}"
 
     def line(self) -> str:
-        """The run in a sentence."""
+        """Returns the run in a sentence."""
         if not self.applied:
             return f"{self.name}: {self.problem}"
         return (
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The plan that the flags describe; ends the program on a wrong flag."""
+    """Returns the plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.chaos", __doc__)
     count = arguments.at_least(1)
     parser.add_argument("--kills", type=count, default=20, help="kills in each run")
@@ -131,7 +131,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def flags_of(plan: argparse.Namespace, case: ChaosCase, seed: int) -> list[str]:
-    """The flags of `ps_trainer local` for one run."""
+    """Returns the flags of `ps_trainer local` for one run."""
     fault = f"--fault=chaos:kills={plan.kills},together={plan.together},roles={plan.roles},seed={seed}"
     max_steps = case.max_steps(plan.max_steps)
     return [
@@ -174,7 +174,7 @@ def examine(
     done: disturbed_run.DisturbedRun,
     undisturbed: float | None,
 ) -> tuple[ChaosRow, list[str]]:
-    """The figures of a run, and what is wrong with them.
+    """Returns the figures of a run, and what is wrong with them.
 
     Args:
         plan: Result of `parse_plan`.

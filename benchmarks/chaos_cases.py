@@ -40,7 +40,7 @@ class ChaosCase:
     model: str | None = None
 
     def max_steps(self, planned: int) -> int:
-        """`--max_steps` for a plan of `planned` batches."""
+        """Returns `--max_steps` for a plan of `planned` batches."""
         return max(1, planned // self.batches)
 
     @property

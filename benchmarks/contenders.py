@@ -42,7 +42,7 @@ RULE_SIZES = {**SIZES, TABLE_WORKLOAD: DEEP}
 
 
 def training_settings(workload: str) -> dict[str, Any]:
-    """The fields of `TrainConfig` by which ps_trainer trains a workload.
+    """Returns the fields of `TrainConfig` by which ps_trainer trains a workload.
 
     Args:
         workload: Key of `RULE_SIZES`.
@@ -58,7 +58,7 @@ def training_settings(workload: str) -> dict[str, Any]:
 
 
 def peer_settings(workload: str) -> dict[str, Any]:
-    """The same for a workload on which peers run as well: all of them start from the same values."""
+    """Returns the same fields for a workload on which peers run as well: all of them start from the same values."""
     return {
         "model": "benchmarks.peer_models:PeerModel",
         "model_option": (f"workload={workload}",),
@@ -125,15 +125,15 @@ class Contender(abc.ABC):
 
     @abc.abstractmethod
     def ps_command(self, job: CellJob, task_index: int) -> list[str]:
-        """Command of a ps task, run in the repository's root."""
+        """Returns the command of a ps task, run in the repository's root."""
 
     @abc.abstractmethod
     def worker_command(self, job: CellJob, task_index: int) -> list[str]:
-        """Command of a worker task."""
+        """Returns the command of a worker task."""
 
     @abc.abstractmethod
     def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:
-        """File to which a worker appends JSON lines with "kind", "wall_time" and "local_step"."""
+        """Returns the file to which a worker appends JSON lines with "kind", "wall_time" and "local_step"."""
 
 
 class StockScript(Contender):
@@ -211,7 +211,7 @@ class PsTrainer(Contender):
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:
-    """The flags of the command line for fields of `TrainConfig`; a tuple repeats its flag."""
+    """Returns the flags of the command line for fields of `TrainConfig`; a tuple repeats its flag."""
     return [
         f"--{name}={part}"
         for name, value in values.items()
@@ -235,7 +235,7 @@ ASYNC = "async"
 
 
 def rule_contenders(rules: Sequence[str], group_size: int) -> list[tuple[str, dict[str, Contender]]]:
-    """Update rules in groups with `async` as first member, all with the layout packed.
+    """Returns update rules in groups with `async` as first member, all with the layout packed.
 
     Groups are small, so that a rule and the `async` that it is compared with run within minutes of each other.
 

@@ -21,7 +21,7 @@ class PixelTable:
         self._cnn = Cnn(Cnn.Options())
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "image" float32 [B, 8, 8, 1] in 0..1; "label" int64 [B], 0..9.

@@ -108,7 +108,7 @@ Examine = Callable[[DisturbedRowT, DisturbedRun], tuple[DisturbedRowT, list[str]
 
 
 def fill(row: DisturbedRowT, run: DisturbedRun, examine: Examine[DisturbedRowT]) -> DisturbedRowT:
-    """The row of a run, with figures and problems.
+    """Returns the row of a run, with figures and problems.
 
     Args:
         row: Row of the run before it began.

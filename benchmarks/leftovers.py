@@ -11,7 +11,7 @@ _POLL_SECS = 0.1
 
 
 def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
-    """Command lines of the processes of a run that still exist after some seconds; empty as soon as none exists.
+    """Returns the command lines of a run's processes that still exist after some seconds; empty once none exists.
 
     A process belongs to a run if its command line names the run's folder, or if its output goes there: a forked process
     has the command line of its parent.
@@ -23,14 +23,14 @@ def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
 
 
 def files(logdir: pathlib.Path, temporary: pathlib.Path) -> list[str]:
-    """Half-written files in the run's folder, and all entries of its folder for temporary files."""
+    """Returns the half-written files in the run's folder, and all entries of its folder for temporary files."""
     # A file under such a name is renamed when it is complete, so one that is left was never completed.
     found = [path for pattern in _PARTS for path in logdir.rglob(pattern)]
     return sorted(map(str, [*found, *temporary.iterdir()]))
 
 
 def living(folder: pathlib.Path) -> dict[int, str]:
-    """Command lines of the living processes that belong to a folder, as `processes` defines it, by pid."""
+    """Returns the command lines of the living processes that belong to a folder, as `processes` defines it, by pid."""
     found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -50,7 +50,7 @@ def _and_parents(word: bytes) -> list[pathlib.PurePath]:
 
 
 def _writes_to(process: pathlib.Path, folder: pathlib.Path) -> bool:
-    """Whether the standard output of a process is a file in that folder."""
+    """Returns whether the standard output of a process is a file in that folder."""
     try:
         return folder in pathlib.Path(os.readlink(process / "fd" / "1")).parents
     except OSError:

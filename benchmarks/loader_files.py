@@ -81,7 +81,7 @@ def images(count: int, size: int) -> Write:
 
 
 def _encoded(count: int, size: int, encode: Callable[[tf.Tensor], tf.Tensor]) -> list[tuple[bytes, int]]:
-    """Encoded images with labels."""
+    """Returns the encoded images with labels."""
     arrays = Glyphs(Glyphs.Options(size=size, num_train=count, num_test=1)).arrays["train"]
     with tf.Graph().as_default(), tf.Session() as session:
         # One graph with a placeholder: an op for each image would make the graph as large as the data.

@@ -152,7 +152,7 @@ def measure(
 
 
 def create(case: LoaderCase, folder: pathlib.Path) -> DataSource:
-    """The dataset that reads the files of a case."""
+    """Returns the dataset that reads the files of a case."""
     if case.dataset is not None:
         return component_tables.DATASETS.create(case.dataset, case.options, data_dir=str(folder))
     found = detect(folder)
@@ -164,7 +164,7 @@ def create(case: LoaderCase, folder: pathlib.Path) -> DataSource:
 def _rates(
     source: DataSource, batch_size: int, seconds: float, repetitions: int, started_at: float
 ) -> tuple[float, list[float]]:
-    """Seconds from `started_at` to the first batch, then examples per second of each repetition."""
+    """Returns the seconds from `started_at` to the first batch, then examples per second of each repetition."""
     # Without a GPU: only the reading counts, not copies to a device.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         batches = source.train(shard=Shard(0, 1), batch_size=batch_size, seed=0, num_epochs=None)

@@ -52,7 +52,7 @@ class ModelGoal:
         return f"≥ {self.least:g}" if self.least > -math.inf else f"≤ {self.most:g}"
 
     def is_met(self, value: float) -> bool:
-        """Whether a value of the metric is within the bound."""
+        """Returns whether a value of the metric is within the bound."""
         return self.least <= value <= self.most
 
 

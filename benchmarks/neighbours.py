@@ -48,12 +48,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """The rows, each divided by its length; zeros stay."""
+    """Returns the rows, each divided by its length; zeros stay."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
 def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
-    """The other rows with the largest cosines with a row; the largest first.
+    """Returns the other rows with the largest cosines with a row; the largest first.
 
     Args:
         vectors: [V, D], of length 1.
@@ -67,7 +67,7 @@ def nearest_words(vectors: np.ndarray, word: int, count: int) -> np.ndarray:
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's rank correlation between the cosines of all pairs of rows in two sets of vectors of length 1.
+    """Returns Spearman's rank correlation between the cosines of all pairs of rows in two sets of unit vectors.
 
     Args:
         first: [words, D].
@@ -79,7 +79,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Equal values have the mean of their ranks."""
+    """Returns the rank of each value; equal values have the mean of their ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]
 

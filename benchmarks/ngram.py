@@ -71,7 +71,7 @@ class NGram:
             self._orders.insert(0, self._counts(codes, counts))
 
     def bits(self, ids_NT: np.ndarray) -> np.ndarray:
-        """Bits to predict each symbol of a text, except the first, from the symbols before it: float [N, T - 1].
+        """Returns the bits to predict each symbol of a text but the first from those before it: float [N, T - 1].
 
         Args:
             ids_NT: int [N, T].
@@ -90,7 +90,7 @@ class NGram:
         return -np.log2(share)
 
     def _groups(self, ids_NT: np.ndarray, length: int) -> np.ndarray:
-        """Each group of `length` symbols that follow each other, as one number: int64 [N, T - length + 1]."""
+        """Returns each group of `length` symbols that follow each other, as one number: int64 [N, T - length + 1]."""
         windows = np.lib.stride_tricks.sliding_window_view(ids_NT.astype(np.int64), length, axis=1)
         return windows @ self._vocab_size ** np.arange(length)[::-1]
 
@@ -132,7 +132,7 @@ def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.nda
 
 
 def _read(make_dataset: Callable[[], tf.data.Dataset]) -> np.ndarray:
-    """All "ids" of the dataset that `make_dataset` gives in a separate graph."""
+    """Returns all "ids" of the dataset that `make_dataset` gives in a separate graph."""
     with tf.Graph().as_default(), tf.Session() as session:
         iterator = tf.data.make_initializable_iterator(make_dataset().map(lambda batch: batch["ids"]))
         ids = iterator.get_next()

@@ -104,7 +104,7 @@ DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", *LIMIT
 
 
 def of_workload(workload: str, names: Sequence[str]) -> dict[str, Contender]:
-    """The contenders, by name, that train a workload; all_reduce holds no tables."""
+    """Returns the contenders, by name, that train a workload; all_reduce holds no tables."""
     found = {}
     for name in names:
         contender = PEER_CONTENDERS[name]
@@ -117,6 +117,6 @@ def of_workload(workload: str, names: Sequence[str]) -> dict[str, Contender]:
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """The commands that install what the contenders need."""
+    """Returns the commands that install what the contenders need."""
     modules = [PEER_CONTENDERS[name] for name in names]
     return sorted({module.missing for module in modules if isinstance(module, Module) and module.missing})

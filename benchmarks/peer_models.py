@@ -99,7 +99,7 @@ class PeerInput:
         num_epochs: int | None = None,
         start: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """The same batch again and again; see `RandomInput.train`.
+        """Returns the same batch again and again, from `Dataset.from_tensors`.
 
         Args:
             shard: The worker's part, of which only the worker's index counts.
@@ -113,13 +113,13 @@ class PeerInput:
         return tf.data.Dataset.from_tensors(batch).repeat(num_epochs).skip(start // batch_size)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset:
-        """The first worker's batch."""
+        """Returns the first worker's batch."""
         del batch_size
         return tf.data.Dataset.from_tensors(peer_workloads.batch(self._workload, 0))
 
 
 def variable(name: str, shape: list[int], scale: float) -> tf.Tensor:
-    """A trainable variable with the values of `peer_workloads.initial`."""
+    """Creates a trainable variable with the values of `peer_workloads.initial`."""
     return tf.get_variable(name, shape, initializer=Initial(name, scale))
 
 
@@ -154,7 +154,7 @@ def _scalar(batch: Tensors) -> tf.Tensor:
 
 
 def _large(batch: Tensors) -> tf.Tensor:
-    """The gradient is a constant: no op computes with the 16 MB."""
+    """Builds a loss with a constant gradient: no op computes with the 16 MB."""
     del batch
     size = peer_workloads.PEER_WORKLOADS["large"].num_dense
     gradient = tf.constant(np.full([size], 0.001, np.float32))
@@ -203,7 +203,7 @@ def _factorization(batch: Tensors) -> tf.Tensor:
 
 
 def _resnet(batch: Tensors) -> tf.Tensor:
-    """ResNet-20 with the statistics of the batch, and no moving averages."""
+    """Builds ResNet-20 with the statistics of the batch, and no moving averages."""
     x = _conv(batch["features"], 16, 1, "first", is_active=True)
     for stage, filters in enumerate((16, 32, 64)):
         for block in range(3):
@@ -229,7 +229,7 @@ def _conv(x_BHWC: tf.Tensor, filters: int, strides: int, name: str, *, is_active
 
 
 def _transformer(batch: Tensors) -> tf.Tensor:
-    """A decoder with 2 layers of 4 heads and 512 hidden units."""
+    """Builds a decoder with 2 layers of 4 heads and 512 hidden units."""
     tokens_BT, target_BT = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
     num_times, dim = int(tokens_BT.shape[1]), 128
     x_BTD = _rows("words", 5_000, dim, tokens_BT, 1.0) + variable("positions", [num_times, dim], 1.0)

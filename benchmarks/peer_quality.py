@@ -228,7 +228,7 @@ def _train_secs(summary: dict[str, Any]) -> float:
 
 
 def _versions(packages: pathlib.Path) -> list[str]:
-    """Name and version of each peer, and of NumPy, from the names of their metadata folders."""
+    """Returns the name and version of each peer, and of NumPy, from the names of their metadata folders."""
     wanted = {name.replace("-", "_") for name in (*PACKAGES, "numpy")}
     found = (path.name.removesuffix(".dist-info").split("-") for path in sorted(packages.glob("*.dist-info")))
     return [" ".join(parts) for parts in found if parts[0].lower() in wanted]

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read(paths: Sequence[pathlib.Path]) -> dict[tuple[str, str], ResultLine]:
-    """The lines with peers, by workload and contender."""
+    """Reads the lines with peers, by workload and contender."""
     found: dict[tuple[str, str], ResultLine] = {}
     for path in paths:
         with path.open(newline="", encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def read(paths: Sequence[pathlib.Path]) -> dict[tuple[str, str], ResultLine]:
 
 
 def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
-    """The table in Markdown: a row for each workload, and a column for each contender.
+    """Returns the table in Markdown: a row for each workload, and a column for each contender.
 
     Args:
         lines: Lines by workload and contender.
@@ -63,7 +63,7 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
 
 
 def _cell(line: ResultLine) -> str:
-    """Steps per second of all workers with their spread, and CPU time per step."""
+    """Returns the steps per second of all workers with their spread, and CPU time per step."""
     rate, lowest, highest = (
         float(line[f"steps_per_sec{part}"]) * int(line["workers"]) for part in ("", "_min", "_max")
     )

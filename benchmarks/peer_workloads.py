@@ -73,7 +73,7 @@ PEER_WORKLOADS = {
 
 
 def batch(workload: str, worker: int) -> Batch:
-    """The batch that a worker repeats; every worker has its own.
+    """Returns the batch that a worker repeats; every worker has its own.
 
     Args:
         workload: Key of `PEER_WORKLOADS`.
@@ -121,7 +121,7 @@ def batch(workload: str, worker: int) -> Batch:
 
 
 def factors(name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The two vectors of integers from which the initial value of a variable is mixed.
+    """Returns the two vectors of integers from which the initial value of a variable is mixed.
 
     Args:
         name: Name of the variable.
@@ -139,7 +139,7 @@ def factors(name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def initial(name: str, shape: Sequence[int], scale: float) -> np.ndarray:
-    """The initial value of a variable: float32 between -scale and scale.
+    """Returns the initial value of a variable: float32 between -scale and scale.
 
     Args:
         name: Name of the variable.

@@ -8,12 +8,12 @@ _KIB_PER_MIB = 1024
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory of a process in MiB; OSError if it has ended, or on another system."""
+    """Returns the resident memory of a process in MiB; OSError if it has ended, or on another system."""
     return _status_mib(pid, "VmRSS:")
 
 
 def peak_mib(pid: int) -> float:
-    """Largest resident memory of a process so far in MiB; OSError if it has ended, or on another system."""
+    """Returns the largest resident memory of a process so far in MiB; OSError if it has ended, or on another system."""
     return _status_mib(pid, "VmHWM:")
 
 

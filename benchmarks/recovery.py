@@ -72,7 +72,7 @@ class RecoveryRow(disturbed_run.DisturbedRow):
     worker_secs: float | None = None
 
     def line(self) -> str:
-        """The run in a sentence."""
+        """Returns the run in a sentence."""
         if self.problem:
             return f"{self.update} {self.fault}: {self.problem}"
         noticed, chief, worker = (column.cell(self) for column in self.COLUMNS[2:5])
@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The plan that the flags describe; ends the program on a wrong flag."""
+    """Returns the plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.recovery", __doc__)
     parser.add_argument("--updates", type=arguments.choices(UPDATES, all_as="all"), default="all", help="rules, or all")
     parser.add_argument("--faults", type=arguments.choices(FAULTS, all_as="all"), default="all", help="faults, or all")
@@ -120,7 +120,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def flags_of(plan: argparse.Namespace, update: str, fault: str) -> list[str]:
-    """The flags of `ps_trainer local` for one run."""
+    """Returns the flags of `ps_trainer local` for one run."""
     is_silence = fault.startswith(("freeze", "cut"))
     return [
         "--num_ps=2",
@@ -149,7 +149,7 @@ def run(plan: argparse.Namespace, update: str, fault: str) -> RecoveryRow:
 
 
 def examine(row: RecoveryRow, logdir: pathlib.Path, done: disturbed_run.DisturbedRun) -> tuple[RecoveryRow, list[str]]:
-    """The figures of a run, and what is wrong with them.
+    """Returns the figures of a run, and what is wrong with them.
 
     Raises:
         OSError, KeyError, ValueError, IndexError: A file is missing or has other content.
@@ -171,7 +171,7 @@ def examine(row: RecoveryRow, logdir: pathlib.Path, done: disturbed_run.Disturbe
 
 
 def secs_until_back(times: Sequence[float], fault_at: float, ended_at: float) -> float | None:
-    """Seconds from a fault to the end of the longest interruption of a worker's steps.
+    """Returns the seconds from a fault to the end of the longest interruption of a worker's steps.
 
     Args:
         times: Times of the worker's steps, ascending.
@@ -196,7 +196,7 @@ def _step_times(logdir: pathlib.Path, worker: int) -> list[float]:
 
 
 def _secs_until_noticed(logdir: pathlib.Path, event: Mapping[str, Any]) -> float | None:
-    """Seconds from the fault to the first line in another task's log that reports a loss."""
+    """Returns the seconds from the fault to the first line in another task's log that reports a loss."""
     fault_at = datetime.datetime.fromtimestamp(event["wall_time"])
     found = []
     for path in (logdir / "logs").glob("*-[0-9]*.log"):

@@ -33,11 +33,11 @@ class ResultColumn(NamedTuple):
     unit: float = 1
 
     def value_of(self, row: Row) -> Any:
-        """The value of a row, before it is formatted."""
+        """Returns the value of a row, before it is formatted."""
         return getattr(row, self.value) if isinstance(self.value, str) else self.value(row)
 
     def cell(self, row: Row) -> str:
-        """The text of a row's cell."""
+        """Returns the text of a row's cell."""
         value = self.value_of(row)
         if value is None:
             return NOT_MEASURED
@@ -62,17 +62,17 @@ class Row:
         return True
 
     def line(self) -> str:
-        """The line that is printed for this row."""
+        """Returns the line that is printed for this row."""
         return f"| {' | '.join(column.cell(self) for column in self.COLUMNS)} |"
 
     def values(self) -> dict[str, Any]:
-        """The fields, with numbers rounded to the four digits that a repetition confirms."""
+        """Returns the fields, with numbers rounded to the four digits that a repetition confirms."""
         values = dataclasses.asdict(self)
         return {name: float(f"{v:.4g}") if isinstance(v, float) else v for name, v in values.items()}
 
     @classmethod
     def table(cls, rows: Sequence[Any]) -> str:
-        """The table of at least one row of this class, in Markdown."""
+        """Returns the table of at least one row of this class, in Markdown."""
         return markdown(cls.COLUMNS, rows)
 
 
@@ -141,7 +141,7 @@ class Report:
 
 
 def markdown(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> str:
-    """A table in Markdown; columns of texts are aligned to the left, columns of numbers to the right."""
+    """Formats a table in Markdown; columns of texts are aligned to the left, columns of numbers to the right."""
     is_text = [all(isinstance(column.value_of(row), str) for row in rows) for column in columns]
     lines = [
         [column.head for column in columns],

@@ -135,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def recall(vectors: np.ndarray, source: TextWindows) -> float:
-    """Mean share of the words that counting finds most similar among the nearest ones.
+    """Returns the mean share of the words that counting finds most similar among the nearest ones.
 
     Args:
         vectors: Rows of the words by id, [V, D].
@@ -151,7 +151,7 @@ def recall(vectors: np.ndarray, source: TextWindows) -> float:
 
 
 def in_order(archive: pathlib.Path, tokens: Sequence[str]) -> np.ndarray:
-    """The rows of an archive of words and vectors in the order of `tokens`; 0 where it lacks one."""
+    """Returns the rows of an archive of words and vectors in the order of `tokens`; 0 where it lacks one."""
     with np.load(archive) as content:
         rows = dict(zip(content["words"].tolist(), content["vectors"], strict=True))
         missing = np.zeros(content["vectors"].shape[1], np.float32)
@@ -190,7 +190,7 @@ def _train(
 
 
 def _trains_from(logdir: pathlib.Path) -> float:
-    """The time, since the epoch, at which the first worker begins to train."""
+    """Returns the time, since the epoch, at which the first worker begins to train."""
     states = [json.loads(line) for line in (logdir / "metrics" / "worker-0.jsonl").read_text().splitlines()]
     return float(next(one["wall_time"] for one in states if one.get("state") == "training"))
 

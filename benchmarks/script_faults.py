@@ -87,7 +87,7 @@ class StartedTasks(NamedTuple):
             self.start(name)
 
     def steps(self, name: str) -> int | None:
-        """The last number of steps that a worker has printed; None before the first."""
+        """Returns the last number of steps that a worker has printed; None before the first."""
         found = _STEPS.findall((self.logs / name).read_text(errors="replace")) if name in self.tasks else []
         return int(found[-1]) if found else None
 
@@ -198,7 +198,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The plan that the flags describe; ends the program on a wrong flag."""
+    """Returns the plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.script_faults", __doc__)
     parser.add_argument("--cases", type=arguments.choices(CASES, all_as="all"), default="all", help="cases, or all")
     parser.add_argument(
@@ -239,7 +239,7 @@ def run(script: str, case: str, classes: str, folder: pathlib.Path, limit_secs: 
 
 @contextlib.contextmanager
 def started(script: str, case: str, classes: str, folder: pathlib.Path) -> Iterator[StartedTasks]:
-    """A cluster whose tasks the body starts; on exit every process of it is killed."""
+    """Yields a cluster whose tasks the body starts; on exit every process of it is killed."""
     hosts = [f"localhost:{port}" for port in pick_free_ports(3)]
     path = f"examples/tf1_scripts/{script}{CLASSES[classes]}.py"
     flags = [*_flags(script, case), f"{SCRIPTS[script].folder_flag}={folder / 'checkpoints'}"]

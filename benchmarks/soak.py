@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The plan that the flags describe; ends the program on a wrong flag."""
+    """Returns the plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.soak", __doc__)
     parser.add_argument("--minutes", type=arguments.secs, default=60.0, help="length of the soak")
     parser.add_argument("--kill_every_secs", type=arguments.secs, default=60.0, help="seconds between two kills")
@@ -147,7 +147,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def flags_of(plan: argparse.Namespace) -> list[str]:
-    """The flags of `ps_trainer local`, without `--logdir`."""
+    """Returns the flags of `ps_trainer local`, without `--logdir`."""
     # No kill at the very end, where the run would be ended during the recovery.
     kills = max(1, int(plan.minutes * 60 / plan.kill_every_secs) - 1)
     return [
@@ -217,7 +217,7 @@ def train_and_sample(
 
 
 def processes_of(logdir: pathlib.Path, launcher_pid: int) -> Iterator[tuple[str, int]]:
-    """Name and pid of each task of the run, by the name that `top` shows, and of its launcher."""
+    """Returns name and pid of each task of the run, by the name that `top` shows, and of its launcher."""
     yield _LAUNCHER, launcher_pid
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -231,7 +231,7 @@ def processes_of(logdir: pathlib.Path, launcher_pid: int) -> Iterator[tuple[str,
 
 
 def num_fds(pid: int) -> int:
-    """Number of a process's open files; OSError if it has ended."""
+    """Returns the number of a process's open files; OSError if it has ended."""
     return len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
 
 
@@ -259,7 +259,7 @@ def growth(samples: Sequence[Sample], warmup_secs: float) -> list[GrowthRow]:
 
 
 def find_problems(grown: Sequence[GrowthRow]) -> list[str]:
-    """Faults of the growth, in words."""
+    """Describes what is wrong with the growth, in words."""
     unseen = [role for role in ROLES if role not in {row.role for row in grown}]
     problems = [f"{role}: no process was old enough to be sampled; give more --minutes" for role in unseen]
     return problems + [
@@ -270,7 +270,7 @@ def find_problems(grown: Sequence[GrowthRow]) -> list[str]:
 
 
 def last_step(logdir: pathlib.Path) -> int:
-    """The largest global_step that a worker has reported."""
+    """Returns the largest global_step that a worker has reported."""
     steps = [0]
     for path in (logdir / "metrics").glob("worker-*.jsonl"):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -100,7 +100,7 @@ def run(plan: StepRatePlan, report: Report) -> int:
 
 
 def parse_plan(argv: Sequence[str]) -> StepRatePlan:
-    """The plan that the flags describe; ends the program on a wrong flag."""
+    """Returns the plan that the flags describe; ends the program on a wrong flag."""
     argv = list(argv)
     if "--quick" in argv:
         argv = [*_QUICK, *argv]  # what the user gives comes later, and wins
@@ -203,7 +203,7 @@ def _peer_matches(flags: argparse.Namespace) -> list[Match]:
 
 
 def _run_match(plan: StepRatePlan, match: Match) -> dict[str, list[Measurement]]:
-    """Measurements of the contenders whose runs all succeeded; a failed run ends a contender's turns."""
+    """Returns the measurements of the contenders whose runs all succeeded; a failed run ends a contender's turns."""
     cell = match.cell
     measurements: dict[str, list[Measurement]] = {who: [] for who in match.contenders}
     for repetition in range(plan.repetitions):

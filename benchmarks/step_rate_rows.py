@@ -65,12 +65,12 @@ class StepRateRow(Row):
     repetitions: int
 
     def line(self) -> str:
-        """The row as a line of JSON."""
+        """Returns the row as a line of JSON."""
         return json.dumps(self.values())
 
     @classmethod
     def table(cls, rows: Sequence[StepRateRow]) -> str:
-        """The table, with the ratio that the contenders have."""
+        """Returns the table, with the ratio that the contenders have."""
         if rows[0].mode == PEERS_MODE:
             return markdown([*cls.COLUMNS[:8], *_PEER_COLUMNS, *cls.COLUMNS[9:]], rows)
         is_to_stock = rows[0].ratio_to_async is None
@@ -86,7 +86,7 @@ _PEER_COLUMNS = (
 
 
 def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[StepRateRow]:
-    """One row for each contender.
+    """Returns one row for each contender.
 
     Args:
         cell: Cell that the contenders ran.

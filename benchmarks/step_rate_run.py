@@ -104,12 +104,12 @@ def measure(contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib
 
 
 def training_reports(records: Iterable[dict[str, Any]]) -> list[StepCount]:
-    """The reports among a worker's metrics: the records of kind "train"."""
+    """Returns the reports among a worker's metrics: the records of kind "train"."""
     return [StepCount(r["wall_time"], r["local_step"]) for r in records if r.get("kind") == "train"]
 
 
 def common_window(reports: Sequence[Sequence[StepCount]], warmup_secs: float) -> Window | None:
-    """The time in which all workers were training and warm.
+    """Returns the time in which all workers were training and warm.
 
     From `warmup_secs` after the last worker's first report to the first of the last reports. None when a
     worker has reported nothing yet.
@@ -124,7 +124,7 @@ def common_window(reports: Sequence[Sequence[StepCount]], warmup_secs: float) ->
 
 
 def steps_per_sec(reports: Sequence[StepCount], window: Window) -> float | None:
-    """Mean step rate of one worker, between its first and its last report in the window; None without two.
+    """Returns the mean step rate of one worker, between its first and its last report in the window; None without two.
 
     Raises:
         RunError: The worker's steps went back or stood still from one report to the next.
@@ -198,7 +198,7 @@ class _Run:
             )
 
     def _result(self) -> Measurement | None:
-        """The measurement, once the window is long enough."""
+        """Returns the measurement, once the window is long enough."""
         window = common_window(self._reports, self._timing.warmup_secs)
         if window is None or window.secs < self._timing.window_secs:
             return None

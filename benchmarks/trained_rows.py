@@ -60,7 +60,7 @@ class TrainedRow(Row):
     repetitions: int
 
     def line(self) -> str:
-        """The result in a sentence."""
+        """Returns the result in a sentence."""
         return f"{self.name}: {100 * self.test_accuracy:.1f} %, {self.global_steps} steps, {self.wall_secs:.0f} s"
 
 
@@ -77,7 +77,7 @@ class RuleRow(TrainedRow):
 
     @classmethod
     def table(cls, rows: Sequence[TrainedRow]) -> str:
-        """Two tables, each narrow enough to be read: setting and result, and what the training took."""
+        """Returns two narrow tables that can be read: setting and result, and what the training took."""
         name = _NAME._replace(head="rule")
         result = [
             name,
@@ -105,7 +105,7 @@ class TransformRow(TrainedRow):
 
     @classmethod
     def table(cls, rows: Sequence[TrainedRow]) -> str:
-        """The table; *times fewer* compares measured bytes with those of `BASELINE`."""
+        """Returns the table; *times fewer* compares measured bytes with those of `BASELINE`."""
         base = next((row.push_bytes_per_step for row in rows if row.name == BASELINE), None)
         columns = [
             _NAME._replace(head="transform"),
@@ -130,7 +130,7 @@ TrainedRowT = TypeVar("TrainedRowT", bound=TrainedRow)
 def trained_row(
     row_type: type[TrainedRowT], name: str, setting: TrainingSetting, outcomes: Sequence[TrainingOutcome]
 ) -> TrainedRowT:
-    """The row of a setting with at least one outcome."""
+    """Returns the row of a setting with at least one outcome."""
 
     def median(field: str) -> Any:
         values = [getattr(outcome, field) for outcome in outcomes]

@@ -61,7 +61,7 @@ def train(setting: TrainingSetting, folder: pathlib.Path, deadline_secs: float) 
 
 
 def outcome(summary: Mapping[str, Any], wall_secs: float) -> TrainingOutcome:
-    """The figures in a summary.json.
+    """Returns the figures in a summary.json.
 
     Args:
         summary: Content of the file.
@@ -87,7 +87,7 @@ def outcome(summary: Mapping[str, Any], wall_secs: float) -> TrainingOutcome:
 
 
 def _mean_of(workers: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    """Mean of a figure over the steps of all workers that have the figure."""
+    """Returns the mean of a figure over the steps of all workers that have the figure."""
     having = [worker for worker in workers if worker.get(key) is not None]
     return _mean([worker[key] for worker in having], [worker["local_steps"] for worker in having])
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The plan that the flags describe; ends the program on a wrong flag."""
+    """Returns the plan that the flags describe; ends the program on a wrong flag."""
     parser = arguments.create_parser("benchmarks.update_rules", __doc__)
     for kind, known in (("rules", settings.RULES), ("transforms", settings.TRANSFORMS)):
         parser.add_argument(
@@ -64,7 +64,7 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _repeat(plan: argparse.Namespace, kind: str, name: str, setting: settings.TrainingSetting) -> list[TrainingOutcome]:
-    """The outcomes of a setting's runs; none if one of them failed."""
+    """Returns the outcomes of a setting's runs; none if one of them failed."""
     outcomes = []
     for repetition in range(plan.repetitions):
         run_name = f"{kind}-{name.replace(' ', '-')}-{repetition}"

@@ -24,7 +24,7 @@ class Deep:
     size = contenders.DEEP
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
-        """The graph of one batch.
+        """Builds the graph of one batch.
 
         Args:
             batch: "features" float32 [B, width]; "label" int64 [B], 0 <= label < width.
@@ -97,7 +97,7 @@ class RandomInput:
         num_epochs: int | None = None,
         start: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """The same batch again and again; every worker has its own.
+        """Returns the same batch again and again; every worker has its own.
 
         Args:
             shard: The worker's part, of which only the worker's index counts.
@@ -112,7 +112,7 @@ class RandomInput:
         return self._one_batch(batch_size, (seed, shard.index)).repeat(num_epochs).skip(start // batch_size)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset:
-        """One batch that no worker trains on."""
+        """Returns one batch that no worker trains on."""
         # Three numbers never equal a worker's pair of seed and index.
         return self._one_batch(batch_size, (0, 0, 1))
 

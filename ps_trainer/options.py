@@ -134,7 +134,7 @@ def parse(options_type: type[T], strings: Sequence[str], flag: str) -> T:
 
 
 def parse_if_any(options_type: type[T] | None, strings: Sequence[str], flag: str, owner: str) -> T | None:
-    """Like `parse`, but for a component that may have no options; the result is None then.
+    """Parses as `parse` does, but for a component that may have no options; the result is None then.
 
     Args:
         options_type: Dataclass of the options; None for a component without options.
@@ -153,7 +153,7 @@ def parse_if_any(options_type: type[T] | None, strings: Sequence[str], flag: str
 
 
 def convert(text: str, hint: Any, where: str) -> Any:
-    """`text` as a value of the type `hint`.
+    """Returns `text` as a value of the type `hint`.
 
     Raises:
         OptionError: The text is not of that type; the message starts with `where`.
@@ -179,7 +179,7 @@ def convert(text: str, hint: Any, where: str) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """`value` as a user writes it on a command line; `convert` reads it."""
+    """Returns `value` as a user writes it on a command line; `convert` reads it."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -52,7 +52,7 @@ class Registry:
         return list(self._targets)
 
     def target(self, name: str) -> str:
-        """`module:Class` of a registered name."""
+        """Returns `module:Class` of a registered name."""
         return self._targets[name]
 
     def check(self, name: str, flag: str | None = None) -> None:
@@ -133,7 +133,7 @@ class Registry:
 
 
 def split_inline(text: str) -> tuple[str, list[str]]:
-    """Name and `key=value` strings of a component given as `name:key=value,key=value` or `module:Class:key=value`."""
+    """Splits `name:key=value,key=value` or `module:Class:key=value` into the component's name and its options."""
     # The last colon, because the name itself may be `module:Class`.
     head, colon, tail = text.rpartition(":")
     if colon and ("=" in tail or not tail):

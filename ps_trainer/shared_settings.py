@@ -16,7 +16,7 @@ _REASONS = {field.name: field.metadata.get("shared") for field in dataclasses.fi
 
 
 def differences(chief: Mapping[str, Any], own: Mapping[str, Any], task_name: str) -> list[str]:
-    """One line for each setting that differs: flag, both values, why they must be equal, and the fix.
+    """Returns one line for each setting that differs: flag, both values, why they must be equal, and the fix.
 
     Args:
         chief: Shared settings of the chief, from `TrainConfig.agreement`.

@@ -19,11 +19,8 @@ SECTION = re.compile(r"^(Args|Attributes):\n((?: {4,}.*\n|\n)*)", re.MULTILINE)
 ENTRY = re.compile(r"^ {4}(\*{0,2}\w+(?:, \w+)*)(?: \([^)]*\))?:", re.MULTILINE)
 RAISES = re.compile(r"^Raises:\n((?: {4,}.*\n|\n)*)", re.MULTILINE)
 RAISED = re.compile(r"^ {4}[\w.]+(?: or [\w.]+|, [\w.]+)*: (.*)$", re.MULTILINE)
-# A function docstring that begins with a verb has the third person: "Returns the mean", as most of the project says.
-IMPERATIVE = re.compile(
-    r"(Add|Apply|Ask|Build|Check|Close|Compute|Create|Draw|End|Find|Fit|Get|Give|Join|Make|Parse|Print|Raise|Read|Remove"
-    r"|Return|Run|Save|Send|Set|Show|Start|Take|Train|Wait|Write|Yield) "
-)
+# The docstring of a function begins with a verb in the third person: "Returns the mean", not "Return" or "The mean".
+VERB = re.compile(r"(?!As |Always |This )[A-Z][a-z]*s\b(?!')")
 HEADLESS = re.compile(r"(How|What|Who|Whose) ")
 
 
@@ -96,6 +93,12 @@ def test_a_documented_name_that_does_not_exist_is_found():
     assert find_unknown([("a.py:1", base), ("a.py:9", child)]) == ["a.py:1 A: Args names c, which does not exist"]
 
 
+def is_called(node: ast.AST) -> bool:
+    """Returns whether a definition is a function or method, and no property, whose docstring begins with a noun."""
+    is_function = isinstance(node, ast.FunctionDef)
+    return is_function and not any(ast.unparse(line).endswith("property") for line in node.decorator_list)
+
+
 def find_other_forms(tree: ast.Module) -> Iterator[str]:
     """Yields the first words of docstrings, and the entries of `Raises:`, that do not have the project's form."""
     for node in ast.walk(tree):
@@ -103,7 +106,7 @@ def find_other_forms(tree: ast.Module) -> Iterator[str]:
             continue
         text = (ast.get_docstring(node) or "") + "\n"
         first = text.partition("\n")[0]
-        if HEADLESS.match(first) or (isinstance(node, ast.FunctionDef) and IMPERATIVE.match(first)):
+        if HEADLESS.match(first) or (text.strip() and is_called(node) and not VERB.match(first)):
             yield first
         for section in RAISES.findall(text):
             yield from (entry for entry in RAISED.findall(section) if entry[:1].islower())
@@ -120,6 +123,8 @@ def test_docstrings_name_their_subject_and_have_one_form():
     [
         ("Returns a mean.\n\n    Raises:\n        OSError: `path` is missing.\n        a.B, C or D: No.\n    ", []),
         ("Return a mean.\n    ", ["Return a mean."]),
+        ("The mean.\n    ", ["The mean."]),
+        ("Student's interval.\n    ", ["Student's interval."]),
         ("What a step costs.\n    ", ["What a step costs."]),
         (
             "Reads.\n\n    Raises:\n        OSError: the file\n            is missing.\n        E: no.\n    ",
@@ -129,3 +134,8 @@ def test_docstrings_name_their_subject_and_have_one_form():
 )
 def test_another_form_is_found(text, found):
     assert list(find_other_forms(ast.parse(f'def f():\n    """{text}"""\n'))) == found
+
+
+def test_docstrings_of_properties_and_classes_begin_with_a_noun():
+    code = 'class A:\n    """A mean."""\n    @functools.cached_property\n    def b(self):\n        """The mean."""\n'
+    assert list(find_other_forms(ast.parse(code))) == []

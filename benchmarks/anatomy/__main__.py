@@ -59,7 +59,7 @@ class AnatomyPath(NamedTuple):
         return self.workload in PEER_WORKLOADS
 
     def config(self) -> TrainConfig:
-        """The settings of an endless run that nothing but its steps disturbs."""
+        """Returns the settings of an endless run that nothing but its steps disturbs."""
         return TrainConfig(
             **(contenders.peer_settings if self.is_of_peers else contenders.training_settings)(self.workload),
             update=self.rule,

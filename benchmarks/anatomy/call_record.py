@@ -117,13 +117,13 @@ def read(metadata: tf.RunMetadata) -> CallRecord:
 
 
 def task_of(device: str) -> str:
-    """The name of the task of a device: "ps-0" of "/job:ps/replica:0/task:0/device:CPU:0"."""
+    """Returns the name of the task of a device: "ps-0" of "/job:ps/replica:0/task:0/device:CPU:0"."""
     spec = tf.DeviceSpec.from_string(device)
     return f"{spec.job}-{spec.task}"
 
 
 def _drawn_edges(metadata: tf.RunMetadata) -> Iterator[Edge]:
-    """The edges between tasks in the partitioned graph, control edges included."""
+    """Returns the edges between tasks in the partitioned graph, control edges included."""
     for graph in metadata.partition_graphs:
         for node in graph.node:
             if node.op in ("_Recv", "_HostRecv"):
@@ -134,7 +134,7 @@ def _drawn_edges(metadata: tf.RunMetadata) -> Iterator[Edge]:
 
 
 def _transfers(metadata: tf.RunMetadata) -> Iterator[tuple[Edge, int]]:
-    """Each recorded message and its size; the receiver records it."""
+    """Returns each recorded message and its size; the receiver records it."""
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
             if node.node_name in (RECV_TENSOR, RECV_BUFFER) and (match := _TRANSFER.search(node.timeline_label)):
@@ -166,5 +166,5 @@ def _ops(metadata: tf.RunMetadata) -> dict[tuple[str, str], OpCost]:
 
 
 def _plain(tensor_name: str) -> str:
-    """The name without the number that TensorFlow gives the edge."""
+    """Returns the name without the number that TensorFlow gives the edge."""
     return _EDGE_NUMBER.sub("", tensor_name)

@@ -58,17 +58,17 @@ class AnatomyRow(Row):
 
     @classmethod
     def table(cls, rows: Sequence[AnatomyRow]) -> str:
-        """The table, without details."""
+        """Returns the table, without details."""
         return markdown(cls.COLUMNS, [row for row in rows if not row.is_detail])
 
 
 def step_rows(path: str, step: StepAnatomy) -> list[AnatomyRow]:
-    """The rows of one worker's step."""
+    """Returns the rows of one worker's step."""
     return [row for number, call in enumerate(step.calls) for row in _call_rows(path, step.worker, number, call)]
 
 
 def cpu_rows(path: str, measurement: Measurement) -> list[AnatomyRow]:
-    """The rows of a run with processes: the rate of a worker, and CPU time per step on both sides."""
+    """Returns the rows of a run with processes: the rate of a worker, and CPU time per step on both sides."""
     secs, ps_secs = measurement.cpu_secs_per_step, measurement.ps_cpu_secs_per_step
     return [
         AnatomyRow(path=path, what="CPU", task=WORKERS, micros_per_step=1e6 * (secs - ps_secs)),
@@ -78,7 +78,7 @@ def cpu_rows(path: str, measurement: Measurement) -> list[AnatomyRow]:
 
 
 def share_rows(path: str, own: Sequence[AnatomyRow], limits: Sequence[AnatomyRow]) -> list[AnatomyRow]:
-    """The rate of a path as a share of each limit's.
+    """Returns the rate of a path as a share of each limit's.
 
     Args:
         path: Name of the path.

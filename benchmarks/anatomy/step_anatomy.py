@@ -41,7 +41,7 @@ class CallAnatomy(NamedTuple):
     ops: Mapping[tuple[str, str], OpCost]
 
     def rpcs(self, worker: str) -> dict[tuple[str, str], int]:
-        """The remote procedure calls, by caller and name.
+        """Returns the remote procedure calls, by caller and name.
 
         The worker's server asks each other task to run its part of the graph and to forget the step. The receiver of a
         message asks for it.
@@ -89,7 +89,7 @@ class StepAnatomy(NamedTuple):
     calls: Sequence[CallAnatomy]
 
     def counts(self) -> StepCounts:
-        """The counts of the calls that every step makes; calls by time, such as a report's, are left out."""
+        """Returns the counts of the calls that every step makes; calls by time, such as a report's, are left out."""
         calls = [call for call in self.calls if call.per_step >= 1]
         messages = [message for call in calls for message in call.messages]
         to_worker = [message for message in messages if message.edge.receiver == self.worker]
@@ -107,7 +107,7 @@ class StepAnatomy(NamedTuple):
 
 
 def of_worker(index: int, calls: Sequence[RecordedCall], num_steps: int) -> StepAnatomy:
-    """The step of one worker.
+    """Returns the step of one worker.
 
     Args:
         index: Index of the worker.

@@ -123,7 +123,7 @@ class BareGraph:
         self.init_op = tf.group(*(variable.initializer for variable in self._variables()))
 
     def initialized(self) -> list[tf.Tensor]:
-        """Whether each variable has its value."""
+        """Returns whether each variable has its value."""
         checks = []
         for variable in self._variables():
             with tf.device(variable.device):
@@ -131,7 +131,7 @@ class BareGraph:
         return checks
 
     def build(self, *, computes: bool) -> tuple[tf.Tensor, tf.Operation]:
-        """The loss and the update of a step.
+        """Builds the loss and the update of a step.
 
         Args:
             computes: Whether the gradient is computed; otherwise a tensor of the same size travels in its place.

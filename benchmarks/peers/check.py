@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def reference(workload: str, num_workers: int) -> list[float]:
-    """Losses of worker 0 in ten steps of a plain loop, each before its update."""
+    """Returns the losses of worker 0 in ten steps of a plain loop, each before its update."""
     with tf.Graph().as_default(), tf.variable_scope("", use_resource=True):
         model = peer_models.PeerModel(peer_models.WorkloadOptions(workload=workload))
         losses = []
@@ -88,7 +88,7 @@ def reference(workload: str, num_workers: int) -> list[float]:
 
 
 def largest_difference(got: Sequence[float], wanted: Sequence[float]) -> float:
-    """The largest difference relative to the reference; infinite for another number of losses, or a NaN."""
+    """Returns the largest difference relative to the reference; infinite for another number of losses, or a NaN."""
     if len(got) != len(wanted) or not np.isfinite(got).all():
         return float("inf")
     return float(np.max(np.abs(np.subtract(got, wanted)) / np.abs(wanted)))

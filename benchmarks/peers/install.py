@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def python(name: str) -> pathlib.Path:
-    """The interpreter of a peer's environment, which may not exist."""
+    """Returns the interpreter of a peer's environment, which may not exist."""
     return FOLDER / name / "bin" / "python"
 
 

@@ -41,7 +41,7 @@ def export(name: str, folder: pathlib.Path) -> None:
 
 
 def read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of an archive, or of a folder that `export` has written."""
+    """Reads the arrays of an archive, or of a folder that `export` has written."""
     if path.is_file():
         with np.load(path) as archive:
             return {name: archive[name] for name in archive.files}
@@ -55,7 +55,7 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def logistic_regression(arrays: Arrays) -> dict[str, float]:
-    """scikit-learn's LogisticRegression on scaled features, images, or features given by ids and values."""
+    """Fits scikit-learn's LogisticRegression to scaled features, images, or features given by ids and values."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -68,7 +68,7 @@ def logistic_regression(arrays: Arrays) -> dict[str, float]:
 
 
 def mlp(arrays: Arrays) -> dict[str, float]:
-    """scikit-learn's MLPClassifier with a hidden layer of 128, on scaled features or images."""
+    """Fits scikit-learn's MLPClassifier with a hidden layer of 128 to scaled features or images."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -78,21 +78,21 @@ def mlp(arrays: Arrays) -> dict[str, float]:
 
 
 def support_vectors(arrays: Arrays) -> dict[str, float]:
-    """scikit-learn's SVC on images."""
+    """Fits scikit-learn's SVC to images."""
     from sklearn.svm import SVC
 
     return _classified(arrays, SVC(), _flat)
 
 
 def random_forest(arrays: Arrays) -> dict[str, float]:
-    """scikit-learn's RandomForestClassifier."""
+    """Fits scikit-learn's RandomForestClassifier."""
     from sklearn.ensemble import RandomForestClassifier
 
     return _classified(arrays, RandomForestClassifier(300, n_jobs=2, random_state=_SEED), _flat)
 
 
 def boosting(arrays: Arrays) -> dict[str, float]:
-    """scikit-learn's HistGradientBoostingClassifier on numbers and categories."""
+    """Fits scikit-learn's HistGradientBoostingClassifier to numbers and categories."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     def columns(arrays: Arrays, split: str) -> np.ndarray:
@@ -102,7 +102,7 @@ def boosting(arrays: Arrays) -> dict[str, float]:
 
 
 def alternating_least_squares(arrays: Arrays) -> dict[str, float]:
-    """Plain NumPy: biases and 4 factors of users and items by alternating least squares (Zhou et al. 2008)."""
+    """Fits biases and 4 factors of users and items by alternating least squares in plain NumPy (Zhou et al. 2008)."""
     user, item, rating = (arrays[f"train/{name}"] for name in ("user", "item", "rating"))
     started = time.perf_counter()
     rng = np.random.default_rng(_SEED)
@@ -125,7 +125,7 @@ def alternating_least_squares(arrays: Arrays) -> dict[str, float]:
 
 
 def gensim_word2vec(arrays: Arrays) -> dict[str, float]:
-    """Word2Vec of gensim, skip-gram with negative sampling, as many passes as ours makes."""
+    """Trains gensim's Word2Vec, skip-gram with negative sampling, as many passes as ours makes."""
     from gensim.models import Word2Vec
 
     center, context = arrays["train/center"], arrays["train/context"]

@@ -45,7 +45,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def step(connection: socket.socket, pull: bytearray, push: bytes) -> None:
-    """One step of a worker.
+    """Makes one step of a worker.
 
     Args:
         connection: Connection to the ps task.

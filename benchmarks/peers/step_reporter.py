@@ -26,7 +26,7 @@ class StepReporter:
         self._next_report_secs = 0.0
 
     def count_step(self, loss: float) -> None:
-        """One more step is done, of which `loss` is the loss before its update."""
+        """Counts a step; `loss` is the loss before its update."""
         now = time.time()
         self._num_steps += 1
         if self._losses_file:

@@ -108,7 +108,7 @@ def _train(flags: argparse.Namespace, train: Any, cluster: tf.train.ClusterSpec,
 
 
 def _model_and_data(flags: argparse.Namespace) -> tuple[Any, Any, int]:
-    """Model, input and size of a batch."""
+    """Returns model, input and size of a batch."""
     if not flags.peers:
         model = workloads.WORKLOADS[flags.workload]()
         options = workloads.RandomInput.Options(width=model.size.width)
@@ -130,7 +130,7 @@ class _StepRate:
         self._next_report_secs = 0.0
 
     def count_step(self) -> None:
-        """One more step is done."""
+        """Counts a step."""
         now = time.time()
         self._step += 1
         if self._step == 1:
@@ -145,7 +145,7 @@ class _StepRate:
             self._file.write(json.dumps({"kind": "train", "wall_time": now, "local_step": self._step}) + "\n")
 
     def summary(self) -> dict[str, float | None]:
-        """Steps, seconds and CPU seconds of the steady state; rates are None if it was too short."""
+        """Returns the steps, seconds and CPU seconds of the steady state; rates are None if it was too short."""
         start = self._start or self._end
         steps, secs, cpu_secs = (end - begin for end, begin in zip(self._end, start, strict=True))
         return {

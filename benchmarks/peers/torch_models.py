@@ -36,31 +36,31 @@ class TorchPeerModel(nn.Module):
         self._is_built = True
 
     def forward(self, batch: Tensors) -> torch.Tensor:
-        """The loss of a batch."""
+        """Computes the loss of a batch."""
         return self._loss(self, batch)
 
     def value(self, name: str, shape: list[int], scale: float) -> torch.Tensor:
-        """A parameter; made when it is first asked for."""
+        """Returns a parameter; made when it is first asked for."""
         if not self._is_built and name not in self._values:
             # An array of no dimensions would become a view that PyTorch cannot train.
             self._values[name] = nn.Parameter(torch.tensor(peer_workloads.initial(name, shape, scale)))
         return self._values[name]
 
     def rows(self, name: str, num_rows: int, dim: int, ids: torch.Tensor, scale: float) -> torch.Tensor:
-        """Rows of a table."""
+        """Returns the rows of a table."""
         if not self._is_built and name not in self._tables:
             weights = torch.from_numpy(peer_workloads.initial(name, [num_rows, dim], scale))
             self._tables[name] = nn.Embedding(num_rows, dim, sparse=self._is_sparse, _weight=weights)
         return self._tables[name](ids)
 
     def dense(self, x: torch.Tensor, units: int, name: str) -> torch.Tensor:
-        """A dense layer."""
+        """Applies a dense layer."""
         size = x.shape[1]
         kernel = self.value(f"{name}_kernel", [size, units], (6 / (size + units)) ** 0.5)
         return torch.addmm(self.value(f"{name}_bias", [units], 0.0), x, kernel)
 
     def stack(self, x: torch.Tensor, units: list[int]) -> torch.Tensor:
-        """Dense layers with ReLU between them."""
+        """Applies dense layers with ReLU between them."""
         for number, size in enumerate(units):
             x = self.dense(x, size, f"layer{number}")
             if number < len(units) - 1:
@@ -69,7 +69,7 @@ class TorchPeerModel(nn.Module):
 
 
 def tensors(workload: str, worker: int) -> Tensors:
-    """The batch of a worker."""
+    """Returns the batch of a worker."""
     return {
         name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in peer_workloads.batch(workload, worker).items()
     }

@@ -21,7 +21,7 @@ _MASKED_SCORE = -1e9  # not -inf: a query that may attend to no key would have a
 def multi_head_attention(
     x_BQD: tf.Tensor, memory_BKD: tf.Tensor, num_heads: int, name: str, mask: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Attention of `x` to `memory` with `num_heads` heads; self-attention if the two are the same.
+    """Builds attention of `x` to `memory` with `num_heads` heads; self-attention if the two are the same.
 
         head h   softmax(q k^T / sqrt(E)) v      q = x @ query, k = memory @ key, v = memory @ value, the h-th E of each
         output   the concatenated heads @ output

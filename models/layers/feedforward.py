@@ -57,7 +57,7 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def layer_norm(x: tf.Tensor, name: str, epsilon: float = 1e-6) -> tf.Tensor:
-    """Layer normalisation: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, over the last dimension.
+    """Normalises a layer: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, over the last dimension.
 
     Variables: `<name>/gamma` [D], ones; `<name>/beta` [D], zeros.
 
@@ -93,7 +93,7 @@ def flatten(x: tf.Tensor) -> tf.Tensor:
 
 
 def dropout(x: tf.Tensor, rate: float, *, training: bool) -> tf.Tensor:
-    """In training sets a share `rate` of the values to 0 and multiplies the rest by 1 / (1 - rate).
+    """Sets a share `rate` of the values to 0 in training, and multiplies the rest by 1 / (1 - rate).
 
     Args:
         x: float32 of any shape.

@@ -24,7 +24,7 @@ def conv2d(
     use_bias: bool = True,
     kernel_initializer: Callable[..., tf.Tensor] | None = None,
 ) -> tf.Tensor:
-    """Two-dimensional convolution.
+    """Builds a two-dimensional convolution.
 
     Variables: `<name>/kernel` [kernel_size, kernel_size, C, filters]; `<name>/bias` [filters], zeros.
 
@@ -63,7 +63,7 @@ def conv2d(
 def batch_norm(
     x_BHWC: tf.Tensor, name: str, momentum: float = 0.9, epsilon: float = 1e-5, *, training: bool
 ) -> tf.Tensor:
-    """Batch normalisation: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, by channel.
+    """Normalises a batch: `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, by channel.
 
     Training uses mean and variance of the worker's own batch. Evaluation uses moving averages:
 

@@ -37,7 +37,7 @@ def lstm(
     state: tuple[tf.Tensor, ...] | None = None,
     forget_bias: float = 1.0,
 ) -> Recurrence:
-    """Long short-term memory, without peepholes.
+    """Builds long short-term memory, without peepholes.
 
         i, f, g, o = [x_t, h] @ kernel + bias
         c = sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(g)
@@ -81,7 +81,7 @@ def gru(
     is_backward: bool = False,
     state: tuple[tf.Tensor, ...] | None = None,
 ) -> Recurrence:
-    """Gated recurrent unit as first published, with the reset gate before the matrix product.
+    """Builds a gated recurrent unit as first published, with the reset gate before the matrix product.
 
         r, u = sigmoid([x_t, h] @ kernel[:, :2U] + bias[:2U])
         g = tanh([x_t, r * h] @ kernel[:, 2U:] + bias[2U:])

@@ -81,7 +81,7 @@ class ArrayDataset(ArraySource):
         super().__init__(_arrays_by_name(train), _arrays_by_name(train if test is None else test), num_classes=None)
 
     def test(self, *, batch_size: int) -> tf.data.Dataset | None:
-        """Every test example once; None without test examples."""
+        """Returns every test example once; None without test examples."""
         return super().test(batch_size=batch_size) if self._has_test else None
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> Any:
@@ -121,7 +121,7 @@ class LargeArrayDataset(DataSource):
         return len(self._arrays["test"][0]) if self._arrays["test"] else 0
 
     def test(self, *, batch_size: int) -> tf.data.Dataset | None:
-        """Every test example once; None without test examples."""
+        """Returns every test example once; None without test examples."""
         return super().test(batch_size=batch_size) if self._arrays["test"] else None
 
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
@@ -156,7 +156,7 @@ class FunctionDataset:
     def train(
         self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0
     ) -> tf.data.Dataset:
-        """Batches of one worker: those that the function makes for `shard`, or every `shard.count`-th of all batches.
+        """Returns the batches of one worker: those that the function makes for `shard`, or each `shard.count`-th batch.
 
         Args:
             shard: Part of the examples that the worker reads.

@@ -88,7 +88,7 @@ class Release(Protocol):
     """Gives back what tasks have used."""
 
     def __call__(self, *, is_sound: bool) -> None:
-        """Called once, when all tasks have ended; `is_sound` says whether all ended well."""
+        """Gives back what the tasks have used, once, when all have ended; `is_sound` says whether all ended well."""
 
 
 class TaskJob(Job):

@@ -138,7 +138,7 @@ def _arguments_of(model_fn: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _split(batch: Any) -> tuple[Any, Any]:
-    """Features and labels of a batch."""
+    """Returns the features and labels of a batch."""
     if isinstance(batch, tuple) and len(batch) == 2:
         return batch
     if isinstance(batch, Mapping) and "label" in batch:

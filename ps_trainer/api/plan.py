@@ -95,7 +95,7 @@ def create(
 
 
 def _component(table: Registry, name: str, given: Any, values: dict[str, Any]) -> tuple[str, Any]:
-    """Name and object of a model or dataset that is given as a name, a class or an instance; the object may be None."""
+    """Returns name and object of a model or dataset given as a name, a class or an instance; the object may be None."""
     option_flag = f"{name}_option"
     if isinstance(given, str):
         return given, None

@@ -62,7 +62,7 @@ def check_names(given: Mapping[str, Any], known: typing.Collection[str], owner: 
 
 
 def convert(name: str, hint: Any, value: Any) -> Any:
-    """`value` as a value of the type `hint`, the type of the flag `name`.
+    """Returns `value` as a value of the type `hint`, the type of the flag `name`.
 
     Raises:
         ArgumentTypeError: The value is of another type.
@@ -107,7 +107,7 @@ def remove_dashes(message: str) -> str:
 
 
 def target_of(cls: Any) -> str:
-    """`module:Class` of a class or a function, as flags write it; only a label if the class cannot be imported."""
+    """Returns `module:Class` of a class or function, as flags write it; only a label if it cannot be imported."""
     name = re.sub(r"\W", "_", getattr(cls, "__name__", type(cls).__name__))
     module = getattr(cls, "__module__", None) or "__main__"
     if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
@@ -122,7 +122,7 @@ def is_importable(cls: Any) -> bool:
 
 
 def _target(name: str, cls: type) -> str:
-    """`module:Class` of a class that is given for a component which flags name.
+    """Returns `module:Class` of a class that is given for a component which flags name.
 
     Raises:
         ArgumentTypeError: No module has the class.

@@ -27,7 +27,7 @@ class ShippedModel:
         return _load("model", "--model")
 
     def build(self, batch: Any, *, training: bool) -> Any:
-        """Never called; it says that this stands for a model."""
+        """Is never called; it says that this stands for a model."""
 
 
 class ShippedDataset:
@@ -38,10 +38,10 @@ class ShippedDataset:
         return _load("dataset", "--dataset")
 
     def train(self) -> Any:
-        """Never called; it says that this stands for a dataset."""
+        """Is never called; it says that this stands for a dataset."""
 
     def test(self) -> Any:
-        """Never called; it says that this stands for a dataset."""
+        """Is never called; it says that this stands for a dataset."""
 
 
 def write(path: pathlib.Path, model: Any, dataset: Any) -> None:

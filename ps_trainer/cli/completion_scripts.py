@@ -101,7 +101,7 @@ def _fish_quote(text: str) -> str:
 
 
 def _shell_cases(table: CompletionTable) -> Iterator[str]:
-    """Branches of a `case` over "command:kind" that set `offered`; bash and zsh read the same text."""
+    """Returns the branches of a `case` over "command:kind" that set `offered`; bash and zsh read the same text."""
     yield _case("ps_trainer:commands", (command.name for command in table.commands))
     for command in (*table.commands, *table.scripts):
         yield _case(f"{command.name}:flags", (form for flag in command.flags for form in flag.forms()))

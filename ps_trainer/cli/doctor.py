@@ -95,7 +95,7 @@ def _examine(
 
 
 def _folder(cluster: ClusterConfig, config: TrainConfig, addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
-    """Findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
+    """Returns the findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
     from ps_trainer.runtime import logdir_checks
 
     job_name, index = cluster.worker_tasks[0]

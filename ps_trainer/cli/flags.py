@@ -33,7 +33,7 @@ class ParsedFlags(NamedTuple):
 
 
 def parse(argv: Sequence[str], command: CommandHelp, *groups: type) -> ParsedFlags:
-    """Instances of the dataclasses `groups`, their fields set from `argv`.
+    """Parses `argv` into instances of the dataclasses `groups`.
 
     Args:
         argv: Program name and arguments.

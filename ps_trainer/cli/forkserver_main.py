@@ -112,7 +112,7 @@ def _be_task(request: ForkRequest, fds: Sequence[int], go_read: int) -> NoReturn
 
 
 def _short_name(args: Sequence[str]) -> str:
-    """Job name and task index, for listings such as `top`."""
+    """Returns the job name and task index, for listings such as `top`."""
     flags = dict(arg.lstrip("-").split("=", 1) for arg in args if "=" in arg)
     return "-".join(flags[name] for name in ("job_name", "task_index") if name in flags) or PROGRAM[-1]
 

@@ -56,7 +56,7 @@ class CommandHelp:
     words_after: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-        """Field and type hint of each flag that has an effect, by name."""
+        """Returns the field and type hint of each flag that has an effect, by name."""
         found = {}
         for group in self.flags:
             hints = typing.get_type_hints(group)
@@ -165,7 +165,7 @@ def _wrap(text: str, width: int) -> str:
 
 
 def _item(lines: str, width: int) -> str:
-    """One paragraph, or one item with its text in a second column."""
+    """Returns one paragraph, or one item with its text in a second column."""
     match = re.match(r"\w+ {2,}", lines)
     head = match[0] if match else ""
     words = " ".join(lines[len(head) :].split())
@@ -187,7 +187,7 @@ def _flag_lines(field: dataclasses.Field[Any], hint: Any, *, is_full: bool, widt
 
 
 def _notes(field: dataclasses.Field[Any], hint: Any) -> Iterator[str]:
-    """Names, type, range and default, as far as the line of the flag does not show them."""
+    """Returns the names, type, range and default, as far as the line of the flag does not show them."""
     table = table_of(field.name)
     if table is not None and table.names():
         yield f"{', '.join(table.names())}, or package.module:Class"

@@ -45,7 +45,7 @@ def main_list(argv: Sequence[str]) -> int:
 
 
 def table(kind: str, width: int | None) -> str:
-    """Names and summaries of the components of one kind, without importing them.
+    """Returns the names and summaries of the components of one kind, without importing them.
 
     Args:
         kind: Key of `component_tables.REGISTRIES`.
@@ -92,7 +92,7 @@ def describe(kind: str, name: str, width: int | None) -> str:
 
 
 def describe_one(name: str, documented: object, options_type: type | None, flag: str) -> list[str]:
-    """Lines about one generator of data: its name, the first line of its docstring, its options.
+    """Describes one generator of data in lines: its name, the first line of its docstring, its options.
 
     Args:
         name: Registered name.
@@ -167,7 +167,7 @@ def _option_table(options: type, width: int | None) -> Iterator[str]:
 
 
 def _hanging(head: str, text: str, width: int | None, column: int | None = None) -> list[str]:
-    """`head` and `text`, wrapped to `width` below the beginning of `text`."""
+    """Returns `head` and `text`, wrapped to `width` below the beginning of `text`."""
     if width is None or len(head) + len(text) <= width:
         return [(head + text).rstrip()]
     indent = " " * (column or len(head))

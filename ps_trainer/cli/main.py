@@ -23,7 +23,7 @@ class _Command(NamedTuple):
     help_name: str = "HELP"
 
     def help(self) -> CommandHelp:
-        """Usage, examples and flags of the command."""
+        """Returns the usage, examples and flags of the command."""
         return getattr(importlib.import_module(self.module), self.help_name)
 
 

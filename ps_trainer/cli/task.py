@@ -83,17 +83,17 @@ TASK_HELP = CommandHelp(
 
 
 def main_ps(argv: Sequence[str]) -> int:
-    """`run_ps.py`: runs a ps task; returns its exit code."""
+    """Runs a ps task, as `run_ps.py` does, and returns its exit code."""
     return run_main(lambda: _run(argv, PS_HELP, ("ps",), "ps", os.environ))
 
 
 def main_worker(argv: Sequence[str]) -> int:
-    """`run_worker.py`: runs a worker, the chief or the evaluator; returns its exit code."""
+    """Runs a worker, the chief or the evaluator, as `run_worker.py` does, and returns its exit code."""
     return run_main(lambda: _run(argv, WORKER_HELP, ("worker", "chief", "evaluator"), "worker", os.environ))
 
 
 def main_task(argv: Sequence[str]) -> int:
-    """`ps_trainer task`: runs the task that TF_CONFIG or the flags name; returns its exit code."""
+    """Runs the task that TF_CONFIG or the flags name, as `ps_trainer task` does, and returns its exit code."""
     return run_main(lambda: _run(argv, TASK_HELP, JOB_NAMES, None, os.environ))
 
 

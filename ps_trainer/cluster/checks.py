@@ -129,7 +129,7 @@ def own_ports(task_addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]
 
 
 def others(task_addresses: Sequence[TaskAddress], *, is_running: bool) -> Iterator[ClusterFinding]:
-    """Findings about tasks on other machines that do not answer.
+    """Returns the findings about tasks on other machines that do not answer.
 
     Args:
         task_addresses: Address of every task.

@@ -197,7 +197,7 @@ def task_field_name(source: str, field: str) -> str:
 
 
 def normalise_job_name(job_name: Any, source: str) -> str:
-    """`job_name`, with "master" replaced by "chief".
+    """Returns `job_name`, with "master" replaced by "chief".
 
     Raises:
         ClusterConfigError: The name is not one of `JOB_NAMES`.

@@ -52,7 +52,7 @@ def check_port_free(address: str) -> None:
 
 
 def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) -> list[int]:
-    """`n` different random ports that are free now.
+    """Returns `n` different random ports that are free now.
 
     They lie outside of the range from which the kernel takes ports for outgoing connections. Otherwise a connection
     could take a port before its server starts. Each port is held during the picking, so that no port is picked twice,
@@ -142,7 +142,7 @@ def _describe_listener(port: int) -> str:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """Inodes of the sockets with local port `port`, from the kernel's tables."""
+    """Returns the inodes of the sockets with local port `port`, from the kernel's tables."""
     inodes: set[str] = set()
     for table in ("tcp", "tcp6"):
         try:

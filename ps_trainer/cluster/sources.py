@@ -165,7 +165,7 @@ def _read_file(path: str | pathlib.Path) -> _Given:
 
 
 def _read_task(content: Mapping[str, Any], source: str) -> tuple[str | None, int | None]:
-    """Job name and index of the entry "task"; None for a missing one."""
+    """Returns job name and index of the entry "task"; None for a missing one."""
     task = content.get("task")
     if not task:
         return None, None

@@ -74,7 +74,7 @@ def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
 
 
 def results(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
-    """Figures of the runs by name, as text; figures that no run has are left out."""
+    """Returns the figures of the runs by name, as text; figures that no run has are left out."""
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
     rows = {name: [value(run) for run in runs] for name, value in _FIGURES.items()}
     rows |= {
@@ -84,7 +84,7 @@ def results(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
 
 
 def notes(runs: Sequence[RecordedRun]) -> list[str]:
-    """Sentences which say what the figures count."""
+    """Returns the sentences which say what the figures count."""
     found = [
         "Examples, rates and bytes count every step that a worker reported, also the steps that a rollback undid."
         " The examples per second leave out the time in which no worker trained."
@@ -105,14 +105,14 @@ def notes(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def differences(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
-    """Flags whose values differ between the runs, as text."""
+    """Returns the flags whose values differ between the runs, as text."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in _UNINTERESTING)
     rows = {f"--{name}": [_text(run.settings.get(name)) for run in runs] for name in names}
     return {name: row for name, row in rows.items() if len(set(row)) > 1}
 
 
 def _num_dropped(run: RecordedRun) -> int | None:
-    """Dropped gradients over all joins; summary.json also counts those of workers that were killed."""
+    """Returns the count of dropped gradients over all joins; summary.json also counts those of killed workers."""
     no_summary = run.gradients_dropped is None or run.has_partial_gradients
     return run.totals.gradients_dropped if no_summary else run.gradients_dropped
 

@@ -102,7 +102,7 @@ def _plot(name: str, title: str, size: tuple[float, float], fill: Callable[[Figu
 def _curves(
     name: str, title: str, runs: Sequence[RecordedRun], curves: Sequence[RunCurve | None], label: str
 ) -> NamedPlot:
-    """One panel for each of the `X_AXES`, with the same y axis."""
+    """Draws one panel for each of the `X_AXES`, with the same y axis."""
 
     def fill(figure: Figure) -> None:
         panels = figure.subplots(1, len(X_AXES), sharey=True)
@@ -211,7 +211,7 @@ def _name(run: RecordedRun, *, is_partial: bool) -> str:
 
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid: str) -> None:
-    """One curve; `gid` becomes its id in the page."""
+    """Draws one curve; `gid` becomes its id in the page."""
     x, y = _smooth(x, y)
     axes.plot(
         x,
@@ -235,7 +235,7 @@ def _mark_events(axes: Axes, run: RecordedRun, key: str, index: int) -> None:
 
 
 def _smooth(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means over neighbouring points, so that at most `MAX_POINTS` are left."""
+    """Returns the means over neighbouring points, so that at most `MAX_POINTS` are left."""
     if len(x) <= MAX_POINTS:
         return x, y
     edges = np.linspace(0, len(x), MAX_POINTS + 1).astype(int)[:-1]

@@ -213,13 +213,13 @@ class _Axes:
         return RunCurve(self._x(times, steps), means)
 
     def throughput(self) -> RunCurve:
-        """Examples per second of all workers, between points at equal distances in time."""
+        """Returns the examples per second of all workers, between points at equal distances in time."""
         ends = np.linspace(self._start, self._time[-1], num=1 + max(1, min(60, len(self._time) // len(self._workers))))
         examples, middles = self._examples(ends), (ends[1:] + ends[:-1]) / 2
         return RunCurve(self._x(middles, self._step_at(middles)), np.diff(examples) / np.maximum(np.diff(ends), 1e-9))
 
     def metrics(self, evaluations: Sequence[EvaluationLine]) -> dict[str, RunCurve]:
-        """Test metrics. An evaluation belongs to the moment at which the run reached its step."""
+        """Returns the test metrics. An evaluation belongs to the moment at which the run reached its step."""
         curves = {}
         for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics):
             chosen = sorted((one.global_step, one.metrics[name]) for one in evaluations if name in one.metrics)
@@ -243,7 +243,7 @@ class _Axes:
         }
 
     def _examples(self, times: np.ndarray) -> np.ndarray:
-        """Examples that all workers have processed at these times; between two reports in proportion to the time.
+        """Returns the examples that all workers have processed at these times, interpolated between two reports.
 
         While a worker is away, from its last report to its next join, it processes none.
         """

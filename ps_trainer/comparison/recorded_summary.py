@@ -59,7 +59,7 @@ class RecordedSummary:
         return self.total(lambda worker: worker.local_steps) or 0
 
     def total(self, count_of: Callable[[RecordedWorker], int | None]) -> int | None:
-        """Sum of a count over the workers; None where no worker has it."""
+        """Returns the sum of a count over the workers; None where no worker has it."""
         counts = [count for worker in self.workers if (count := count_of(worker)) is not None]
         return sum(counts) if counts else None
 

@@ -1,4 +1,4 @@
-"""Detects the format of a file or folder from its content and names: one function per format, all in `KINDS`."""
+"""Detects the format of a file or folder from its content and names, by one function per format in `KNOWN_FORMATS`."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def detect(path: pathlib.Path) -> DetectedFormat:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     try:
-        for look in KINDS:
-            found = look(path)
+        for detect_one in KNOWN_FORMATS.values():
+            found = detect_one(path)
             if found is not None:
                 return found
         near_miss = near_misses.describe(path)
@@ -63,13 +63,12 @@ def detect(path: pathlib.Path) -> DetectedFormat:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     if near_miss is not None:
         raise DataError(f"{path}: {near_miss}")
-    known = "; ".join((look.__doc__ or "").partition("\n")[0].rstrip(".") for look in KINDS)
+    known = "; ".join(KNOWN_FORMATS)
     what = "the folder holds no known dataset" if path.is_dir() else "the format of the file is unknown"
     raise DataError(f"{path}: {what}; known formats: {known}")
 
 
-def idx_set(path: pathlib.Path) -> DetectedFormat | None:
-    """IDX files of MNIST and its relatives."""
+def _detect_idx(path: pathlib.Path) -> DetectedFormat | None:
     if path.is_dir():
         has_all = all(_any_of(path, prefix, kind, dims) for prefix, kind, dims in mnist.FILES)
         return DetectedFormat("images and labels in IDX files", (), "mnist", (), path) if has_all else None
@@ -78,7 +77,7 @@ def idx_set(path: pathlib.Path) -> DetectedFormat | None:
         return None
     shape = idx.read_idx(path, num_dims=data[3]).shape
     remark = f"{idx.TYPE_NAMES[data[2]]} {list(shape)}: {shape[0]} items"
-    whole = idx_set(path.parent)
+    whole = _detect_idx(path.parent)
     if whole is None:
         return DetectedFormat(
             "an IDX file", (remark, "datasets mnist and fashion_mnist need the folder of all four files")
@@ -86,8 +85,7 @@ def idx_set(path: pathlib.Path) -> DetectedFormat | None:
     return whole._replace(kind="an IDX file, one of a set", remarks=(remark,))
 
 
-def cifar_set(path: pathlib.Path) -> DetectedFormat | None:
-    """CIFAR-10 and CIFAR-100 in the binary version."""
+def _detect_cifar(path: pathlib.Path) -> DetectedFormat | None:
     folder = path if path.is_dir() else path.parent
     for cls in (cifar.Cifar10, cifar.Cifar100):
         names = [name for split in cls.file_names.values() for name in split]
@@ -99,8 +97,7 @@ def cifar_set(path: pathlib.Path) -> DetectedFormat | None:
     return None
 
 
-def movielens_set(path: pathlib.Path) -> DetectedFormat | None:
-    """MovieLens ratings."""
+def _detect_movielens(path: pathlib.Path) -> DetectedFormat | None:
     folder = path if path.is_dir() else path.parent
     for form in movielens.FORMATS:
         if path.is_file() and path.name != form.file_name:
@@ -110,13 +107,11 @@ def movielens_set(path: pathlib.Path) -> DetectedFormat | None:
     return None
 
 
-def libsvm_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Sparse examples in the format of LIBSVM."""
+def _detect_libsvm(path: pathlib.Path) -> DetectedFormat | None:
     return _line_files(path, libsvm.LINE, "sparse examples in the format of LIBSVM", "libsvm")
 
 
-def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Clicks in the format of Criteo."""
+def _detect_criteo(path: pathlib.Path) -> DetectedFormat | None:
     found = _line_files(path, criteo.LINE, "clicks in the format of Criteo", "criteo")
     # Eight decimal digits match the pattern of hexadecimal hashes as well.
     if found is None or any(map(criteo.has_decimal_ids, _files_of(path))):
@@ -125,8 +120,7 @@ def criteo_set(path: pathlib.Path) -> DetectedFormat | None:
     return found
 
 
-def census_set(path: pathlib.Path) -> DetectedFormat | None:
-    """The census income set, also called Adult."""
+def _detect_census(path: pathlib.Path) -> DetectedFormat | None:
     folder = path if path.is_dir() else path.parent
     names = census.Census.file_names.values()
     if path.is_file() and path.name.removesuffix(".gz") not in names:
@@ -136,8 +130,7 @@ def census_set(path: pathlib.Path) -> DetectedFormat | None:
     return DetectedFormat("people of the census income set", (), "census", (), folder)
 
 
-def tfrecord_set(path: pathlib.Path) -> DetectedFormat | None:
-    """TFRecord files of tf.train.Example."""
+def _detect_tfrecord(path: pathlib.Path) -> DetectedFormat | None:
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
     features = [record_file.features_of(file) for file in files]
     first = features[0] if features else None
@@ -148,8 +141,7 @@ def tfrecord_set(path: pathlib.Path) -> DetectedFormat | None:
     return DetectedFormat("tf.train.Example in TFRecord files", (remark,), "tfrecord", options, _folder_of(path))
 
 
-def image_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Folders of images, one for each class."""
+def _detect_image(path: pathlib.Path) -> DetectedFormat | None:
     if not path.is_dir():
         return None
     folder = path / "train" if (path / "train").is_dir() and (path / "test").is_dir() else path
@@ -160,8 +152,7 @@ def image_set(path: pathlib.Path) -> DetectedFormat | None:
     return DetectedFormat("images in a folder for each class", (), "image_folder", (), path)
 
 
-def wav_set(path: pathlib.Path) -> DetectedFormat | None:
-    """WAV files with lists of transcripts."""
+def _detect_wav(path: pathlib.Path) -> DetectedFormat | None:
     files = [path] if path.is_file() else sorted(path.glob("*.[ct]sv"))
     if not files or not all(first_line(file) in transcript_list.HEADERS for file in files):
         return None
@@ -170,8 +161,7 @@ def wav_set(path: pathlib.Path) -> DetectedFormat | None:
     return DetectedFormat("speech with transcripts", (), "wav", options, _folder_of(path))
 
 
-def text_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Running text: text8, the Penn Treebank, train.txt."""
+def _detect_text(path: pathlib.Path) -> DetectedFormat | None:
     folder = path if path.is_dir() else path.parent
     for train, test in text.FORMS:
         shipped = [name + end for name in (train, test) if name for end in ("", ".gz")]
@@ -181,8 +171,7 @@ def text_set(path: pathlib.Path) -> DetectedFormat | None:
     return None
 
 
-def parallel_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Aligned text in two languages, such as train.en and train.zh."""
+def _detect_parallel(path: pathlib.Path) -> DetectedFormat | None:
     folder = _folder_of(path)
     languages: dict[str, set[str]] = {}
     for file in sorted(folder.iterdir()):
@@ -207,8 +196,7 @@ def parallel_set(path: pathlib.Path) -> DetectedFormat | None:
     )
 
 
-def other_text(path: pathlib.Path) -> DetectedFormat | None:
-    """Running text under another name, in files *.txt."""
+def _detect_other_text(path: pathlib.Path) -> DetectedFormat | None:
     files = [file for file in _files_of(path) if file.name.removesuffix(".gz").endswith(".txt")]
     if not files or not all(first_line(file) for file in files) or any(map(near_misses.columns_of, files)):
         return None
@@ -216,13 +204,11 @@ def other_text(path: pathlib.Path) -> DetectedFormat | None:
     return DetectedFormat("running text", (remark,), "text", _splits(files), _folder_of(path))
 
 
-def csv_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Tables with a column of labels, in files of commas, tabs, semicolons or pipes (CSV)."""
+def _detect_csv(path: pathlib.Path) -> DetectedFormat | None:
     return _tables(path, detect_table.detect, "csv")
 
 
-def parquet_set(path: pathlib.Path) -> DetectedFormat | None:
-    """Tables with a column of labels, in Parquet files."""
+def _detect_parquet(path: pathlib.Path) -> DetectedFormat | None:
     return _tables(path, detect_table.detect_parquet, "parquet", "in Parquet files")
 
 
@@ -244,15 +230,24 @@ def _tables(
     return DetectedFormat(kind, (remark,), dataset, options, _folder_of(path))
 
 
-# Strict tests come first. Criteo's training file has the name train.txt, too, which `text_set` would accept.
-KINDS: tuple[Callable[[pathlib.Path], DetectedFormat | None], ...] = (
-    idx_set, cifar_set, movielens_set, census_set, criteo_set, libsvm_set, wav_set, tfrecord_set, image_set,
-    text_set, parallel_set, parquet_set, csv_set, other_text,
-)  # fmt: skip
-"""Functions of a path, tried in this order; the first that recognises the path decides.
-
-The first line of each docstring names the format: `detect` prints these lines where it recognises nothing.
-"""
+# Strict tests come first. Criteo's training file has the name train.txt, too, which `_detect_text` would accept.
+KNOWN_FORMATS: dict[str, Callable[[pathlib.Path], DetectedFormat | None]] = {
+    "IDX files of MNIST and its relatives": _detect_idx,
+    "CIFAR-10 and CIFAR-100 in the binary version": _detect_cifar,
+    "MovieLens ratings": _detect_movielens,
+    "The census income set, also called Adult": _detect_census,
+    "Clicks in the format of Criteo": _detect_criteo,
+    "Sparse examples in the format of LIBSVM": _detect_libsvm,
+    "WAV files with lists of transcripts": _detect_wav,
+    "TFRecord files of tf.train.Example": _detect_tfrecord,
+    "Folders of images, one for each class": _detect_image,
+    "Running text: text8, the Penn Treebank, train.txt": _detect_text,
+    "Aligned text in two languages, such as train.en and train.zh": _detect_parallel,
+    "Tables with a column of labels, in Parquet files": _detect_parquet,
+    "Tables with a column of labels, in files of commas, tabs, semicolons or pipes (CSV)": _detect_csv,
+    "Running text under another name, in files *.txt": _detect_other_text,
+}
+"""Description of a format -> function that detects it; `detect` tries them in this order."""
 
 
 def _any_of(folder: pathlib.Path, prefix: str, kind: str, num_dims: int) -> bool:

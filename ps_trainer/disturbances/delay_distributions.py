@@ -122,7 +122,7 @@ class PersistentDelay(Delay):
                 raise OptionError("worker=none; give the index of the slow worker")
 
     def applies_to(self, worker: int) -> bool:
-        """True for every worker, because the workers that it does not name are the fast ones."""
+        """Returns True for every worker, because the workers that it does not name are the fast ones."""
         return True
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:

@@ -73,7 +73,7 @@ class Independent(Delay):
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """`count` values with mean 1; float64 [count]."""
+        """Returns `count` values with mean 1; float64 [count]."""
 
     def blocks(self, rng: np.random.Generator, worker: int | None) -> Iterator[np.ndarray]:
         while True:

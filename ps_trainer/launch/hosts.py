@@ -99,7 +99,7 @@ class LocalHosts:
         raise RunError(f"{task} has no separate link")
 
     def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
-        """`localhost` with a port for each task.
+        """Returns `localhost` with a port for each task.
 
         Raises:
             ClusterConfigError: This machine has too few free ports.

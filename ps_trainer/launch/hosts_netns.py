@@ -239,7 +239,7 @@ def traffic(launcher: Owner, run: Run = hosts_iproute.run) -> Mapping[str, HostT
 
 
 def _of_host(port: Mapping[str, Mapping[str, int]]) -> HostTraffic:
-    """Traffic from the view of the host: it receives what its port of the switch sends."""
+    """Returns the traffic from the view of the host: it receives what its port of the switch sends."""
     received, sent = port["tx"], port["rx"]
     return HostTraffic(received["bytes"], sent["bytes"], received["packets"], sent["packets"])
 

@@ -14,7 +14,7 @@ _RATE = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)((?P<factor>k|m|g|ki|mi|gi)?(?
 
 
 def parse_rate(text: str, flag: str) -> int:
-    """Bits per second that a rate in the units of `tc` means: `bit` is a bit, `bps` a byte per second.
+    """Returns the bits per second that a rate in the units of `tc` means: `bit` is a bit, `bps` a byte per second.
 
     Args:
         text: Rate such as "200mbit"; a number alone is in bits per second; case does not matter.

@@ -140,7 +140,7 @@ def _keep_logdir_unless_rejected(config: TrainConfig) -> Iterator[pathlib.Path]:
 def _fork_server(
     cluster: LocalClusterSpec, given: ForkServer | None, environment: Mapping[str, str], logdir: pathlib.Path
 ) -> Iterator[ForkServer | None]:
-    """The fork server of the run: the given one, or a new one that ends with the run; None if no task is forked."""
+    """Returns the run's fork server: the given one, or a new one that ends with the run; None if no task is forked."""
     if not cluster.is_forked:
         yield None
     elif given is not None:

@@ -72,16 +72,16 @@ class RunObserver(Protocol):
     """Receives the events of a run; `ps_trainer.launch.view` shows them to the user."""
 
     def update(self) -> None:
-        """Called every few milliseconds while the tasks run."""
+        """Shows how far the tasks are; the supervisor calls it every few milliseconds."""
 
     def on_event(self, task: TaskProcess, text: str) -> None:
-        """Called when a fault was injected into a task, or a task is restarted; `text` describes it."""
+        """Notes that a fault was injected into a task, or that a task is restarted; `text` describes it."""
 
     def on_failure(self, outcome: RunOutcome) -> None:
-        """Called when the culprit is known, before the other tasks are ended."""
+        """Notes the culprit of a failed run, before the supervisor ends the other tasks."""
 
     def on_interrupt(self, signum: int) -> None:
-        """Called after a signal, before the tasks are ended."""
+        """Notes a signal, before the supervisor ends the tasks."""
 
 
 class TaskSupervisor:
@@ -227,7 +227,7 @@ class TaskSupervisor:
         return task.job_name != "ps" or self._has_workers()
 
     def _end_late_tasks(self) -> None:
-        """Once the run is complete: cancels restarts, and ends restarted workers that no longer find a ps task."""
+        """Cancels restarts once the run is complete, and ends restarted workers that no longer find a ps task."""
         if not self._is_trained():
             return
         self._restart_at = {task: at for task, at in self._restart_at.items() if task.job_name == "evaluator"}

@@ -38,7 +38,7 @@ class JsonLinesTail:
 
 
 def size_of(path: pathlib.Path) -> int:
-    """Size in bytes; 0 for a file that does not exist."""
+    """Returns the size in bytes; 0 for a file that does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -86,7 +86,7 @@ class TaskFactory:
 
 
 def cluster_flags(placed: Mapping[str, TaskHost]) -> list[str]:
-    """`--ps_hosts`, if there are ps tasks, and `--worker_hosts` with the address of each task, in their order."""
+    """Returns `--ps_hosts`, if there are ps tasks, and `--worker_hosts`, with the addresses of the tasks in order."""
     by_job = {
         job: [host.address for task, host in placed.items() if task.startswith(f"{job}-")] for job in ("ps", "worker")
     }

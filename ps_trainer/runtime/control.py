@@ -59,7 +59,7 @@ class PsState(NamedTuple):
         return self.hello.incarnation if self.hello is not None else ""
 
     def workers_of(self, run_id: str) -> Mapping[int, WorkerEntry]:
-        """Last reports of the workers of run `run_id`, by index; empty where the roster is of another run."""
+        """Returns the last reports of the workers of run `run_id`, by index; empty if the roster is of another run."""
         return self.roster.workers if self.roster is not None and self.roster.run_id == run_id else {}
 
 
@@ -250,7 +250,7 @@ def hello(cluster: ClusterConfig, ps: int, incarnation: str = "") -> Hello:
 
 
 def decode(values: list[bytes]) -> PsState:
-    """`PsState` from the fetched strings.
+    """Decodes `PsState` from the fetched strings.
 
     Raises:
         tf.errors.DataLossError: One of them is not a valid record.

@@ -35,7 +35,7 @@ class _Live(NamedTuple):
 def examine(
     cluster: ClusterConfig, addresses: Sequence[TaskAddress], settings: Mapping[str, Any]
 ) -> Iterator[ClusterFinding]:
-    """Findings about the tasks that answer.
+    """Returns the findings about the tasks that answer.
 
     Args:
         cluster: Cluster as it was given to this command.
@@ -77,7 +77,7 @@ def _read(address: TaskAddress, ps: int) -> PsState | None:
 def _identities(
     addresses: Sequence[TaskAddress], answers: Sequence[reachability.ServerAnswer | str]
 ) -> tuple[list[ClusterFinding], list[_Live]]:
-    """Findings about the task that answers at each address; and the tasks that are the expected ones."""
+    """Returns the findings about the task that answers at each address; and the tasks that are the expected ones."""
     findings, live = [], []
     for address, answer in zip(addresses, answers, strict=True):
         if isinstance(answer, str):
@@ -134,7 +134,7 @@ def _ps_tasks(
 
 
 def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
-    """State of the run and its workers, as ps 0 reports it."""
+    """Returns the state of the run and its workers, as ps 0 reports it."""
     run = state.run
     if run is None:
         yield ClusterFinding(

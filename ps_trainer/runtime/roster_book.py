@@ -64,11 +64,11 @@ class RosterBook:
         self.workers: dict[int, WorkerEntry] = {}
 
     def final(self) -> set[int]:
-        """Indices of the workers that have ended."""
+        """Returns the indices of the workers that have ended."""
         return {index for index, entry in self.workers.items() if entry.status in FINAL}
 
     def present(self) -> set[int]:
-        """Indices of the workers that have joined, and have neither ended nor are lost."""
+        """Returns the indices of the workers that have joined, and have neither ended nor are lost."""
         return {index for index, entry in self.workers.items() if entry.status not in (*FINAL, Status.LOST)}
 
     def statuses(self) -> set[Status]:

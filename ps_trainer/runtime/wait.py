@@ -25,7 +25,7 @@ class Wait:
         self._start = self._logged = time_fn()
 
     def secs(self) -> float:
-        """Seconds since the wait began."""
+        """Returns the seconds since the wait began."""
         return self._time_fn() - self._start
 
     def is_over(self) -> bool:

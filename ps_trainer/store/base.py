@@ -135,7 +135,7 @@ class ParameterStore(abc.ABC):
                 self._create_untrained(spec, ps=position % self.num_ps)
 
     def model_getter(self, getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Custom getter of the variable scope in which the model is built: returns the pulled value of `name`.
+        """Returns the custom getter of the model's variable scope, which returns the pulled value of `name`.
 
         Raises:
             OptionError: The model asks for a variable that it did not ask for when it was traced.

@@ -41,7 +41,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     summary_dir: str | None = None,
     save_graph_def: bool = True,
 ) -> tf.train.MonitoredSession:
-    """`tf.train.MonitoredTrainingSession`, with the same arguments.
+    """Creates a session as `tf.train.MonitoredTrainingSession` does, with the same arguments.
 
     With the target of a `Server` of this process as `master`, the session takes part in the job's failure contract
     (`docs/explanation/failure-model.md`). With "", for training in one process, it is TensorFlow's own.
@@ -112,7 +112,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
 
 
 def _intervals(steps: Any, secs: Any, default: tuple[int | None, int | None]) -> tuple[Any, Any]:
-    """(steps, seconds) between two saves: `default` if the script gives neither."""
+    """Returns (steps, seconds) between two saves: `default` if the script gives neither."""
     if steps == USE_DEFAULT and secs == USE_DEFAULT:
         return default
     return (None if steps == USE_DEFAULT else steps), (None if secs == USE_DEFAULT else secs)
@@ -216,12 +216,12 @@ class MonitoredSession(tf.train.MonitoredSession):
         return self._has_ended or super().should_stop()
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """As in TensorFlow; raises OutOfRangeError when the run had ended before this worker joined."""
+        """Runs as in TensorFlow; raises OutOfRangeError when the run had ended before this worker joined."""
         self._check_has_begun()
         return super().run(fetches, feed_dict, options, run_metadata)
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """As in TensorFlow; raises OutOfRangeError when the run had ended before this worker joined."""
+        """Runs as in TensorFlow; raises OutOfRangeError when the run had ended before this worker joined."""
         self._check_has_begun()
         return super().run_step_fn(step_fn)
 

@@ -59,7 +59,7 @@ class PackedVariable:
         return tf.as_dtype(self._spec.dtype)
 
     def get_shape(self) -> tf.TensorShape:
-        """Shape of the variable."""
+        """Returns the shape of the variable."""
         return self.shape
 
     def value(self) -> tf.Tensor:
@@ -198,7 +198,7 @@ class Layout:
             return {spec.name: tf.reshape(tf.concat(parts[spec.name], 0), spec.shape) for spec in self.specs}
 
     def saveables(self) -> list[Any]:
-        """Values in a save of the whole graph: model variables and slots under their own names, and all others."""
+        """Returns the values in a save of the whole graph: model variables and slots by name, and all others."""
         flats = {flat.variable.op.name: flat for flat in self._flats}
         others, groups = [], defaultdict(list)
         for variable in tf.global_variables():

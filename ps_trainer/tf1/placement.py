@@ -53,7 +53,7 @@ def replica_device_setter(
     ps_ops: Sequence[str] | None = None,
     ps_strategy: Callable[[tf.Operation], int] | str | None = None,
 ) -> Callable[[tf.Operation], str] | None:
-    """`tf.train.replica_device_setter`; `ps_strategy` may also be "round_robin" or "greedy" (by bytes).
+    """Returns what `tf.train.replica_device_setter` does; `ps_strategy` may be "round_robin" or "greedy" (by bytes).
 
     With the default, round robin, variable i goes to ps task i modulo the number of ps tasks, so one large variable may
     make one task much larger than the others.

@@ -103,7 +103,7 @@ class ScriptWorker(WorkerTask):
         self._recovery.note_step(0)
 
     def give_up(self) -> None:
-        """From now on a lost task ends the job, since the script takes no session any more."""
+        """Lets a lost task end the job from now on, since the script takes no session any more."""
         self._recovery.is_possible = False
 
     def has_state(self) -> bool:

@@ -72,7 +72,7 @@ def ChiefSessionCreator(  # noqa: N802 - TensorFlow's name
     checkpoint_dir: str | None = None,
     checkpoint_filename_with_path: str | None = None,
 ) -> tf.train.SessionCreator:
-    """`tf.train.ChiefSessionCreator`, with the same arguments, for `MonitoredSession`.
+    """Creates a `tf.train.ChiefSessionCreator` for `MonitoredSession`, from the same arguments.
 
     Raises:
         OptionError: This worker is not the chief, or a checkpoint is named by file.
@@ -92,7 +92,7 @@ def WorkerSessionCreator(  # noqa: N802 - TensorFlow's name
     config: tf.ConfigProto | None = None,
     max_wait_secs: int = _MAX_WAIT_SECS,
 ) -> tf.train.SessionCreator:
-    """`tf.train.WorkerSessionCreator`, with the same arguments, for `MonitoredSession`.
+    """Creates a `tf.train.WorkerSessionCreator` for `MonitoredSession`, from the same arguments.
 
     Raises:
         OptionError: This worker is the chief.
@@ -115,7 +115,7 @@ def SingularMonitoredSession(  # noqa: N802 - TensorFlow's name
     stop_grace_period_secs: int = 120,
     checkpoint_filename_with_path: str | None = None,
 ) -> tf.train.SingularMonitoredSession:
-    """`tf.train.SingularMonitoredSession`, for a session without a cluster.
+    """Creates a `tf.train.SingularMonitoredSession`, a session without a cluster.
 
     Raises:
         OptionError: `master` is the target of a `Server`.

@@ -46,7 +46,7 @@ class Supervisor(tf.train.Supervisor):
         max_wait_secs: int = 7200,
         start_standard_services: bool = True,
     ) -> tf.Session:
-        """As in TensorFlow, with the deadlines and checks of the job."""
+        """Prepares or waits as in TensorFlow, with the deadlines and checks of the job."""
         task = tasks.task_at(master)
         if task is not None:
             check_is_chief(task, self._is_chief)
@@ -63,7 +63,7 @@ class Supervisor(tf.train.Supervisor):
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[tf.Session]:
-        """As in TensorFlow; the errors of the job are those of `MonitoredTrainingSession`."""
+        """Yields a session as in TensorFlow; the errors of the job are those of `MonitoredTrainingSession`."""
         self._is_managed = True
         with super().managed_session(master, config, start_standard_services, close_summary_writer) as session:
             try:
@@ -114,7 +114,7 @@ class _Coordinator(tf.train.Coordinator):
 
     @contextlib.contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """As in TensorFlow, whose threads that save and that write summaries run within it."""
+        """Stops as in TensorFlow, whose threads that save and that write summaries run within it."""
         with super().stop_on_exception(), self._graph.as_default():
             yield
 
@@ -152,7 +152,7 @@ class _SessionManager(tf.train.SessionManager):
     def wait_for_session(
         self, master: str, config: tf.ConfigProto | None = None, max_wait_secs: float = 7200
     ) -> tf.Session:
-        """Another worker's session, once the chief has set up the run."""
+        """Returns another worker's session, once the chief has set up the run."""
         return self._begin(config, {} if max_wait_secs == 7200 else {"max_wait_secs": max_wait_secs})
 
     def _begin(self, config: tf.ConfigProto | None, given: dict[str, Any]) -> tf.Session:

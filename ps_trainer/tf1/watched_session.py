@@ -38,7 +38,7 @@ class Session(tf.Session):
             return super().run(fetches, feed_dict, options, run_metadata)
 
     def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
-        """As in `tf.Session`."""
+        """Makes a callable as in `tf.Session`."""
         call = super().make_callable(fetches, feed_list, accept_options)
 
         def watched(*args: Any, **kwargs: Any) -> Any:

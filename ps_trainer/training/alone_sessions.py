@@ -43,7 +43,7 @@ class AloneSessions(Sessions):
         return _Borrowed(self._session_of(train))
 
     def open_bounded(self, train: TrainGraph) -> tf.Session:
-        """As `open_plain`: no other task can keep a call waiting."""
+        """Opens a session as `open_plain` does: no other task can keep a call waiting."""
         return self.open_plain(train)
 
     def open_monitored(self, train: TrainGraph) -> tf.train.MonitoredSession:

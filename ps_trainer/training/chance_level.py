@@ -42,5 +42,5 @@ def find(model: Any, dataset: Any, shard: Shard, batch_size: int) -> ChanceLevel
 
 
 def _entropy(shares: Sequence[float]) -> float:
-    """Entropy in nats; infinite without shares."""
+    """Returns the entropy in nats; infinite without shares."""
     return -sum(share * math.log(share) for share in shares if share) if len(shares) else math.inf

@@ -204,7 +204,7 @@ class Chief(Worker):
         stack.callback(self._checkpointer.abandon)
 
     def _partners(self, train: TrainGraph) -> tuple[tuple[int, ...], ...]:
-        """Groups of worker indices that send tensors to each other."""
+        """Returns the groups of worker indices that send tensors to each other."""
         if train.step.exchange is not None:
             return (tuple(range(self._cluster.num_workers)),)
         return tuple(members_of_groups(self._cluster.num_workers, self._components.num_stages))
@@ -239,7 +239,7 @@ class Chief(Worker):
         return bool(self._current_run.reached)
 
     def _find_end(self) -> str:
-        """Sentence which says why the run ends before its last step: the target metric, or the observer; or empty."""
+        """Returns why the run ends before its last step, by the target metric or the observer; empty if it does not."""
         return (self._target_watch.poll() if self._target_watch is not None else "") or self._reason_to_end()
 
     def _end_run(self, run: ActiveRun) -> None:

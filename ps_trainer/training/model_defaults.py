@@ -111,7 +111,7 @@ def text_of(model: type) -> str:
 
 
 def preset_lines(model: type) -> list[str]:
-    """One line about each preset of a model: its name and source, its flags, and its differences from the source."""
+    """Returns a line about each preset of a model: name and source, flags, and differences from the source."""
     return [
         f"`--preset={name}`: {preset.source}. It sets `{' '.join(as_flags(_values_of(preset)))}`."
         + (f" Differences: {preset.differences}." if preset.differences else "")
@@ -120,7 +120,7 @@ def preset_lines(model: type) -> list[str]:
 
 
 def as_flags(values: dict[str, Any]) -> list[str]:
-    """Settings as a user types them."""
+    """Returns the settings as a user types them."""
     return [
         f"--{name}={format_value(one)}"
         for name, value in values.items()

@@ -225,7 +225,7 @@ class PeerTracker:
         return sorted(set(range(self._cluster.num_workers)) - ready)
 
     def _not_ended(self) -> list[int]:
-        """Workers that still train: those that joined and, if the run ends with its data, those that may still join."""
+        """Returns the workers that still train: those that joined and, in a run up to its data, may still join."""
         is_up_to_data = self._config.max_steps is None and not self.is_target_reached
         # If the run ends with its data, a lost worker still has some to train on.
         ended = FINAL if is_up_to_data else (*FINAL, Status.LOST)

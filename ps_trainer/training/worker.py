@@ -312,7 +312,7 @@ class Worker(WorkerTask):
         return peers.is_target_reached or bool(self._reason_to_end())
 
     def _reason_to_end(self) -> str:
-        """Sentence of the observer which says why the run should end; empty without one."""
+        """Returns the observer's sentence that says why the run should end; empty without one."""
         return self._observer.reason_to_end if self._observer is not None else ""
 
     @contextlib.contextmanager

@@ -31,7 +31,7 @@ class StepObserver(Protocol):
         """Sentence which says why the run should end before its last step; empty before that."""
 
     def on_step(self, progress: WorkerProgress, staleness: np.ndarray, loss: float) -> None:
-        """Called after each step of the worker, in the worker's thread.
+        """Handles a step of the worker, in the worker's thread.
 
         Args:
             progress: Counts of the worker, this step included.
@@ -160,7 +160,7 @@ class WorkerProgress:
         self.last_step_at = self._time_fn()
 
     def secs_since_report(self) -> float:
-        """Seconds since `report`, or since the start."""
+        """Returns the seconds since `report`, or since the start."""
         return self._time_fn() - self._reported_at
 
     def report(self) -> StepReport | None:

@@ -90,7 +90,7 @@ class WorkerTask(abc.ABC):
             return EXIT_DONE
 
     def _figures(self) -> WorkerFigures | None:
-        """Figures of this task's steps for the run's summary; None for a task that makes no steps."""
+        """Returns the figures of this task's steps for the run's summary; None for a task that makes no steps."""
         return None
 
     def _close(self) -> None:  # noqa: B027 - most tasks have nothing to end

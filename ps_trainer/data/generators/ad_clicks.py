@@ -103,7 +103,7 @@ class PlantedClicks(ArraySource):
 
 
 def generate(options: ClickOptions, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Synthetic clicks with a known best achievable log loss, in the format of Criteo: train.txt, test.txt.
+    """Writes synthetic clicks with a known best log loss, in the format of Criteo: train.txt, test.txt.
 
     The dataset `planted_clicks` has the same clicks.
     """

@@ -30,7 +30,7 @@ class GlyphOptions(Glyphs.Options):
 
 
 def glyphs(options: GlyphOptions, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Pictures of printed digits: with channels=1 as MNIST's files, with channels=3 and size=32 as CIFAR-10's.
+    """Writes pictures of printed digits: with channels=1 as MNIST's files, with channels=3 and size=32 as CIFAR-10's.
 
     Raises:
         OptionError: No format has this size and number of channels, or there are fewer training examples than files.
@@ -59,7 +59,7 @@ def glyphs(options: GlyphOptions, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def synthetic(options: Synthetic.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Random images labelled by a known teacher, as MNIST's files.
+    """Writes random images labelled by a known teacher, as MNIST's files.
 
     Raises:
         OptionError: The images have more than one channel or more than 10 classes.
@@ -72,7 +72,7 @@ def synthetic(options: Synthetic.Options, folder: pathlib.Path) -> list[pathlib.
 
 
 def planted_weights(options: PlantedWeights.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Sparse logistic regression in the format of LIBSVM: train.libsvm and test.libsvm; features from 1."""
+    """Writes sparse logistic regression in the format of LIBSVM: train.libsvm, test.libsvm; features from 1."""
     source, files = PlantedWeights(options), []
     for split, arrays in source.arrays.items():
         files.append(folder / f"{split}.libsvm")
@@ -84,7 +84,7 @@ def planted_weights(options: PlantedWeights.Options, folder: pathlib.Path) -> li
 
 
 def planted_ratings(options: PlantedRatings.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Ratings of low rank in the format of MovieLens 100K: u.data, training examples first; users and items from 1.
+    """Writes ratings of low rank in the format of MovieLens 100K: u.data, training examples first; ids from 1.
 
     Ratings have four decimals, so that rounding adds no noise, and are limited to 0..9.9999, the range of the format.
     """
@@ -96,7 +96,7 @@ def planted_ratings(options: PlantedRatings.Options, folder: pathlib.Path) -> li
 
 
 def tones(options: Tones.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Tones of telephone numbers, as WAV files with lists of transcripts: train.csv and test.csv."""
+    """Writes tones of telephone numbers, as WAV files with lists of transcripts: train.csv and test.csv."""
     files = []
     for split, arrays in Tones(options).arrays.items():
         sounds = [audio[:length] for audio, length in zip(arrays["audio"], arrays["num_samples"], strict=True)]

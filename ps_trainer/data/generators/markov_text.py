@@ -143,7 +143,7 @@ class MarkovText(WindowSource):
 
 
 def generate(options: MarkovText.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Text drawn from a Markov chain: train.txt and test.txt, and in truth.json its entropy rate in nats per word."""
+    """Writes text drawn from a Markov chain: train.txt, test.txt, and its entropy rate in nats per word: truth.json."""
     chain, *texts = _generate(options)
     files = [folder / "train.txt", folder / "test.txt", folder / "truth.json"]
     for file, text in zip(files, texts, strict=False):

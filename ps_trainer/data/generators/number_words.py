@@ -86,7 +86,7 @@ class Numbers(ArraySource):
 
 
 def generate(options: Numbers.Options, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Numbers in English and Chinese as aligned text: train.en, train.zh, test.en, test.zh.
+    """Writes numbers in English and Chinese as aligned text: train.en, train.zh, test.en, test.zh.
 
     `--dataset=parallel_text --dataset_option=target_unit=char --dataset_option=max_length=12` reads them.
     """

@@ -108,7 +108,7 @@ class DataSource(abc.ABC):
     def train(
         self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0
     ) -> tf.data.Dataset:
-        """Shuffled batches of one worker's training examples.
+        """Returns the shuffled batches of one worker's training examples.
 
         The shard is cut before shuffling, so workers never read the same example. Every epoch has another order. A
         batch may hold the end of one epoch and the beginning of the next, so that only the last, incomplete batch of
@@ -156,7 +156,7 @@ class DataSource(abc.ABC):
 
     @_without_autograph
     def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
-        """Batches of small shards that a worker gets one after the other, instead of one shard for the whole run.
+        """Returns batches of small shards that a worker gets one after the other, in place of one shard for the run.
 
         The order within a shard depends on epoch, shard and `plan.seed` only. So another worker can finish a shard
         that a lost worker has begun.

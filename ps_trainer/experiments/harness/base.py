@@ -167,7 +167,7 @@ class Experiment:
         return from_json(self._part_of(run).figures_type_of(run.settings), values)
 
     def analyse(self, results: Results) -> Analysis:
-        """Tables, claims checked, and notes, of all runs."""
+        """Returns tables, checked claims, and notes of all runs."""
         cases = self._cases(results)
         return Analysis(
             tables=[table for part, part_cases in cases for table in part.tables(part_cases) if table.rows],
@@ -188,7 +188,7 @@ class Experiment:
         return next(part for part in self.parts if part.owns(run))
 
     def _cases(self, results: Results) -> list[tuple[Part[Any, Any], Any]]:
-        """Each part with the cases that the results make."""
+        """Returns each part with the cases that the results make."""
         owned = [(result, self._part_of(result.run)) for result in results]
         return [
             (part, part.cases(Results(result for result, owner in owned if owner is part or part.sees_all)))

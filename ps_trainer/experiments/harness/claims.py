@@ -52,7 +52,7 @@ class Limit:
     high: float = math.inf
 
     def margin(self, value: float) -> float:
-        """Distance of a value from the nearest end, negative outside of the range; -inf for NaN."""
+        """Returns the distance of a value from the nearest end, negative outside of the range; -inf for NaN."""
         return -math.inf if math.isnan(value) else min(value - self.low, self.high - value)
 
     def excludes(self, measure: Measure) -> bool:

@@ -85,7 +85,7 @@ def code_version(experiment_type: type, level: Level) -> str:
 
 
 def own_files(experiment_type: type) -> set[pathlib.Path]:
-    """Files of the experiment's own part, found without importing anything."""
+    """Returns the files of the experiment's own part, found without importing anything."""
     own_classes = [cls for cls in experiment_type.__mro__ if _is_own(cls)]
     roots = {_package_of(cls.__module__): _root_of(cls) for cls in own_classes}
     left_out = {f"{cls.__module__.rpartition('.')[0]}.{name}" for cls in own_classes for name in PRESENTING}
@@ -102,7 +102,7 @@ def own_files(experiment_type: type) -> set[pathlib.Path]:
 
 
 def imports_of(path: pathlib.Path) -> frozenset[str]:
-    """Modules that a file imports anywhere, dotted, or names in a text; names in them may be among these."""
+    """Returns the modules that a file imports anywhere or names in a text, dotted, and perhaps names in them."""
     return _imports_in(_read(path), path)
 
 
@@ -123,7 +123,7 @@ def _imports_in(source: str, path: pathlib.Path, *, has_texts: bool = True) -> f
 
 @functools.cache
 def _loaded_by_name(source: str) -> frozenset[str]:
-    """Modules of the tables that a file uses as `component_tables.NAME`."""
+    """Returns the modules of the tables that a file uses as `component_tables.NAME`."""
     used = {
         node.attr
         for node in ast.walk(ast.parse(source))
@@ -155,7 +155,7 @@ def _core_files(level: Level) -> frozenset[pathlib.Path]:
 
 
 def _package_files() -> Iterator[tuple[pathlib.Path, str]]:
-    """Every file of the package, with its folder in the package."""
+    """Returns every file of the package, with its folder in the package."""
     # `models` is a link in a clone, which `rglob` does not follow.
     for path in (*_PACKAGE.rglob("*.py"), *(_PACKAGE / "models").rglob("*.py")):
         folder, *rest = path.relative_to(_PACKAGE).parts

@@ -38,7 +38,7 @@ class Mark(NamedTuple):
 
 
 def read(repository: pathlib.Path) -> list[Mark]:
-    """All marks."""
+    """Returns all marks."""
     return [Mark(**values) for values in json.loads((repository / FILE).read_text(encoding="utf-8"))]
 
 

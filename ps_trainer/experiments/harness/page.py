@@ -136,7 +136,7 @@ def _html_plot(files: PlotFiles) -> str:
 
 
 def _inline(text: str) -> str:
-    """HTML of a text with code and links."""
+    """Returns the HTML of a text with code and links."""
     parts, end = [], 0
     for match in _INLINE.finditer(text):
         parts.append(html.escape(text[end : match.start()]))

@@ -20,7 +20,7 @@ _GIB = 1024**2  # kB of meminfo in a GiB
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:
-    """JSON values that a reader needs to judge the numbers or to measure them again.
+    """Returns the JSON values that a reader needs to judge the numbers or to measure them again.
 
     They are the command line as typed, time, commit, versions, the machine, and its load averages of 1, 5 and 15
     minutes.
@@ -53,7 +53,7 @@ def origin_sentence(origin: Mapping[str, Any]) -> str:
 
 
 def _git(*args: str) -> str | None:
-    """Output of a git command; None without a repository or without git."""
+    """Returns the output of a git command; None without a repository or without git."""
     try:
         done = subprocess.run(["git", *args], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
@@ -74,7 +74,7 @@ def _memory_gib() -> float | None:
 
 
 def _value_of(path: pathlib.Path, name: str) -> str | None:
-    """Value of the first line `name : value` of a file; None without one."""
+    """Returns the value of the first line `name : value` of a file; None without one."""
     if not path.exists():
         return None
     for line in path.read_text().splitlines():

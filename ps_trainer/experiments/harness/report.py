@@ -190,7 +190,7 @@ def levels_of(results: Results) -> str:
 
 
 def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
-    """Remarks of the harness on the runs."""
+    """Returns the remarks of the harness on the runs."""
     secs = sum(result.wall_secs for result in results)
     remarks = [
         f"{len(results)} runs, {len(planned.seeds)} seeds each where a seed matters, {duration(secs)} together;"

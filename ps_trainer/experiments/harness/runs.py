@@ -40,7 +40,7 @@ class Run(Generic[SettingsT]):
     is_paced: bool = True
 
     def identity(self) -> dict[str, Any]:
-        """JSON values that must be the same for the harness to reuse a finished run."""
+        """Returns the JSON values that must be the same for the harness to reuse a finished run."""
         return {
             "level": self.level.value,
             "seed": self.seed,
@@ -119,22 +119,22 @@ class Results(tuple[RunResult, ...]):
     """Finished runs, in the order of the experiment's runs."""
 
     def where(self, **settings: Any) -> Results:
-        """Results with these settings, which may include `level` and `seed`. A missing setting counts as None."""
+        """Returns the results with these settings, perhaps `level` and `seed` too. A missing setting counts as None."""
         return Results(r for r in self if all(setting_of(r.run, name) == value for name, value in settings.items()))
 
     def by(self, *names: str) -> dict[tuple[Any, ...], Results]:
-        """Groups of results with equal values of these settings, in the order in which they first occur."""
+        """Returns the groups of results with equal values of these settings, in the order in which they first occur."""
         groups: dict[tuple[Any, ...], list[RunResult]] = {}
         for result in self:
             groups.setdefault(tuple(setting_of(result.run, name) for name in names), []).append(result)
         return {key: Results(group) for key, group in groups.items()}
 
     def uncontended(self) -> Results:
-        """Results whose times count."""
+        """Returns the results whose times count."""
         return Results(result for result in self if not result.is_contended)
 
     def figures(self, name: str) -> list[Any]:
-        """One figure of each run."""
+        """Returns one figure of each run."""
         return [getattr(result.figures, name) for result in self]
 
     def setting(self, name: str) -> Any:

@@ -32,12 +32,12 @@ class Column:
 
 
 def texts(*names: str) -> list[Column]:
-    """Columns of texts."""
+    """Returns columns of texts."""
     return [Column(name=name) for name in names]
 
 
 def numbers(form: str, *names: str, unit: str = "") -> list[Column]:
-    """Columns of numbers of one form and unit."""
+    """Returns columns of numbers of one form and unit."""
     return [Column(name=name, form=form, unit=unit) for name in names]
 
 

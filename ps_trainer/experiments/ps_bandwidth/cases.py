@@ -104,7 +104,7 @@ class LinkSetting(Record):
         return [count * ROW_BYTES for count in rows]  # a variable for each ps task, in turn
 
     def predicted_bytes(self) -> float:
-        """Bytes that the busiest host receives in a round, without headers."""
+        """Returns the bytes that the busiest host receives in a round, without headers."""
         m, n, p = self.num_bytes, self.n, self.p
         if self.arm is Arm.RING:
             payload = 2 * (n - 1) / n * m
@@ -225,12 +225,12 @@ def cases_of(results: Results) -> list[LinkCase]:
 
 
 def timed_cases(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
-    """Cases of some arms whose times count."""
+    """Returns the cases of some arms whose times count."""
     return [case for case in cases if case.setting.arm in arms and case.secs is not None]
 
 
 def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCase, LinkCase]]:
-    """Cases of two arms with the same number of workers and with p = n, where the arm has ps tasks."""
+    """Returns the cases of two arms with the same number of workers and with p = n, where the arm has ps tasks."""
     found = []
     for one in timed_cases(cases, arm):
         for two in timed_cases(cases, other):
@@ -240,7 +240,7 @@ def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCas
 
 
 def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
-    """Each bar with its published and its measured time over the last bar's times; empty unless all were measured."""
+    """Returns each bar, its published and measured time over the last bar's times; empty unless all were measured."""
     by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in cases if c.secs is not None}
     d2l_cases = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
     if len(d2l_cases) < len(D2L_BARS):

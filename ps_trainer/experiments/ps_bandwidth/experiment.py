@@ -42,7 +42,7 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
     claims = claims.CLAIMS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[LinkSetting]]:
-        """No runs where shaped hosts are not available."""
+        """Returns no runs where shaped hosts are not available."""
         if shaped_clusters.why_not():
             return []
         common, arms = (_QUICK, _QUICK_ARMS) if quick else (_FULL, _ARMS)

@@ -19,7 +19,7 @@ def tables(cases: Sequence[LinkCase]) -> list[Table]:
 
 
 def notes(cases: Sequence[LinkCase]) -> list[str]:
-    """Sentences for the report."""
+    """Returns the sentences for the report."""
     notes = [
         "B is the link's rate times 1,448/1,514, the share of a full frame that TCP carries as payload. No parameter"
         " is fitted.",
@@ -67,7 +67,7 @@ def _case_table(cases: Sequence[LinkCase]) -> Table:
 
 
 def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
-    """Ratios of d2l's example; no table unless every ratio was measured."""
+    """Returns a table of the ratios of d2l's example; no table unless every ratio was measured."""
     rows = [[bar.what, published, measured] for bar, published, measured in d2l_ratios(cases)]
     columns = (
         *texts("gradients of 4 are added up"),

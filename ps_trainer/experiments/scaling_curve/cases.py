@@ -49,11 +49,11 @@ class ThroughputCurve(NamedTuple):
         return next((point for point in self.points if point.setting.n == n), None)
 
     def efficiency(self, point: CurvePoint) -> float:
-        """Rate per worker, divided by the rate of one worker."""
+        """Returns the rate per worker, divided by the rate of one worker."""
         return point.rate / point.setting.n / (self.first.rate / self.first.setting.n)
 
     def measured_knee(self) -> float:
-        """Workers at which a line through one worker's rate meets the largest rate."""
+        """Returns n at which n times one worker's rate meets the largest rate."""
         return max(point.rate for point in self.points) / (self.first.rate / self.first.setting.n)
 
 
@@ -112,7 +112,7 @@ def points_of(results: Results) -> list[CurvePoint]:
 
 
 def pairs_of(points: Sequence[CurvePoint]) -> list[SyncAndAsync]:
-    """Pairs with more than one worker, in the order of the synchronous points."""
+    """Returns the pairs with more than one worker, in the order of the synchronous points."""
     others = {(p.level, p.setting): p for p in points if p.setting.update == ASYNC}
     found = []
     for point in points:
@@ -123,7 +123,7 @@ def pairs_of(points: Sequence[CurvePoint]) -> list[SyncAndAsync]:
 
 
 def curves_of(points: Sequence[CurvePoint]) -> list[ThroughputCurve]:
-    """Points joined to curves; one worker alone is synchronous and asynchronous at once, so it is in both."""
+    """Returns the points joined to curves; one worker alone is synchronous and asynchronous, so it is in both."""
     groups: dict[tuple[Level, ClusterSetting], list[CurvePoint]] = {}
     for point in points:
         groups.setdefault((point.level, point.setting._replace(n=0)), []).append(point)
@@ -134,7 +134,7 @@ def curves_of(points: Sequence[CurvePoint]) -> list[ThroughputCurve]:
 
 
 def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> list[CurvePoint]:
-    """One worker's point of another rule or number of ps tasks; only its own link limits one worker."""
+    """Returns one worker's point of another rule or number of ps tasks; only its own link limits one worker."""
     alone = [point for point in points if point.level is level and point.setting.n == 1]
     like = [point for point in alone if point.setting._replace(update=key.update, p=key.p, n=key.n) == key]
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]

@@ -60,7 +60,7 @@ def _concave(curve: ThroughputCurve) -> Iterable[Measure]:
 
 
 def _knees(scale: Scale) -> list[Measure]:
-    """Measured over predicted knees of curves from one worker to at least twice the knee, which reach the ceiling."""
+    """Returns the measured over the predicted knee of each curve from one worker to twice the knee or more."""
     return [
         Measure(curve.name, curve.measured_knee() / curve.first.setting.knee())
         for curve in scale.curves

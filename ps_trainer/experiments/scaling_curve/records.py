@@ -71,11 +71,11 @@ class ClusterSetting(NamedTuple):
         )
 
     def num_updates(self, rounds: int) -> int:
-        """global_step when each worker has made `rounds` steps on average."""
+        """Returns global_step when each worker has made `rounds` steps on average."""
         return rounds * (1 if self.update == SYNC else self.n)
 
     def simulate(self, rounds: int, seed: int) -> StepTimes:
-        """Step times of the same cluster in virtual time; the same seed gives the same compute times."""
+        """Returns the step times of the same cluster in virtual time; the same seed gives the same compute times."""
         run = virtual_run.run(
             self.update,
             num_workers=self.n,
@@ -97,25 +97,25 @@ class ClusterSetting(NamedTuple):
         return StepTimes(update_secs * self.n, percentiles(np.concatenate(worker_times)))
 
     def simulate_long(self, seed: int) -> StepTimes:
-        """Step times of a virtual run that is long enough for percentiles."""
+        """Returns the step times of a virtual run that is long enough for percentiles."""
         return self.simulate(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
 
     def predicted_secs(self) -> float:
-        """Synchronous: the slowest compute time, then all transfers at once. Asynchronous: a closed network."""
+        """Returns the time of a round: compute, then all transfers at once; asynchronous, that of a closed network."""
         if self.update == ASYNC:
             return theory.async_round_secs(self.mean_secs, self.num_bytes, self.n, self.p, self.bytes_per_sec)
         transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)
         return theory.step_secs(self.mean_secs * expected_max(self), transfer_secs)
 
     def ceiling(self) -> float:
-        """Most steps per second of all workers together that the ps tasks' links carry.
+        """Returns the most steps per second of all workers together that the ps tasks' links carry.
 
         A synchronous round uses one direction at a time, pB/(2M); asynchronous workers can fill both, pB/M.
         """
         return self.p * self.bytes_per_sec / (self.num_bytes * (2 if self.update == SYNC else 1))
 
     def knee(self) -> float:
-        """Workers at which a line through one worker's rate meets the ceiling: p(TB/(2M) + 1), asynchronous twice."""
+        """Returns n at which n times one worker's rate meets the ceiling: p(TB/(2M) + 1), asynchronous twice."""
         alone = self._replace(n=1)
         return alone.ceiling() * alone.predicted_secs()
 
@@ -172,12 +172,12 @@ class CurveFigures(Record):
 
 
 def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
-    """Step times at `PERCENTILES`."""
+    """Returns the step times at `PERCENTILES`."""
     return np.percentile(np.asarray(secs, float), PERCENTILES).tolist()
 
 
 @functools.cache
 def expected_max(setting: ClusterSetting) -> float:
-    """Mean of the slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
+    """Returns the mean slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
     slowest = order_statistic(samplers([setting.compute], setting.n, seed=0), setting.n, _DRAWS)
     return slowest.value / setting.mean_secs

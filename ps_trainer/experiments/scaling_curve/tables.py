@@ -35,7 +35,7 @@ NOTES = (
 
 
 def of_ours(scale: Scale) -> list[Table]:
-    """Real clusters, efficiency, and percentiles of step times."""
+    """Returns tables of real clusters, of efficiency, and of percentiles of step times."""
     columns = (
         *texts("rule"),
         *numbers("d", "n", "p"),
@@ -50,7 +50,7 @@ def of_ours(scale: Scale) -> list[Table]:
 
 
 def of_papers(scale: Scale) -> list[Table]:
-    """Percentiles of step times, sync and async side by side; a table per level."""
+    """Returns a table per level of the percentiles of step times, sync and async side by side."""
     columns = (
         *texts("compute times"),
         *numbers("d", "n", "p"),
@@ -67,7 +67,7 @@ def of_papers(scale: Scale) -> list[Table]:
 
 
 def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
-    """Efficiency: rate per worker over the rate of one worker; a table per level."""
+    """Returns a table of efficiency, the rate per worker over the rate of one worker, for each level."""
     tables = []
     for level in dict.fromkeys(curve.first.level for curve in curves):
         level_curves = [curve for curve in curves if curve.first.level is level]

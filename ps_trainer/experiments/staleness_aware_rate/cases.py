@@ -174,7 +174,7 @@ def trainings_of(results: Results) -> list[RateTraining]:
 
 
 def excess(case: RateTraining, baseline: RateTraining) -> float:
-    """Test error above the baseline's, in standard errors of the difference.
+    """Returns the test error above the baseline's, in standard errors of the difference.
 
     The square of the standard error is the sum of three variances: between the seeds of the case, between the seeds of
     the baseline, and of a finite test set. The last one is a (1 − a) / 360, with the baseline's test error a.

@@ -63,12 +63,12 @@ def _single_over_sync(trainings: RateTrainings) -> list[Measure]:
 
 
 def _have_failed(arm: RealArm) -> list[tuple[bool, bool]]:
-    """Whether the training failed on the cluster and in virtual time, for each seed."""
+    """Returns whether the training failed on the cluster and in virtual time, for each seed."""
     return [(measured > FAILED_ERROR, simulated > FAILED_ERROR) for measured, simulated in arm.pairs("test_error")]
 
 
 def _difference(arm: RealArm, name: str, unit: float = 1.0) -> Measure:
-    """Mean over the seeds of a figure of the cluster less that of virtual time, in multiples of `unit`."""
+    """Returns the mean over the seeds of a figure of the cluster less that of virtual time, in multiples of `unit`."""
     differences = [(measured - simulated) / unit for measured, simulated in arm.pairs(name)]
     return Measure(arm.name, float(np.mean(differences)), mean_interval(differences))
 

@@ -150,7 +150,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
     claims = claims.OF_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealRateSettings]]:
-        """λ-softsync, where each gradient is an update, with each arm's learning rate; no runs in the quick form."""
+        """Returns the runs of λ-softsync, each gradient an update, at each arm's rate; none in the quick form."""
         num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
         settings = RealRateSettings(
             arm=Rate.FULL,
@@ -264,12 +264,12 @@ def _rate_of(lr: float, arm: Rate, splits: int | None) -> float:
 
 
 def _training(lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
-    """Arguments of `virtual_training.digits`."""
+    """Returns arguments of `virtual_training.digits`."""
     model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
     return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}
 
 
 def _updates_per_sec(update_secs: np.ndarray) -> float:
-    """Updates per second after warm-up."""
+    """Returns the updates per second after warm-up."""
     warm, _ = without_warmup(update_secs)
     return (len(warm) - 1) / float(warm[-1] - warm[0])

@@ -29,7 +29,7 @@ _NOTES = (
 
 
 def of_virtual_time(trainings: RateTrainings) -> list[Table]:
-    """Test errors, and the stable rates of a quadratic with momentum and staleness; none without trainings."""
+    """Returns tables of test errors, and of stable rates of a quadratic with momentum; none without trainings."""
     by_mode = [case for case in trainings.cases if case.mode != Updates.SOFTSYNC]
     return [
         _training_table("Synchronous updates by learning rate, and one learner with the whole batch", by_mode),
@@ -39,7 +39,7 @@ def of_virtual_time(trainings: RateTrainings) -> list[Table]:
 
 
 def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
-    """The trainings of each arm, and the simulator's timing; none without runs."""
+    """Returns tables of the trainings of each arm, and of the simulator's timing; none without runs."""
     columns = (
         *texts("learning rate"),
         *numbers(".2f", "mean staleness", "virtual staleness"),
@@ -58,7 +58,7 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
 
 
 def notes(trainings: RateTrainings) -> list[str]:
-    """Sentences for the report."""
+    """Returns the sentences for the report."""
     return [
         f"No synchronous run fails up to the rate {trainings.largest_stable_rate:g} of the grid, the largest such rate."
         " A run has failed when it gets more than half of the test examples wrong.",
@@ -67,7 +67,7 @@ def notes(trainings: RateTrainings) -> list[str]:
 
 
 def _training_table(title: str, cases: Sequence[RateTraining]) -> Table:
-    """Test error and training loss of cases."""
+    """Returns a table of the test error and training loss of cases."""
     columns = (
         *texts("updates from"),
         *numbers("d", "n"),

@@ -104,7 +104,7 @@ class Staleness(Case):
         return sum(count for value, count in self.counts.items() if value > staleness) / self.counts.total()
 
     def ks_to_simulated(self) -> float | None:
-        """Kolmogorov-Smirnov distance to the simulation of the same delays; None without one."""
+        """Returns the Kolmogorov-Smirnov distance to the simulation of the same delays; None without one."""
         if self.simulated is None:
             return None
         total, of_value = self.simulated.total(), self.simulated
@@ -112,12 +112,12 @@ class Staleness(Case):
         return ks_distance(self.counts, lambda staleness: shares[staleness])
 
     def ks_to_geometric(self) -> float:
-        """Kolmogorov-Smirnov distance to the distribution that exponential steps should give."""
+        """Returns the Kolmogorov-Smirnov distance to the distribution that exponential steps should give."""
         return ks_distance(self.counts, lambda staleness: theory.geometric_cdf(staleness, self.n))
 
 
 def compute_of(shape: str, mean_ms: float, *, is_slow: bool) -> list[str]:
-    """Values for `--compute` and `--straggler`: step times of all workers, and then of the slow one."""
+    """Returns values of `--compute` and `--straggler`: step times of all workers, and then of the slow one."""
     slow_worker = [with_mean(Shape(shape).text, mean_ms / SLOW_RATES[-1], len(SLOW_RATES) - 1)] if is_slow else []
     return [with_mean(Shape(shape).text, mean_ms), *slow_worker]
 
@@ -144,7 +144,7 @@ def by_level(cases: Iterable[Staleness]) -> list[list[Staleness]]:
 
 
 def histograms_as_json(by_worker: Mapping[int, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """Histograms as JSON values, which `Staleness.by_worker` reads."""
+    """Returns the histograms as JSON values, which `Staleness.by_worker` reads."""
     return {
         str(worker): {str(value): counts[value] for value in sorted(counts)} for worker, counts in by_worker.items()
     }

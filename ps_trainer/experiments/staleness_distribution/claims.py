@@ -24,7 +24,7 @@ PUBLISHED = (
 
 
 def _alike(cases: Sequence[Staleness], shape: str) -> list[Staleness]:
-    """Cases of asynchronous workers with equal speeds."""
+    """Returns the cases of asynchronous workers with equal speeds."""
     return [case for case in cases if case.per_update == 1 and case.shape == shape and not case.is_slow]
 
 

@@ -115,7 +115,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
         return Measured(figures, training.steps if run.seed == 0 else (), training.window, run.settings.n)
 
     def cases(self, results: Results) -> list[Staleness]:
-        """Cases of the runs whose times count."""
+        """Returns the cases of the runs whose times count."""
         return staleness_of(results.uncontended())
 
     tables = staticmethod(tables.tables)
@@ -140,7 +140,7 @@ class StalenessDistribution(Experiment):
 
 
 def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
-    """Update rule, its options, and step times."""
+    """Returns update rule, options and step times."""
     compute = compute_of(settings.shape, settings.mean_ms, is_slow=bool(settings.is_slow))
     return ("softsync", [f"splits={settings.splits}"], compute) if settings.splits else ("async", [], compute)
 

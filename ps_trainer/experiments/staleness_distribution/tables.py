@@ -25,13 +25,13 @@ NOTES = (
 
 
 def tables(cases: Sequence[Staleness]) -> list[Table]:
-    """Tables of all cases, and of each worker where one worker is slow; one of each kind per level."""
+    """Returns tables of all cases, and of each worker where one worker is slow; one of each kind per level."""
     slow = [case for case in cases if case.per_update == 1 and case.is_slow]
     return [*map(_table, by_level(cases)), *map(_worker_table, by_level(slow))]
 
 
 def _table(cases: Sequence[Staleness]) -> Table:
-    """All cases of one level."""
+    """Returns a table of all cases of one level."""
     columns = (
         *numbers("d", "n"),
         *texts("step times"),

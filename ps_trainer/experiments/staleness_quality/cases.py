@@ -103,7 +103,7 @@ def trainings_of(results: Results) -> list[StaleTraining]:
 
 
 def select(cases: Iterable[StaleTraining], **fields: Any) -> list[StaleTraining]:
-    """Cases with these values; `depth` is 1, `optimizer` "sgd" and `ramp` None unless they are given."""
+    """Returns the cases with these values; `depth` is 1, `optimizer` "sgd" and `ramp` None unless they are given."""
     wanted = {"depth": 1, "optimizer": "sgd", "ramp": None} | fields
     return [case for case in cases if all(getattr(case, name) == value for name, value in wanted.items())]
 
@@ -119,7 +119,7 @@ def by_depth(cases: Sequence[StaleTraining]) -> list[StaleTraining]:
 
 
 def tuned_pairs(cases: Sequence[StaleTraining]) -> dict[str, tuple[StaleTraining, StaleTraining]]:
-    """Optimizer -> its best cases without staleness and with `OPTIMIZER_TAU`; empty where Adagrad was not run."""
+    """Returns the best cases of each optimizer without staleness and with `OPTIMIZER_TAU`; empty without Adagrad."""
     found = {}
     for optimizer in dict.fromkeys(case.optimizer for case in cases):
         groups = [select(cases, kind=Kind.CONSTANT, optimizer=optimizer, tau=one) for one in (0, OPTIMIZER_TAU)]
@@ -129,7 +129,7 @@ def tuned_pairs(cases: Sequence[StaleTraining]) -> dict[str, tuple[StaleTraining
 
 
 def stable_rates(results: Results) -> dict[str, dict[int, float]]:
-    """Kind of staleness -> τ -> median of the largest stable learning rates on the quadratic."""
+    """Returns kind of staleness -> τ -> median of the largest stable learning rates on the quadratic."""
     rates: dict[str, dict[int, float]] = {}
     for (kind, tau), group in results.by("kind", "tau").items():
         rates.setdefault(kind, {})[tau] = group.median("rate")

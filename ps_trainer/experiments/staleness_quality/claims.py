@@ -51,14 +51,14 @@ def _rising_shares(cases: Sequence[StaleTraining]) -> list[Measure]:
 
 
 def _slowdown(stale: StaleTraining, fresh: StaleTraining) -> float:
-    """Ratio of updates with and without staleness; infinite if most seeds fail with it, NaN if they fail without it."""
+    """Returns updates with over without staleness; infinite if most seeds fail with it, NaN if they fail without it."""
     if fresh.is_lost:
         return math.nan
     return math.inf if stale.is_lost else stale.median / fresh.median
 
 
 def depth_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
-    """Slowdown with four hidden layers over the slowdown with none, for each τ ≥ 4 at which not both fail."""
+    """Returns the slowdown with four hidden layers over that with none, for each τ ≥ 4 at which not both fail."""
     at = {(case.depth, case.tau): case for case in cases}
     measures = []
     for tau in sorted({case.tau for case in cases if case.tau >= 4}):
@@ -84,7 +84,7 @@ def _ramp_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
 
 
 def _adagrad_measures(cases: Sequence[StaleTraining]) -> list[Measure]:
-    """Slowdowns of momentum and Adam over the slowdown of Adagrad, unless both fail."""
+    """Returns the slowdowns of momentum and Adam over the slowdown of Adagrad, unless both fail."""
     slowdowns = {optimizer: _slowdown(stale, fresh) for optimizer, (fresh, stale) in tuned_pairs(cases).items()}
     return [
         Measure(optimizer, slowdowns[optimizer] / slowdowns["adagrad"])

@@ -49,7 +49,7 @@ def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
 
 
 def of_training(cases: Sequence[StaleTraining]) -> list[Table]:
-    """Updates to the target: the grid, and by kind of staleness, depth, ramp and optimizer."""
+    """Returns tables of updates to the target: the grid, and by kind of staleness, depth, ramp and optimizer."""
     if not cases:
         return []
     ramps = [case for case in cases if case.ramp is not None]
@@ -64,7 +64,7 @@ def of_training(cases: Sequence[StaleTraining]) -> list[Table]:
 
 
 def _grid_table(cases: Sequence[StaleTraining]) -> Table:
-    """Updates to the target by staleness and learning rate; a dash where most seeds do not reach it."""
+    """Returns a table of updates to the target by staleness and learning rate; a dash if most seeds do not reach it."""
     rates = sorted({case.lr for case in cases})
     columns = (
         *numbers("d", "τ"),

@@ -80,7 +80,7 @@ class Cluster:
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """Fields of `TrainConfig` as flags; a list gives one flag per entry."""
+    """Returns the fields of `TrainConfig` as flags; a list gives one flag per entry."""
     return [
         f"--{name}={entry}"
         for name, value in settings.items()

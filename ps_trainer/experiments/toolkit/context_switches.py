@@ -47,7 +47,7 @@ class SwitchWatch:
         self._samples += [(self._time_fn(), int(line.split()[1])) for line in lines if line.startswith("ctxt ")]
 
     def between(self, start: float, end: float) -> float | None:
-        """Switches in a window (seconds since the epoch); None where the system does not count them."""
+        """Returns the switches in a window (seconds since the epoch); None where the system does not count them."""
         if not self._samples:
             return None
         times, counts = zip(*self._samples, strict=True)

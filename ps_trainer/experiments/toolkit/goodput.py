@@ -37,7 +37,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
 
 
 def measure(rate: str, num_transfers: int = 3) -> list[float]:
-    """Payload bytes per second of transfers from one host to another, one after the other.
+    """Returns the payload bytes per second of transfers from one host to another, one after the other.
 
     Args:
         rate: Rate of both hosts' links: "200mbit".

@@ -36,7 +36,7 @@ class BackupEstimate(NamedTuple):
 
 
 def order_statistic(samplers: Sequence[Sampler], k: int, num_steps: int) -> Estimate:
-    """E[X_(k:n)], the k-th arrival of n workers that begin together, in seconds.
+    """Returns E[X_(k:n)], the k-th arrival of n workers that begin together, in seconds.
 
     With k = n it is the slowest of n (A1). With k = N of N + b it is the model in which stragglers are cancelled (A3).
     Each worker draws `num_steps` times; the error falls as 1/√num_steps.
@@ -46,7 +46,7 @@ def order_statistic(samplers: Sequence[Sampler], k: int, num_steps: int) -> Esti
 
 
 def backup_not_cancelled(samplers: Sequence[Sampler], num_needed: int, num_steps: int) -> BackupEstimate:
-    """True barrier (A4): the first N fresh gradients of N + b workers make an update.
+    """Estimates a true barrier (A4): the first N fresh gradients of N + b workers make an update.
 
     A late worker finishes its step, loses its gradient, and joins the current update. The first 20 % of the updates are
     left out.
@@ -73,7 +73,7 @@ def backup_not_cancelled(samplers: Sequence[Sampler], num_needed: int, num_steps
 
 
 def token_queue(samplers: Sequence[Sampler], num_needed: int, num_steps: int) -> BackupEstimate:
-    """Backup workers by `SyncReplicasOptimizer`: a queue of N + b tokens per update, which any free worker takes.
+    """Estimates `SyncReplicasOptimizer` with backup workers: any free worker takes one of N + b tokens per update.
 
     A token's number is the step that the gradient counts for; a worker that takes an old token computes a gradient that
     will be dropped. Source: TensorFlow 2.21, `python/training/sync_replicas_optimizer.py`, where N is
@@ -104,7 +104,7 @@ def token_queue(samplers: Sequence[Sampler], num_needed: int, num_steps: int) ->
 
 
 def ssp_clock_rate(samplers: Sequence[Sampler], bound: int | None, num_clocks: int) -> float:
-    """Model of clocks (A17): clocks per second of a worker under stale synchronous parallel, mean over the workers.
+    """Returns clocks per second of a worker under stale synchronous parallel (A17), mean over the workers.
 
     A worker begins a clock when it has completed at most `bound` more than the slowest one. A bound of 0 is a barrier
     after every clock; None lets no worker wait. Counting begins after 20 % of the slowest worker's `num_clocks`.
@@ -137,7 +137,7 @@ def _backup_estimate(ends: Sequence[float], drops: Sequence[int], num_needed: in
 
 
 def _batch_means(values: np.ndarray) -> Estimate:
-    """Mean and standard error of values that may depend on their neighbours, from the means of long batches."""
+    """Returns mean and standard error of values that may depend on their neighbours, from the means of long batches."""
     batches = [batch.mean() for batch in np.array_split(values, min(_NUM_BATCHES, len(values)))]
     error = float(np.std(batches, ddof=1)) / math.sqrt(len(batches)) if len(batches) > 1 else math.inf
     return Estimate(float(np.mean(values)), error)

@@ -65,7 +65,7 @@ def as_schedule(training: Training, num_workers: int) -> Schedule:
 
 
 def overhead_secs(training: Training) -> float:
-    """Time of a step without waiting, besides its delay: the 5th percentile over all steps after warm-up."""
+    """Returns the time of a step without waiting and delay: the 5th percentile over all steps after warm-up."""
     rest = [step["t_end"] - step["t_start"] - step["injected_delay"] for step in training.warm_steps]
     return float(np.percentile(rest, _MIN_PERCENT))
 
@@ -144,7 +144,7 @@ class RealPart(Part[SettingsT, RealFigures]):
 
     @abc.abstractmethod
     def measured_figures(self, run: Run[SettingsT], training: Training) -> Record:
-        """Figures of the cluster."""
+        """Returns the figures of the cluster."""
 
     @abc.abstractmethod
     def simulated_figures(self, run: Run[SettingsT], done: virtual_run.VirtualRun) -> Record:
@@ -153,7 +153,7 @@ class RealPart(Part[SettingsT, RealFigures]):
     def figures_of(
         self, run: Run[SettingsT], training: Training, done: virtual_run.VirtualRun, cost: StepCost
     ) -> RealFigures:
-        """All figures of a run."""
+        """Returns all figures of a run."""
         return self.figures_type(
             measured=self.measured_figures(run, training),
             simulated=self.simulated_figures(run, done),
@@ -188,7 +188,7 @@ class RealPart(Part[SettingsT, RealFigures]):
 
 
 def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
-    """Table that compares the simulator's timing with the cluster's."""
+    """Returns a table that compares the simulator's timing with the cluster's."""
     columns = (
         *texts("real clusters"),
         *numbers(".3f", "measured", "simulated", unit=unit),

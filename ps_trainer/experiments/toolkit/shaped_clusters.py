@@ -131,7 +131,7 @@ def why_not() -> str:
 
 
 def dense_model(num_bytes: int) -> dict[str, Any]:
-    """Settings of a model of `num_bytes` that computes nothing; each step pulls and pushes all bytes."""
+    """Returns the settings of a model of `num_bytes` that computes nothing; each step pulls and pushes all bytes."""
     return {
         "model": "ps_trainer.experiments.toolkit.sized_models:Dense",
         "model_option": (f"num_values={num_bytes // 4}",),
@@ -139,12 +139,12 @@ def dense_model(num_bytes: int) -> dict[str, Any]:
 
 
 def payload_bytes_per_sec(rate: str) -> float:
-    """Bytes per second that TCP carries each way over a link of a rate such as "200mbit"."""
+    """Returns the bytes per second that TCP carries each way over a link of a rate such as "200mbit"."""
     return parse_rate(rate, "--rate") / 8 * PAYLOAD_SHARE
 
 
 def _whole_steps(training: Training) -> tuple[float, float]:
-    """Wall times at which a worker's first and last steps after warm-up end; whole rounds of pull and push lie between.
+    """Returns the wall times at which a worker's first and last steps after warm-up end, whole rounds apart.
 
     A window of all workers would begin with the first worker's pull and end with the last worker's.
     """

@@ -44,7 +44,7 @@ class NullModel(abc.ABC):
 
     @abc.abstractmethod
     def pull(self, id_B: tf.Tensor) -> list[tf.Tensor]:
-        """Values that the step of a batch of ids pulls."""
+        """Returns the values that the step of a batch of ids pulls."""
 
     def build(self, batch: Mapping[str, tf.Tensor], *, training: bool) -> Output:
         """Returns the graph of one batch with "id", int64 [B]; the same in training and in evaluation."""
@@ -78,7 +78,7 @@ class Sparse(NullModel):
         num_rows: int = option(65_536, "rows of the table", least=1)
 
     def pull(self, id_B: tf.Tensor) -> list[tf.Tensor]:
-        """Rows at the ids modulo the number of rows; each distinct row is looked up once."""
+        """Returns the rows at the ids modulo the number of rows; each distinct row is looked up once."""
         table = tf.get_variable(
             "table",
             [self.options.num_rows, DIM],

@@ -42,7 +42,7 @@ PAPER_BYTES_PER_SEC = 10e9 / 8 * 1448 / 1514
 
 
 def variable_rows(num_rows: int, num_variables: int, largest_share: float) -> list[int]:
-    """Rows of at least 2 variables, at least 1 each: the first one's share, the rest as even as they can be."""
+    """Returns the rows of 2 variables or more, at least 1 each: the first one's share, the rest as even as possible."""
     num_others = num_variables - 1
     first = min(max(1, round(largest_share * num_rows)), num_rows - num_others)
     rest = num_rows - first

@@ -58,7 +58,7 @@ class HistogramSummary(NamedTuple):
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Spread of at least one value; percentiles between two values are interpolated."""
+    """Returns the spread of at least one value; percentiles between two values are interpolated."""
     p10, median, p90 = np.percentile(np.asarray(values, float), [10, 50, 90])
     return Spread(float(median), float(p10), float(p90))
 
@@ -92,7 +92,7 @@ def ratio_interval(values: Sequence[float], others: Sequence[float]) -> tuple[fl
 
 
 def log_ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
-    """Interval of the ratio of two paired samples of values above 0: Student's t on the logarithms of their ratios.
+    """Returns the interval of the ratio of two paired samples of values above 0, by Student's t on log ratios.
 
     It is None for fewer than two pairs, or an infinite value.
     """
@@ -105,7 +105,7 @@ def log_ratio_interval(values: Sequence[float], others: Sequence[float]) -> Inte
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Student's t interval of the mean; None for fewer than two values, or an infinite one."""
+    """Returns Student's t interval of the mean; None for fewer than two values, or an infinite one."""
     sample = np.asarray(values, float)
     if len(sample) < 2 or not np.all(np.isfinite(sample)):
         return None
@@ -115,7 +115,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, Interval]:
-    """Median of at least one value and its percentile bootstrap interval, from resamples with a fixed seed."""
+    """Returns the median of at least one value and its percentile bootstrap interval; the resamples' seed is fixed."""
     sample = np.asarray(values, float)
     drawn = np.random.default_rng(0).choice(sample, (_NUM_RESAMPLES, len(sample)))
     low, high = np.percentile(np.median(drawn, axis=1), [5, 95])
@@ -144,7 +144,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 def of_histogram(counts: Mapping[int, int]) -> HistogramSummary:
-    """Summary of a histogram value -> count with at least one observation; percentiles are values that occur."""
+    """Returns the summary of a non-empty histogram value -> count; percentiles are values that occur."""
     values = np.array(sorted(counts))
     weights = np.array([counts[value] for value in values.tolist()])
     total = int(weights.sum())

@@ -52,7 +52,7 @@ def add_pacing(text: str) -> str:
 
 
 def samplers(compute: Sequence[str], num_workers: int, seed: int) -> list[Callable[[], float]]:
-    """Each worker's sampler of step times in seconds, with the values of a run with this seed.
+    """Returns each worker's sampler of step times in seconds, with the values of a run with this seed.
 
     If several texts apply to a worker, the last one counts.
     """

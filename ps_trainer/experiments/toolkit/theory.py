@@ -14,12 +14,12 @@ import numpy as np
 
 
 def harmonic(n: int) -> float:
-    """H_n = 1 + 1/2 + … + 1/n; 0 for n = 0."""
+    """Returns H_n = 1 + 1/2 + … + 1/n; 0 for n = 0."""
     return math.fsum(1.0 / k for k in range(1, n + 1))
 
 
 def exponential_order_statistic(k: int, n: int, mean_secs: float = 1.0) -> float:
-    """E[X_(k:n)], the k-th smallest of n exponential times: (H_n − H_{n−k}) · mean.
+    """Returns E[X_(k:n)], the k-th smallest of n exponential times: (H_n − H_{n−k}) · mean.
 
     With k = n a synchronous step, which waits for the slowest worker (A1). With k = N of N + b backup workers the model
     in which stragglers are cancelled and all workers begin each step together (A3; Chen et al. 2016). That model is
@@ -29,17 +29,17 @@ def exponential_order_statistic(k: int, n: int, mean_secs: float = 1.0) -> float
 
 
 def async_over_sync(expected_max_secs: float, mean_secs: float) -> float:
-    """Gradients per second, asynchronous over synchronous, E[max] / E[X]; H_n for exponential steps (A2)."""
+    """Returns gradients per second, asynchronous over synchronous: E[max] / E[X]; H_n for exponential steps (A2)."""
     return expected_max_secs / mean_secs
 
 
 def normalised_speedup(secs_without: float, secs_with: float, num_needed: int, num_backup: int) -> float:
-    """t(0)/t(b) · N/(N + b), the gain of b backup workers per worker paid for (A5; Abadi et al. 2016, Fig. 8c)."""
+    """Returns t(0)/t(b) · N/(N + b), the gain of b backup workers per paid worker (A5; Abadi et al. 2016, Fig. 8c)."""
     return secs_without / secs_with * num_needed / (num_needed + num_backup)
 
 
 def mean_staleness(n: int, gradients_per_update: int = 1) -> float:
-    """(n − 1) / c updates, for any step time and mix of speeds, where each worker pulls right after its push (A6).
+    """Returns (n − 1) / c updates, for any step times and speeds, if each worker pulls right after its push (A6).
 
     Between a worker's two pushes n − 1 gradients of others arrive on average, as many as are on their way. With c
     gradients to an update (n-softsync, Zhang et al. 2016), floor((r + d)/c) updates fall among d arrivals that begin at
@@ -49,12 +49,12 @@ def mean_staleness(n: int, gradients_per_update: int = 1) -> float:
 
 
 def geometric_staleness(staleness: np.ndarray, n: int) -> np.ndarray:
-    """P(τ = k) = (1/n)(1 − 1/n)^k, the staleness of n workers whose steps are exponential (A7)."""
+    """Returns P(τ = k) = (1/n)(1 − 1/n)^k, the staleness of n workers whose steps are exponential (A7)."""
     return (1.0 / n) * (1.0 - 1.0 / n) ** np.asarray(staleness)
 
 
 def geometric_cdf(staleness: np.ndarray, n: int) -> np.ndarray:
-    """P(τ ≤ k) = 1 − (1 − 1/n)^(k+1) (A7)."""
+    """Returns P(τ ≤ k) = 1 − (1 − 1/n)^(k+1) (A7)."""
     return 1.0 - (1.0 - 1.0 / n) ** (np.asarray(staleness) + 1.0)
 
 
@@ -64,13 +64,13 @@ def geometric_sd(n: int) -> float:
 
 
 def worker_staleness(rates: Sequence[float]) -> list[float]:
-    """Mean staleness of each worker's gradients, (Σ_{j≠i} r_j) / r_i, from the workers' relative rates (A8)."""
+    """Returns the mean staleness of each worker's gradients from relative rates r: (Σ_{j≠i} r_j) / r_i (A8)."""
     total = math.fsum(rates)
     return [(total - rate) / rate for rate in rates]
 
 
 def ps_phase_secs(model_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
-    """One pull, or one push, of all workers at once: max(M/B, nM/(pB)) (A10).
+    """Returns the time of one pull, or one push, of all workers at once: max(M/B, nM/(pB)) (A10).
 
     With ps tasks on separate hosts and balanced shards: either a worker's link or a ps task's is the narrow one.
     """
@@ -83,12 +83,12 @@ def ps_round_secs(model_bytes: float, n: int, p: int, bytes_per_sec: float) -> f
 
 
 def ring_secs(model_bytes: float, n: int, bytes_per_sec: float) -> float:
-    """Ring all-reduce, and a ps task on each worker's host: 2(n − 1)M / (nB), towards 2M/B for large n (A11)."""
+    """Returns 2(n − 1)M / (nB), for a ring all-reduce, or a ps task on each worker's host; 2M/B for large n (A11)."""
     return 2.0 * (n - 1) / n * model_bytes / bytes_per_sec
 
 
 def byteps_secs(model_bytes: float, n: int, num_extra: int, bytes_per_sec: float) -> float:
-    """2n(n − 1)M / ((n² + kn − 2k)B), the least for n workers and k ≤ n extra hosts (A12; Jiang et al. 2020).
+    """Returns 2n(n − 1)M / ((n² + kn − 2k)B), the least for n workers, k ≤ n extra hosts (A12; Jiang et al. 2020).
 
     Both directions of a link are used at once. k = 0 gives the ring's 2(n − 1)M/(nB), k = n gives M/B.
     """
@@ -96,7 +96,7 @@ def byteps_secs(model_bytes: float, n: int, num_extra: int, bytes_per_sec: float
 
 
 def step_secs(compute_secs: float, transfer_secs: float, overlap: float = 0.0) -> float:
-    """T_comp + T_comm − overlap · min(T_comp, T_comm) (A13).
+    """Returns T_comp + T_comm − overlap · min(T_comp, T_comm) (A13).
 
     With an overlap of 0 they follow each other, as in TensorFlow 1's pull and push. An overlap of 1 hides the shorter.
     """
@@ -121,5 +121,5 @@ def async_round_secs(compute_secs: float, model_bytes: float, n: int, p: int, by
 
 
 def slowest_ps_secs(bytes_per_ps: Sequence[float], n: int, bytes_per_sec: float) -> float:
-    """One pull, or one push, where the ps task that holds the most decides: max_j bytes_j · n / B (A18)."""
+    """Returns the time of a pull, or push, by the ps task that holds the most: max_j bytes_j · n / B (A18)."""
     return max(bytes_per_ps) * n / bytes_per_sec

@@ -29,7 +29,7 @@ class VirtualRun(NamedTuple):
         return self.schedule.steps.select(self.schedule.steps.t_push_done > begin)
 
     def staleness_by_worker(self) -> dict[int, Counter[int]]:
-        """Histogram of the staleness of each worker's used gradients, after warm-up."""
+        """Returns the histogram of the staleness of each worker's used gradients, after warm-up."""
         steps = self.warm_steps
         used = steps.select(steps.update >= 0)
         return {

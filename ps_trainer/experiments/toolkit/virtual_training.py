@@ -60,7 +60,7 @@ def digits(
 def open_replay(
     schedule: Schedule, update: str, options: Sequence[str] = (), *, arithmetic: Any = None, **training: Any
 ) -> Iterator[Any]:
-    """An open `simulation.replay.replay.Replay`, which trains on digits along a schedule.
+    """Returns an open `simulation.replay.replay.Replay`, which trains on digits along a schedule.
 
     Args:
         schedule: Order of pulls and pushes.

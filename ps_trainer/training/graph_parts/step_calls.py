@@ -132,7 +132,7 @@ class StepCalls:
         return call
 
     def _note(self, step: StepFetches) -> bool:
-        """Called by the graph after each step; an error must not leave it, since TensorFlow would replace it."""
+        """Notes a step, called by the graph; an error must not leave it, since TensorFlow would replace it."""
         try:
             self._num_steps += 1
             is_over = self._num_steps >= self._limits.steps or self._time_fn() >= self._ends_at
