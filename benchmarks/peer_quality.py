@@ -4,7 +4,7 @@
 
 The table in `models/README.md` comes from this program. The data are in packages: the built-in and generated datasets,
 and tables of scikit-learn. The program installs the peers into a separate folder, `--packages`, and runs them in
-processes of their own, so no peer is a dependency.
+separate processes, so no peer is a dependency.
 """
 
 from __future__ import annotations

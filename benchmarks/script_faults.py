@@ -42,7 +42,7 @@ _ENVIRON = {
     "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4",
     "PS_TRAINER_RECOVER_TIMEOUT_SECS": "0",
 }
-_STEPS = re.compile(r"(?:worker|chief) \d(?: is done)?: (\d+) steps of its own")
+_STEPS = re.compile(r"(?:worker|chief) \d(?: is done)?: (\d+) local steps")
 
 
 class ExampleScript(NamedTuple):

@@ -149,7 +149,7 @@ _RULES = {
     ),
     "local_sgd": TrainingSetting(
         max_steps=100, learning_rate=0.02, options=("period=8", "switch_step=40"),
-        why="40 steps as sync, then 60 rounds of 8 local steps, each worker with a momentum of its own",
+        why="40 steps as sync, then 60 rounds of 8 local steps, each worker with its own momentum",
     ),
     "all_reduce": TrainingSetting(
         max_steps=400, learning_rate=0.04,

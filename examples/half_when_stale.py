@@ -1,4 +1,4 @@
-"""An update rule of one's own: a gradient that is too stale moves the parameters half as far."""
+"""Your own update rule: a gradient that is too stale moves the parameters half as far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session hook of one's own: logs steps that took much longer than usual."""
+"""Your own session hook: logs steps that took much longer than usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataset of one's own: two spirals in the plane, which no straight line separates."""
+"""Your own dataset: two spirals in the plane, which no straight line separates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of one's own: plain TF1 graph code on `tf.get_variable`."""
+"""Your own model: plain TF1 graph code on `tf.get_variable`."""
 
 from __future__ import annotations
 

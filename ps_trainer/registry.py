@@ -66,7 +66,7 @@ class Registry:
             return
         raise UnknownNameError(
             f"{flag or f'--{self.flag}'}={name}: unknown {self.kind}; {did_you_mean(name, self._targets)}"
-            f"known: {', '.join(self._targets) or 'none'}; give a class of your own as package.module:Class"
+            f"known: {', '.join(self._targets) or 'none'}; give your own class as package.module:Class"
         )
 
     def load(self, name: str, flag: str | None = None) -> type[Any]:

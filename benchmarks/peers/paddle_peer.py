@@ -3,7 +3,7 @@
     python -m benchmarks.peers.paddle_peer --ps_hosts=… --worker_hosts=… --job_name=worker --task_index=0
 
 In this mode a step waits for no message: threads beside it merge and send gradients, and fetch parameters now and then.
-It runs in an environment of its own (`python -m benchmarks.peers.install paddle`), in the repository's root.
+It runs in a separate environment (`python -m benchmarks.peers.install paddle`), in the repository's root.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.torch_peer --framework=ddp --workload=deep --rank=0 --world_size=2 --port=2222
 
-It runs in an environment of its own (`python -m benchmarks.peers.install torch`), in the repository's root.
+It runs in a separate environment (`python -m benchmarks.peers.install torch`), in the repository's root.
 """
 
 from __future__ import annotations

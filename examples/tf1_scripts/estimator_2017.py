@@ -76,7 +76,7 @@ def main():
             _, accuracy = session.run([spec.train_op, spec.eval_metric_ops["accuracy"]])
             local_step += 1
             if local_step % 50 == 0:
-                print(f"{job} {index}: {local_step} steps of its own, accuracy {accuracy:.2f}")
+                print(f"{job} {index}: {local_step} local steps, accuracy {accuracy:.2f}")
     print(f"{job} {index} is done: accuracy {accuracy:.2f}")
 
 

@@ -83,8 +83,8 @@ def main():
             _, step, right = session.run([train_op, global_step, accuracy], {images: points, labels: numbers})
             local_step += 1
             if local_step == 1 or local_step % 50 == 0:
-                print(f"worker {flags.task_index}: {local_step} steps of its own, global step {step}, {right:.2f}")
-    print(f"worker {flags.task_index} is done: {local_step} steps of its own")
+                print(f"worker {flags.task_index}: {local_step} local steps, global step {step}, {right:.2f}")
+    print(f"worker {flags.task_index} is done: {local_step} local steps")
 
 
 if __name__ == "__main__":

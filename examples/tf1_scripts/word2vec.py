@@ -84,7 +84,7 @@ def main():
         _, value, step = session.run([train_op, loss, global_step], {words: batch, contexts: beside})
         local_step += 1
         if local_step % 50 == 0:
-            print(f"worker {flags.task_index}: {local_step} steps of its own, global step {step}, loss {value:.3f}")
+            print(f"worker {flags.task_index}: {local_step} local steps, global step {step}, loss {value:.3f}")
     print(f"worker {flags.task_index} is done at global step {step}, loss {value:.3f}")
     supervisor.stop()
 

@@ -169,7 +169,7 @@ def _hooks(given: Any) -> tuple[tuple[Callable[[], Any], ...], tuple[str, ...]]:
     for entry in entries:
         if not isinstance(entry, str) and not callable(entry):
             raise ArgumentTypeError(
-                f"hook={entry!r:.80}: each worker needs a hook of its own; give its class, or a function that creates"
+                f"hook={entry!r:.80}: each worker needs its own hook; give its class, or a function that creates"
                 " one: hook=lambda: MyHook(…)"
             )
     return tuple(one for one in entries if callable(one)), tuple(one for one in entries if isinstance(one, str))
@@ -187,7 +187,7 @@ def _with_optimizer(
     both = [name for name in found if name in values]
     if both:
         raise ArgumentError(
-            f"{both[0]} is given, and {model.name} makes an optimizer of its own; remove one of the two (return"
+            f"{both[0]} is given, and {model.name} makes its own optimizer; remove one of the two (return"
             " train_op=None)"
         )
     return dataclasses.replace(config, **found), values | found

@@ -65,7 +65,7 @@ class ServerSet:
             is_sound: Whether all tasks ended well. If not, the servers are not used again.
         """
         if is_sound:
-            # The next cluster must not take the introductions of these ps tasks for those of its own.
+            # The next cluster must not take the introductions of these ps tasks for its own.
             for job_name, index in self.task("worker", 0).ps_tasks:
                 clear_control(self.by_task[f"{job_name}-{index}"].target, f"/job:{job_name}/task:{index}")
         with _lock:

@@ -129,8 +129,8 @@ def _target(name: str, cls: type) -> str:
     """
     if not is_importable(cls):
         raise ArgumentTypeError(
-            f"{name}={cls.__qualname__}: this class is not in a module that a task could import; write it into a file"
-            " of its own, import it from there, or give the name of a component"
+            f"{name}={cls.__qualname__}: this class is not in a module that a task could import; write it into a"
+            " separate file, import it from there, or give the name of a component"
         )
     return target_of(cls)
 

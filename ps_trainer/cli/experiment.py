@@ -98,5 +98,5 @@ def _check_names(names: Sequence[str]) -> None:
         if name not in ("list", "all", *known) and ":" not in name:
             raise UnknownNameError(
                 f"experiment {name}: no such experiment; {did_you_mean(name, known)}known: {', '.join(known)}, all,"
-                " list, or a class of your own as package.module:Class (write flags as --name=value)"
+                " list, or your own class as package.module:Class (write flags as --name=value)"
             )

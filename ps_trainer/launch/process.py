@@ -27,11 +27,10 @@ class StartedProcess(Protocol):
 
 
 class TaskProcess:
-    """A child process in a session, and so a process group, of its own.
+    """A child process in a separate session, and so in a separate process group.
 
-    Its own session keeps a Ctrl-C at the terminal away from it: the launcher decides when each task ends. After the
-    child has ended, the rest of its process group is killed. Its standard output and error are appended to one log
-    file.
+    The session keeps a Ctrl-C at the terminal away from it: the launcher decides when each task ends. After the child
+    has ended, the rest of its process group is killed. Its standard output and error are appended to one log file.
 
     Args:
         job_name: Name of the job: "ps", "worker" or "evaluator".

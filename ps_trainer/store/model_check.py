@@ -119,7 +119,7 @@ def _check_optimizer(graph: tf.Graph, name: str) -> None:
     train_ops = graph.get_collection(tf.GraphKeys.TRAIN_OP)
     if train_ops:
         raise OptionError(
-            f"model {name!r}: build applies gradients by an optimizer of its own ({train_ops[0].name}); leave the"
+            f"model {name!r}: build applies gradients by its own optimizer ({train_ops[0].name}); leave the"
             " optimizer and minimize out, return the loss, and choose the optimizer by --optimizer and --learning_rate"
         )
     if graph.get_collection(tf.GraphKeys.GLOBAL_STEP):

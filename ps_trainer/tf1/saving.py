@@ -61,7 +61,7 @@ def save(saver: tf.train.Saver, session: tf.Session, save_path: str, step: int, 
 
     prefix = writer.write_by(folder, step, write_files, keep=saver.saver_def.max_to_keep or None)
     if write_meta_graph:
-        with session.graph.as_default():  # the thread of a `Supervisor` has none of its own
+        with session.graph.as_default():  # the thread of a `Supervisor` has none
             saver.export_meta_graph(f"{prefix}.meta")
     _remove_meta_graphs(folder)
     saver.set_last_checkpoints([path for path in saver.last_checkpoints if path != prefix] + [prefix])

@@ -94,7 +94,7 @@ def test_an_input_function_and_a_model_function_in_estimators_form():
     result = ps_trainer.train(model, objects.input_fn, batch_size=20, max_steps=80, num_workers=2, **FAST)
     assert result.metrics["accuracy"] > 0.8
     assert {"w", "b", "w/Momentum", "b/Momentum"} <= set(result.variables)
-    with pytest.raises(ValueError, match="optimizer is given, and model_fn makes an optimizer of its own"):
+    with pytest.raises(ValueError, match="optimizer is given, and model_fn makes its own optimizer"):
         ps_trainer.train(model, objects.input_fn, optimizer="adam", **FAST)
 
 
@@ -173,7 +173,7 @@ def test_wrong_arguments_start_nothing(threads):
         (ValueError, "max_restarts is for tasks that are processes; add mode='processes'", {"max_restarts": 1}),
         (ValueError, "momentum must be at least 0", {"optimizer": "momentum", "optimizer_option": {"momentum": 2}}),
         (ValueError, "too many for one process", {"num_workers": 100}),
-        (TypeError, "each worker needs a hook of its own", {"hook": [tf.train.SessionRunHook()]}),
+        (TypeError, "each worker needs its own hook", {"hook": [tf.train.SessionRunHook()]}),
         (TypeError, "cannot be called; give functions of one argument, the step", {"callbacks": [3]}),
     ]:
         with pytest.raises(error, match=message):

@@ -96,7 +96,7 @@ def test_example_gives_an_option_another_value_than_its_default(kind, name):
 
 @pytest.mark.parametrize("name", component_tables.MODELS.names())
 def test_a_model_is_trained_on_a_dataset_on_which_the_benchmark_trains_it(name):
-    """Models without a goal of their own take the digits."""
+    """Models without their own goal take the digits."""
     goals = [goal for key, goal in models.GOALS.items() if (goal.model or key) == name]
     datasets = [flag.partition("=")[2] for goal in goals for flag in goal.flags if flag.startswith("--dataset=")]
     assert settings("models", name)[1].dataset in (datasets or ["digits"])

@@ -18,7 +18,7 @@ def create_run(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
     """Makes a `ClusterRun` with the given arguments; each call makes another run.
 
     Arguments of a call, beside those of `ClusterRun`:
-        is_fresh: Whether each task is a fresh process with an import of TensorFlow of its own, for tests of how
+        is_fresh: Whether each task is a fresh process that imports TensorFlow itself, for tests of how
             processes start. Otherwise tasks are forked where the system allows it.
         step_ms: Delay of each step in milliseconds. Training that only waits for an event then leaves the cores to
             other tasks. A `--straggler` in `flags` overrides it; 0 = none.

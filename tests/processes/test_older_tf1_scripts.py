@@ -41,7 +41,7 @@ def loop(session, step, train_op):
         reached = session.run([train_op, step])[1]
         made += 1
         if made == 50:
-            print("50 steps of its own")
+            print("50 local steps")
         if reached >= flags.last:
             return
 
@@ -93,7 +93,7 @@ def test_a_synchronous_script_that_never_stops_its_supervisor_ends_in_every_task
 def test_a_script_that_catches_keyboard_interrupt_sees_ctrl_c(tmp_path):
     with older(tmp_path, "catches", "--last=1000000000") as run:
         (ps,), (chief, worker) = run.start_all()
-        chief.wait_for_log("50 steps of its own")
+        chief.wait_for_log("50 local steps")
         chief.send(signal.SIGINT)
         assert chief.wait(END_SECS) == 7
         assert "stopped by the user" in chief.log
@@ -103,7 +103,7 @@ def test_a_script_that_catches_keyboard_interrupt_sees_ctrl_c(tmp_path):
 def test_sigterm_to_a_session_of_a_thread_saves_a_checkpoint(tmp_path):
     with older(tmp_path, "thread", "--last=1000000000") as run:
         (ps,), (chief, worker) = run.start_all()
-        chief.wait_for_log("50 steps of its own")
+        chief.wait_for_log("50 local steps")
         chief.send(signal.SIGTERM)
         assert [task.wait(LOST_SECS) for task in (chief, worker, ps)] == [128 + signal.SIGTERM, 1, 1]
         assert tf.train.load_checkpoint(str(tmp_path / "log")).get_tensor("global_step") >= 50
@@ -112,7 +112,7 @@ def test_sigterm_to_a_session_of_a_thread_saves_a_checkpoint(tmp_path):
 def test_a_failure_in_a_thread_of_the_script_gives_the_exit_code(tmp_path):
     with older(tmp_path, "thread", "--last=1000000000") as run:
         (ps,), (chief, worker) = run.start_all()
-        chief.wait_for_log("50 steps of its own")
+        chief.wait_for_log("50 local steps")
         worker.kill()
         assert [task.wait(LOST_SECS) for task in (chief, ps)] == [1, 1]
         assert "error: worker 1" in chief.log

@@ -19,11 +19,11 @@ NO_RECOVERY = {"PS_TRAINER_RECOVER_TIMEOUT_SECS": "0"}
 
 
 def own_steps(task):
-    return int(re.search(r"is done: (\d+) steps of its own", task.log)[1])
+    return int(re.search(r"is done: (\d+) local steps", task.log)[1])
 
 
 def started(task):
-    task.wait_for_log("1 steps of its own")
+    task.wait_for_log("1 local steps")
 
 
 @pytest.mark.parametrize("name", ["tutorial", "word2vec", "estimator"])
@@ -83,7 +83,7 @@ def test_a_program_in_the_form_of_an_estimator_ends(tmp_path):
 def test_word2vec_ends_when_a_worker_is_killed(tmp_path):
     with ScriptRun(tmp_path, SCRIPTS / "word2vec.py", ENDLESS, "--sync_replicas", env=NO_RECOVERY) as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 steps of its own")
+        worker.wait_for_log("50 local steps")
         worker.kill()
         assert [task.wait(LOST_SECS) for task in (chief, ps)] == [1, 1]
         assert "worker 1" in chief.log
@@ -94,7 +94,7 @@ def test_word2vec_saves_at_sigterm(tmp_path):
     with ScriptRun(tmp_path, SCRIPTS / "word2vec.py", ENDLESS, checkpoints) as run:
         (ps,), (chief, worker) = run.start_all()
         for task in (chief, worker):
-            task.wait_for_log("50 steps of its own")
+            task.wait_for_log("50 local steps")
         chief.send(signal.SIGTERM)
         assert [task.wait(LOST_SECS) for task in (chief, worker, ps)] == [128 + signal.SIGTERM, 1, 1]
         assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 50
@@ -105,7 +105,7 @@ def test_a_program_in_the_form_of_an_estimator_ends_when_the_ps_is_killed(tmp_pa
     with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, env=NO_RECOVERY, by_flags=False) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
-            worker.wait_for_log("50 steps of its own")
+            worker.wait_for_log("50 local steps")
         ps.kill()
         assert [task.wait(LOST_SECS) for task in workers] == [1, 1]
         assert all("ps-0" in task.log and "Traceback" not in task.log for task in workers)
@@ -116,7 +116,7 @@ def test_a_program_in_the_form_of_an_estimator_goes_on_without_a_frozen_worker(t
     env = {**NO_RECOVERY, "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4"}
     with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, env=env, by_flags=False) as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 steps of its own")
+        worker.wait_for_log("50 local steps")
         worker.freeze()
         assert [task.wait(LOST_SECS) for task in (chief, ps)] == [0, 1]
         assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 1500
@@ -146,7 +146,7 @@ def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoi
     with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=20", *flags, env=NO_RECOVERY) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
-            worker.wait_for_log("50 steps of its own")
+            worker.wait_for_log("50 local steps")
         ps.kill()
         for worker in workers:
             assert worker.wait(LOST_SECS) == 1
@@ -165,7 +165,7 @@ def test_a_restarted_ps_lets_the_workers_go_on_in_their_processes(tmp_path, flag
     with ScriptRun(tmp_path, TUTORIAL, "--train_steps=2000", checkpoints, "--save_steps=20", *flags) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
-            worker.wait_for_log("50 steps of its own")
+            worker.wait_for_log("50 local steps")
         ps.kill()
         ps = run.start("ps")
         for worker in workers:
@@ -188,7 +188,7 @@ def test_a_killed_worker_ends_a_synchronous_job_that_does_not_wait_for_it(tmp_pa
 def test_a_restarted_worker_joins_the_synchronous_steps_again(tmp_path):
     with ScriptRun(tmp_path, TUTORIAL, "--train_steps=3000", "--sync_replicas") as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 steps of its own")
+        worker.wait_for_log("50 local steps")
         worker.kill()
         worker = run.start("worker", 1)
         assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
@@ -213,7 +213,7 @@ def test_a_signal_to_the_chief_saves_a_checkpoint_and_ends_the_job(tmp_path, fla
     with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=1000000", *flags) as run:
         (ps,), (chief, worker) = run.start_all()
         for task in (chief, worker):
-            task.wait_for_log("50 steps of its own")
+            task.wait_for_log("50 local steps")
         chief.send(signum)
         assert chief.wait(END_SECS) == 128 + signum
         assert worker.wait(LOST_SECS) == 1
@@ -225,7 +225,7 @@ def test_a_signal_to_the_chief_saves_a_checkpoint_and_ends_the_job(tmp_path, fla
 def test_a_chief_that_was_killed_attaches_to_the_state_on_the_ps_tasks(tmp_path):
     with ScriptRun(tmp_path, TUTORIAL, "--train_steps=3000") as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 steps of its own")
+        worker.wait_for_log("50 local steps")
         chief.kill()
         chief = run.start("worker", 0)
         assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]

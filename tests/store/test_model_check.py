@@ -64,7 +64,7 @@ def test_an_optimizer_in_build_is_to_be_left_out(optimizer):
         return result
 
     message = refusal(build)
-    assert "build applies gradients by an optimizer of its own" in message
+    assert "build applies gradients by its own optimizer" in message
     assert "leave the optimizer and minimize out" in message
     assert "--optimizer" in message
 

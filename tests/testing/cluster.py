@@ -153,7 +153,7 @@ class InProcessCluster:
     def finish(self, call: _Call, deadline_secs: float = DEADLINE_SECS) -> Outcome:
         call.join(deadline_secs)
         task = call.task
-        if task.is_colocated:  # the next job must not take this worker's introduction for one of its own
+        if task.is_colocated:  # the next job must not take this worker's introduction for its own
             clear_control(self._servers.by_task[task.task_name].target, task.device)
         return Outcome(call.result, call.error, call.worker, call.made[-1])
 

@@ -1,9 +1,9 @@
 """Runs of averaging rules whose parameters tell which gradients are in which update.
 
-Each step's gradient is 1 in an entry of its own of every variable, and 0 elsewhere. Each update t has a learning rate
-of its own, 7^−t. So at the end an entry is −7^−t / k if its gradient was one of k in update t, and 0 if the rule
-dropped it. The workers' steps run on real servers in the order of the test. A test may kill a worker in a step: the
-step is cancelled, as at the end of its connection, and the worker may come back.
+Each step's gradient is 1 in one entry of every variable, and 0 elsewhere; each step has another entry. Each update t
+has another learning rate, 7^−t. So at the end an entry is −7^−t / k if its gradient was one of k in update t, and 0 if
+the rule dropped it. The workers' steps run on real servers in the order of the test. A test may kill a worker in a
+step: the step is cancelled, as at the end of its connection, and the worker may come back.
 """
 
 from __future__ import annotations

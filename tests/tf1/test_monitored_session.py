@@ -200,7 +200,7 @@ def test_each_checkpoint_has_the_name_of_the_step_that_it_holds_although_others_
     run(trained(100, str(tmp_path), save_checkpoint_steps=1), num_ps=2, num_workers=3)
     names = sorted(tmp_path.glob("model.ckpt-*.index"))
     assert len(names) == 5
-    assert not list(tmp_path.glob("*-of-00002")), "a ps task has written a file of its own"
+    assert not list(tmp_path.glob("*-of-00002")), "a ps task has written its own file"
     for path in names:
         held = tf.train.load_checkpoint(str(path.with_suffix(""))).get_tensor("global_step")
         assert path.name == f"model.ckpt-{held}.index"

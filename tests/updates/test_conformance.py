@@ -52,9 +52,9 @@ HALF = 7  # not after the last batch of an epoch
 # with NumPy. All rules make the runs of `rules`.
 DISTINCT = representatives(PROMISES, [rule for rule in PROMISES if rule not in ("k_sync", "k_batch_async")])
 # Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows; `test_local_sgd.py` and
-# `test_model_averaging.py` have compressed and clipped runs of their own.
+# `test_model_averaging.py` have their own compressed and clipped runs.
 COMPRESSED = representatives(PROMISES, ["async", "hogwild", "backup", "ssp", "staleness_aware", "easgd", "hybrid"])
-# Tests of their own check the updates of averaging rules after the end of a worker's data: `test_averages.py`,
+# Separate tests check the updates of averaging rules after the end of a worker's data: `test_averages.py`,
 # `test_all_reduce.py`, `test_hybrid.py`. The others apply each gradient that arrives, as `async` does.
 CREDITED_UNEVEN = representatives(PROMISES, ["async", "downpour", "ssp", "drop_stale", "accumulate"])
 # In the other rules each ps task forms its own groups, so at `max_steps` a ps task may be an update behind;

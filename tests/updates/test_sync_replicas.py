@@ -81,7 +81,7 @@ def test_no_worker_counts_twice_in_an_update_although_one_is_slow():
     assert [outcome.progress.global_steps for outcome in outcomes] == [list(range(1, 31))] * 2
 
 
-# Each part of a table has an accumulator, and so workers, of its own: with one ps task the table is whole.
+# Each part of a table has its own accumulator, and so its own workers: with one ps task the table is whole.
 @pytest.mark.parametrize(("model", "num_ps"), [("Credits", 2), ("CreditRows", 1)])
 def test_with_backup_workers_each_update_is_an_average_of_whole_gradients(model, num_ps):
     """Also where a late gradient comes between the takes of two accumulators."""

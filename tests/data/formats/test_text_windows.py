@@ -43,7 +43,7 @@ def test_each_word_is_in_one_example_and_words_without_an_id_and_line_ends_in_no
     source = create(tmp_path, "a b c\nd rare e f g h", window=2, subsample=0.0, max_vocab=20, words_per_example=4)
     assert source.num_train_examples == 3  # ten words, with the end of the line
     assert sorted(words_left(source, train_batches(source))) == [["a", "b", "c"], ["d", "rare", "e", "f"], ["g", "h"]]
-    # Of equally frequent words the last one in the alphabet has no id of its own.
+    # Of equally frequent words the last one in the alphabet has no separate id.
     source = create(tmp_path, window=1, subsample=0.0, max_vocab=10, words_per_example=4)
     assert "rare" not in source.vocabulary.tokens
     assert sorted(words_left(source, train_batches(source))) == [["a", "b", "c"], ["d", "e", "f"], ["g", "h"]]

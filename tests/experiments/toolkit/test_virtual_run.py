@@ -33,7 +33,7 @@ def test_warm_up_is_the_first_fifth_of_the_updates():
 
 
 def test_staleness_is_counted_by_worker():
-    # Worker 1 takes three times as long, so three pushes of worker 0 fall between two of its own.
+    # Worker 1 takes three times as long, so three pushes of worker 0 fall between two of worker 1.
     run = virtual_run.run(
         "async", num_workers=2, compute=[EVEN, "det:jitter=0,mean_ms=310,worker=1"], num_updates=400, seed=0
     )
