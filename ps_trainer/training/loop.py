@@ -194,7 +194,7 @@ class StepLoop:
         if step.start_when is not None:
             _wait_to_start(raw, step.start_when, self._train.current_step, self._progress, self._stop)
         for op in self._train.join_ops:
-            raw.run(op)
+            raw.run(op, step.join_feeds)
         global_step = int(raw.run(self._train.current_step))
         self._calls.after_join(raw, global_step)
         if step.on_restored is not None:

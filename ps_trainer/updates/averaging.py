@@ -68,6 +68,7 @@ def build_step(
         [phases[kind] for kind in sorted(phases)],
         choose=choose,
         join_op=rounds.build_join(),
+        join_feeds=rounds.collector.join_feeds,
         on_restored=rounds.restored,
         leave_op=rounds.collector.build_leave(),
         prepare_op=rounds.collector.build_prepare(),

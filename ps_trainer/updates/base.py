@@ -31,8 +31,8 @@ The life of a rule in one run; names are those of `UpdateRule`, `TrainStep` and 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -201,6 +201,7 @@ class TrainStep(NamedTuple):
             returns the index of the phase. None: always the first phase.
         start_when: Condition that this worker waits for before `join_op`, or None.
         join_op: Op that each worker runs once before its first pull and its first step.
+        join_feeds: Values to feed to `join_op`, or None.
         on_restored: Called once with the worker's session after `worker_state` is restored.
         leave_op: Op that each worker runs once when its steps are over, unless they failed.
         prepare_op: Op that the chief runs once before any worker joins.
@@ -217,6 +218,7 @@ class TrainStep(NamedTuple):
     choose: Callable[[int], int] | None = None
     start_when: StartCondition | None = None
     join_op: tf.Operation | None = None
+    join_feeds: Mapping[tf.Tensor, Any] | None = None
     on_restored: Callable[[tf.Session], None] | None = None
     leave_op: tf.Operation | None = None
     prepare_op: tf.Operation | None = None

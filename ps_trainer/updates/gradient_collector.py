@@ -14,6 +14,7 @@ With several ps tasks `GroupPolicy.is_fresh_only` decides how the groups relate:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from ps_trainer.updates.gradient_group import GradientGroup, Update
 from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.group_state import VisitResult
-from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers
+from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership
 
 
 class PushOps(NamedTuple):
@@ -56,6 +57,7 @@ class GradientCollector:
 
     Attributes:
         state: Variables that the chief initialises.
+        join_feeds: Values to feed to the op of `build_join`.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class GradientCollector:
             for ps, part in enumerate(by_ps)
         ]
         self.state = [variable for group in self._groups for variable in group.state]
+        self._membership = Membership.placeholder(store, context, name)
+        self.join_feeds = Membership.joining(self._membership, context)
 
     def push(self, gradients: Sequence[Gradient]) -> PushOps:
         """Builds the push of values that have arrived on the ps tasks, and the wait of the policy; call it once."""
@@ -102,31 +106,25 @@ class GradientCollector:
         return PushOps(global_step, results, applied)
 
     def build_join(self) -> tf.Operation:
-        """Builds the op with which this worker joins the groups of all ps tasks, ps 0 first."""
-        joiner, (first, *others) = (self._context.worker_index, self._context.join_number), self._groups
-        results = [first.join(*joiner)]
-        results += [group.join(*joiner, [results[0].notice]) for group in others]
-        return tf.group(*self._go_on(results)[1])
+        """Builds the op with which this worker joins the groups of all ps tasks, and waits until it may pull."""
+        return tf.group(*self._go_on(self._member_visits)[1])
 
     def build_leave(self) -> tf.Operation:
         """Builds the op with which this worker leaves the groups of all ps tasks, when its steps are over."""
-        return self._build_leave(self._context.worker_index, self._context.join_number)
+        return tf.group(*(result.notice for result in self._member_visits))
 
-    def build_prepare(self) -> tf.Operation:
-        """Builds the op with which the chief takes back the release of a former chief."""
-        return tf.group(*(group.prepare() for group in self._groups))
+    def build_prepare(self) -> tf.Operation | None:
+        """Builds the op with which the chief takes back the release of a former chief; None on other workers."""
+        return tf.group(*(group.prepare() for group in self._groups)) if self._context.is_chief else None
 
     def create_service(self) -> LiveWorkers | None:
         """Creates the chief's service; returns None on other workers."""
         if not self._context.is_chief:
             return None
-        with tf.device(self._store.worker_device):
-            worker = tf.placeholder(tf.int64, [], f"{self._name}/worker")
-            join_number = tf.placeholder(tf.int64, [], f"{self._name}/join_number")
-        leave = self._build_leave(worker, join_number)
         release = tf.group(*(group.release() for group in self._groups))
         first = self._groups[0]
-        return LiveWorkers(self._name, LiveWorkerOps(leave, worker, join_number, release, first.pushed, first.used))
+        ops = LiveWorkerOps(self.build_leave(), self._membership, release, first.pushed, first.used)
+        return LiveWorkers(self._name, ops)
 
     def build_staleness(self, results: Sequence[VisitResult]) -> list[tf.Tensor]:
         """Builds for each ps task the gradient's staleness there, -1 if it was dropped; int64 scalar on the ps."""
@@ -137,11 +135,12 @@ class GradientCollector:
                 staleness.append(tf.where(result.is_accepted > 0, stale, tf.constant(-1, tf.int64)))
         return staleness
 
-    def _build_leave(self, worker: int | tf.Tensor, join_number: int | tf.Tensor) -> tf.Operation:
-        """Builds the op after which no group waits for the process of `worker` with `join_number`."""
-        results = [self._groups[0].leave(worker, join_number)]
-        results += [group.leave(worker, join_number, [results[0].notice]) for group in self._groups[1:]]
-        return tf.group(*(result.notice for result in results))
+    @functools.cached_property
+    def _member_visits(self) -> list[VisitResult]:
+        """The visits of a worker that joins or leaves to the groups of all ps tasks, ps 0 first."""
+        first, *others = self._groups
+        results = [first.change_member(self._membership)]
+        return results + [group.change_member(self._membership, [results[0].notice]) for group in others]
 
     def _go_on(self, results: Sequence[VisitResult]) -> tuple[tf.Tensor, list[tf.Operation]]:
         """Builds the wait: global_step, and for each ps the op after which the next step's parameters can be read."""
@@ -195,6 +194,7 @@ def build_step(
     return TrainStep(
         [phase],
         join_op=collector.build_join(),
+        join_feeds=collector.join_feeds,
         leave_op=None if context.is_chief else collector.build_leave(),
         prepare_op=collector.build_prepare(),
         state=collector.state,

@@ -37,6 +37,7 @@ from ps_trainer.updates.gate import Gate
 from ps_trainer.updates.gradient_sums import GradientSums, Value
 from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.group_state import GroupState, GroupVariables, Notice, VisitResult
+from ps_trainer.updates.live_workers import Membership
 
 Update = Callable[[int, list[tuple[Piece, Value]]], tf.Operation]
 """(ps, averages of a group) -> the op on that ps that applies them and counts on its clock."""
@@ -85,7 +86,8 @@ class GradientGroup:
         # Each process builds a graph for each of its joins, so the ticket names one join of one process.
         # The shift leaves 63 bits, which fit into an int64.
         self._ticket = uuid.uuid4().int >> 65
-        self._gate = Gate(store, ps, num_workers, name)
+        is_waited_for = policy.is_fresh_only if ps else policy.waits
+        self._gate = Gate(store, ps, num_workers, name) if is_waited_for else None
         self._sums = GradientSums(store, ps, pieces, name)
         with tf.device(store.ps_device(ps)):
             self._variables = GroupVariables.create(name, ps, num_workers)
@@ -108,7 +110,8 @@ class GradientGroup:
             values = arrived[len(notices) :]
             now = self._variables.read()
             is_own = tf.equal(now.tickets[worker], self._ticket) if self._checks_tickets else tf.constant(True)
-            one_hot = self._one_hot(worker) * tf.cast(is_own, tf.int64)
+            worker_one_hot = tf.constant(np.eye(self._num_workers, dtype=np.int64)[worker])
+            one_hot = worker_one_hot * tf.cast(is_own, tf.int64)
             is_accepted = tf.cast(tf.logical_and(is_own, self._is_acceptable(now, worker, ps_0_notice)), tf.int64)
             now = now._replace(gone=now.gone * (1 - one_hot), pushed=now.pushed + one_hot)
             result = self._settle(now, one_hot, one_hot, is_accepted, values, ps_0_notice)
@@ -116,53 +119,39 @@ class GradientGroup:
 
         return self._visit(visit, *notices, *values)
 
-    def join(self, worker: int, join_number: int, notices: Sequence[tf.Tensor] = ()) -> VisitResult:
-        """Builds the visit in which a new process of a worker arrives; from now on groups wait for that process.
+    def change_member(self, membership: tf.Tensor, notices: Sequence[tf.Tensor] = ()) -> VisitResult:
+        """Builds the visit in which a process of a worker joins or leaves.
+
+        From a join on, groups wait for the new process, whose ticket is this group's. After a leave no group waits for
+        the worker, and a group that waited only for that one is closed. The visit does nothing if a later join of the
+        worker has arrived.
 
         Args:
-            worker: Index of the worker.
-            join_number: Join number of the worker's new process (`RuleContext.join_number`).
+            membership: The change, a vector as `Membership.placeholder` creates it.
             notices: As for `push`.
         """
 
-        def visit(*arrived: tf.Tensor) -> VisitResult:
-            now = self._variables.read()
-            one_hot = self._one_hot(worker)
-            others = 1 - one_hot
+        def visit(membership: tf.Tensor, *arrived: tf.Tensor) -> VisitResult:
+            now, change = self._variables.read(), Membership(*tf.unstack(membership))
+            worker = tf.one_hot(change.worker, self._num_workers, dtype=tf.int64)
+            one_hot = worker * tf.cast(now.join_numbers <= change.join_number, tf.int64)
+            joins = one_hot * change.joins
             now = now._replace(
-                gone=now.gone * others,
-                tickets=now.tickets * others + self._ticket * one_hot,
-                join_numbers=now.join_numbers * others + join_number * one_hot,
+                gone=tf.maximum(now.gone, one_hot) - joins,
+                tickets=tf.where(joins > 0, np.full([self._num_workers], self._ticket), now.tickets),
+                join_numbers=tf.maximum(now.join_numbers, joins * change.join_number),
             )
-            return self._settle_without_gradient(now, one_hot, one_hot, arrived)
+            return self._settle_without_gradient(now, one_hot, joins, arrived)
 
-        return self._visit(visit, *notices)
-
-    def leave(
-        self, worker: int | tf.Tensor, join_number: int | tf.Tensor, notices: Sequence[tf.Tensor] = ()
-    ) -> VisitResult:
-        """Builds the visit after which no group waits for a worker; it closes a group that waited only for that one.
-
-        The visit does nothing if a later join of the worker has arrived.
-
-        Args:
-            worker: Index of the worker.
-            join_number: Join number of the process that has left.
-            notices: As for `push`.
-        """
-
-        def visit(worker: tf.Tensor, join_number: tf.Tensor, *arrived: tf.Tensor) -> VisitResult:
-            now = self._variables.read()
-            one_hot = self._one_hot(worker) * tf.cast(now.join_numbers <= join_number, tf.int64)
-            now = now._replace(gone=tf.maximum(now.gone, one_hot))
-            return self._settle_without_gradient(now, one_hot, 0 * one_hot, arrived)
-
-        with tf.device(self._store.ps_device(self._ps)):
-            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, join_number)]
-        return self._visit(visit, *left, *notices)
+        return self._visit(visit, membership, *notices)
 
     def wait(self, worker: int, result: VisitResult) -> tf.Operation:
-        """Blocks until this ps task has reached `result.resume_version`, or has released the worker."""
+        """Blocks until this ps task has reached `result.resume_version`, or has released the worker.
+
+        Workers wait on ps 0 if the policy says so, and on the other ps tasks if only fresh gradients count.
+        """
+        if self._gate is None:
+            raise ValueError(f"no worker of this rule waits on ps {self._ps}")
 
         def has_to_wait() -> tf.Tensor:
             version, is_released = self.read()
@@ -187,20 +176,20 @@ class GradientGroup:
         result: VisitResult = exclusive(self._store, self._ps, visit, *arguments)
         return result
 
-    def _one_hot(self, worker: int | tf.Tensor) -> tf.Tensor:
-        if isinstance(worker, int):  # one constant in place of five ops
-            return tf.constant(np.eye(self._num_workers, dtype=np.int64)[worker])
-        return tf.one_hot(worker, self._num_workers, dtype=tf.int64)
-
     def _set_released(self, value: int) -> tf.Tensor:
         # In the section: a visit writes back the whole state that it has read, and would undo a release in between.
         def visit() -> tf.Tensor:
-            with tf.control_dependencies([self._variables.set_released(value)]):
-                opened = self._gate.open()
-            with tf.control_dependencies([opened]):
+            with tf.control_dependencies(self._open_gate([self._variables.set_released(value)])):
                 return tf.constant(value)
 
         return exclusive(self._store, self._ps, visit)
+
+    def _open_gate(self, writes: Sequence[tf.Operation], *, is_open: tf.Tensor | bool = True) -> Sequence[tf.Operation]:
+        """Opens the gate after the state is written; returns the ops after which both are done."""
+        if self._gate is None:
+            return writes
+        with tf.control_dependencies(writes):
+            return [self._gate.open(is_open=is_open)]
 
     def _is_acceptable(self, now: GroupState, worker: int, ps_0_notice: Notice | None) -> tf.Tensor:
         """Returns whether a gradient may be in the open group; bool scalar."""
@@ -255,9 +244,7 @@ class GradientGroup:
         # The state is written after the update, and the gate opened after the state: a worker that sees the new version
         # may read parameters at once.
         with tf.control_dependencies([updated]):
-            writes = self._variables.write(after)
-        with tf.control_dependencies(writes):
-            opened = self._gate.open(is_open=closes)
+            opened = self._open_gate(self._variables.write(after), is_open=closes)
         if ps_0_notice is not None:
             resume_version = ps_0_notice.resume_version
         elif self._policy.waits:
@@ -267,7 +254,7 @@ class GradientGroup:
         group = tf.where(num_added > 0, now.version, tf.constant(-1, tf.int64))
         num_accepted = tf.reduce_sum(one_hot * accepted)
         notice = Notice(group, after.version, size, num_accepted, resume_version).pack()
-        with tf.control_dependencies([opened]):
+        with tf.control_dependencies(opened):
             return VisitResult(*map(tf.identity, (clock, resume_version, num_added, now.released, notice)))
 
     def _close(

@@ -13,19 +13,48 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.store.base import ParameterStore
+from ps_trainer.updates.base import RuleContext
 from ps_trainer.updates.chief_service import ChiefService, GradientCounts
 
 _STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
+
+
+class Membership(NamedTuple):
+    """A worker joins the live set, or leaves it; int64 scalars, of which one vector is fed.
+
+    One op makes both changes for every worker, because a visit to a ps task takes a hundred ops of the graph.
+
+    Attributes:
+        worker: Index of the worker.
+        join_number: Join number of the worker's process (`RuleContext.join_number`).
+        joins: 1 if the process joins, 0 if it leaves.
+    """
+
+    worker: Any
+    join_number: Any
+    joins: Any
+
+    @classmethod
+    def placeholder(cls, store: ParameterStore, context: RuleContext, name: str) -> tf.Tensor:
+        """Creates the vector, [3], on the worker; without a feed this worker leaves."""
+        leaves = cls(context.worker_index, context.join_number, joins=0)
+        with tf.device(store.worker_device):
+            return tf.placeholder_with_default(tf.constant(leaves, tf.int64), [len(leaves)], f"{name}/membership")
+
+    @classmethod
+    def joining(cls, placeholder: tf.Tensor, context: RuleContext) -> dict[tf.Tensor, Membership]:
+        """Returns the feed with which this worker joins."""
+        return {placeholder: cls(context.worker_index, context.join_number, joins=1)}
 
 
 class LiveWorkerOps(NamedTuple):
     """Ops that the chief runs on the ps tasks.
 
     Attributes:
-        leave: Takes `worker` out of the live set, unless a later join of it has arrived. Steps that waited only for
+        leave: Takes a worker out of the live set, unless a later join of it has arrived. Steps that waited only for
             that worker continue.
-        worker: Int64 scalar placeholder for the index of the worker.
-        join_number: Int64 scalar placeholder for the join number of the process that has left.
+        membership: Placeholder for the worker (`Membership.placeholder`).
         release: Lets every worker continue, with `RELEASED`.
         pushed: Number of gradients of each worker that arrived so far, int64 [num_workers]. None for rules in which
             every gradient makes an update.
@@ -33,8 +62,7 @@ class LiveWorkerOps(NamedTuple):
     """
 
     leave: tf.Operation
-    worker: tf.Tensor
-    join_number: tf.Tensor
+    membership: tf.Tensor
     release: tf.Operation
     pushed: tf.Tensor | None = None
     used: tf.Tensor | None = None
@@ -98,8 +126,8 @@ class LiveWorkers(ChiefService):
     def worker_left(self, worker_index: int, join_number: int) -> None:
         """Takes a worker out of the live set; has no effect on a worker that has left already."""
         self._gone.add(worker_index)
-        feeds = {self._ops.worker: worker_index, self._ops.join_number: join_number}
-        self._call(self._ops.leave, feeds, f"{self._name}: worker {worker_index} left")
+        left = Membership(worker_index, join_number, joins=0)
+        self._call(self._ops.leave, {self._ops.membership: left}, f"{self._name}: worker {worker_index} left")
 
     def release(self) -> None:
         # First, so that the thread drops calls to leave that are still in the queue.
@@ -158,4 +186,4 @@ class LiveWorkers(ChiefService):
         """Returns whether a call to leave is not needed: its worker has rejoined, or all workers were released."""
         if call.fetches is not self._ops.leave:
             return False
-        return self._is_released.is_set() or call.feeds[self._ops.worker] not in self._gone
+        return self._is_released.is_set() or call.feeds[self._ops.membership].worker not in self._gone

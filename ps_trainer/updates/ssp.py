@@ -14,7 +14,7 @@ from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate
-from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers
+from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership
 from ps_trainer.updates.options import SspOptions
 
 
@@ -82,8 +82,9 @@ class Ssp(UpdateRule):
             )
         return TrainStep(
             [phase],
-            join_op=clocks.build_join(),
-            leave_op=None if context.is_chief else clocks.build_leave(context.worker_index, context.join_number),
+            join_op=clocks.change_member_op,
+            join_feeds=clocks.join_feeds,
+            leave_op=None if context.is_chief else clocks.change_member_op,
             prepare_op=clocks.build_prepare(),
             state=clocks.state,
             service=clocks.create_service(),
@@ -118,6 +119,10 @@ class WorkerClocks:
 
     Attributes:
         state: Variables that the chief initialises.
+        change_member_op: Op with which a worker joins, at the clock of the slowest live worker, or after which no step
+            waits for it any more. It does nothing if a later join of the worker has arrived. Without a feed, this
+            worker leaves.
+        join_feeds: Values to feed to it with which this worker joins.
     """
 
     def __init__(self, store: ParameterStore, context: RuleContext, staleness: int):
@@ -135,6 +140,9 @@ class WorkerClocks:
                 )
             )
         self.state = list(self._variables)
+        self._membership = Membership.placeholder(store, context, "ssp")
+        self.join_feeds = Membership.joining(self._membership, context)
+        self.change_member_op = self._build_change_member()
 
     def advance(self, counted: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Operation]:
         """Builds the count of this worker's step, and the wait for the slowest worker.
@@ -184,47 +192,29 @@ class WorkerClocks:
                 ops.append(tf.identity(slowest).op)
         return ops
 
-    def build_join(self) -> tf.Operation:
-        """Builds the op with which this worker joins, at the clock of the slowest live worker."""
-
-        def visit() -> tf.Tensor:
-            now, one_hot = self._read(), self._one_hot(self._context.worker_index)
-            after = now._replace(
-                steps=now.steps * (1 - one_hot) + now.slowest * one_hot,
-                gone=now.gone * (1 - one_hot),
-                join_numbers=now.join_numbers * (1 - one_hot) + self._context.join_number * one_hot,
-            )
-            return self._settle(after)
-
-        return exclusive(self._store, 0, visit).op
-
-    def build_leave(self, worker: int | tf.Tensor, join_number: int | tf.Tensor) -> tf.Operation:
-        """Builds the op after which no step waits for `worker`, unless a later join of the worker has arrived."""
-
-        def visit(worker: tf.Tensor, join_number: tf.Tensor) -> tf.Tensor:
-            now = self._read()
-            one_hot = self._one_hot(worker) * tf.cast(now.join_numbers <= join_number, tf.int64)
-            return self._settle(now._replace(gone=tf.maximum(now.gone, one_hot)))
-
-        with tf.device(self._store.ps_device(0)):
-            left = [tf.convert_to_tensor(number, tf.int64) for number in (worker, join_number)]
-        return exclusive(self._store, 0, visit, *left).op
-
-    def build_prepare(self) -> tf.Operation:
-        """Builds the op with which a chief takes back the release of a former chief."""
-        return self._set_released(0)
+    def build_prepare(self) -> tf.Operation | None:
+        """Builds the op with which a chief takes back the release of a former chief; None on other workers."""
+        return self._set_released(0) if self._context.is_chief else None
 
     def create_service(self) -> LiveWorkers | None:
         """Creates the chief's service; returns None on other workers."""
         if not self._context.is_chief:
             return None
+        return LiveWorkers("ssp", LiveWorkerOps(self.change_member_op, self._membership, self._set_released(1)))
 
-        with tf.device(self._store.worker_device):
-            worker = tf.placeholder(tf.int64, [], "ssp/worker")
-            join_number = tf.placeholder(tf.int64, [], "ssp/join_number")
-        return LiveWorkers(
-            "ssp", LiveWorkerOps(self.build_leave(worker, join_number), worker, join_number, self._set_released(1))
-        )
+    def _build_change_member(self) -> tf.Operation:
+        def visit(membership: tf.Tensor) -> tf.Tensor:
+            now, change = self._read(), Membership(*tf.unstack(membership))
+            one_hot = self._one_hot(change.worker) * tf.cast(now.join_numbers <= change.join_number, tf.int64)
+            joins = one_hot * change.joins
+            after = now._replace(
+                steps=now.steps * (1 - joins) + now.slowest * joins,
+                gone=tf.maximum(now.gone, one_hot) - joins,
+                join_numbers=tf.maximum(now.join_numbers, joins * change.join_number),
+            )
+            return self._settle(after)
+
+        return exclusive(self._store, 0, visit, self._membership).op
 
     def _set_released(self, value: int) -> tf.Operation:
         # In the section: `_settle` writes back the whole state, and would undo a release written in between.

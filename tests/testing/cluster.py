@@ -210,10 +210,11 @@ def wait_until(condition: Callable[[], bool], deadline_secs: float = DEADLINE_SE
 def config_of(model: str, dataset: str, options: Sequence[str] = (), **fields: Any) -> TrainConfig:
     """A `TrainConfig` for tests, with short timeouts; models and datasets are classes of `tests.testing.components`.
 
-    A model or dataset of another module is given as `package.module:Class`.
+    A model or dataset of another module is given as `package.module:Class`. Each step is a separate call: a call of
+    several steps would copy the ops of a step, which is a tenth of the time of a test.
     """
     waits = {"start_timeout_secs": 60.0, "stall_timeout_secs": 60.0, "recover_timeout_secs": 0.0}
-    fields = {**waits, "report_secs": 0.2, **fields}
+    fields = {**waits, "report_secs": 0.2, "steps_per_call": 1, **fields}
     config = TrainConfig(
         model=model if ":" in model else f"tests.testing.components:{model}",
         dataset=dataset if ":" in dataset else f"tests.testing.components:{dataset}",

@@ -166,6 +166,8 @@ def job(rule: str, layout: str, shape: tuple[int, int], model: str | None = None
         "batch_size": 4 if shape == ALONE else NUM_EXAMPLES // 3,
         "seed": SEED,
         "stall_timeout_secs": RUN_SECS - 10,
+        # As many steps in a call as the worker finds useful, in one of the layouts.
+        "steps_per_call": 0 if layout == "packed" else 1,
     } | fields
     return config_of(model or promises.model, "Rows", dataset, update=rule, layout=layout, **fields)
 

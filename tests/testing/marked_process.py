@@ -54,7 +54,7 @@ class MarkedProcess:
 
         def join() -> None:
             for op in self.train.join_ops:
-                self.session.run(op)
+                self.session.run(op, self.train.step.join_feeds)
             self._global_step = int(self.session.run(self.train.current_step))
             if self.train.step.on_restored is not None:
                 self.train.step.on_restored(self.session)

@@ -52,7 +52,7 @@ def one_worker_session(cluster: InProcessCluster, config: TrainConfig) -> Iterat
         session.run(train.init_state_op)
         train.state.initialize(session, train.model_trace.initial_values())
         for op in train.join_ops:
-            session.run(op)
+            session.run(op, train.step.join_feeds)
         session.run(train.begin_data_op)
         yield WorkerSession(train, session)
         session.run(train.free_op)

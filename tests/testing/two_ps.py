@@ -18,13 +18,14 @@ from ps_trainer.store.pieces import Piece
 from ps_trainer.updates.exclusive import initializers
 from ps_trainer.updates.gradient_group import GradientGroup
 from ps_trainer.updates.group_policy import GroupPolicy
+from ps_trainer.updates.live_workers import Membership
 
 
 class TwoPs:
     """The part of a store that groups need: one vector of two entries on each ps task."""
 
     def __init__(self):
-        self.clocks, self.pieces = [], []
+        self.clocks, self.pieces, self.worker_device = [], [], "/job:worker/task:0"
         for ps in (0, 1):
             with tf.device(self.ps_device(ps)):
                 self.clocks.append(tf.get_variable(f"clock_{ps}", [], tf.int64, tf.zeros_initializer()))
@@ -41,17 +42,16 @@ class Visits:
     Args:
         num_workers: Number of workers.
         required: Number of gradients per group.
-        join_number: Join number of each worker.
         **grouping: Options of the groups; the default groups take all workers' fresh gradients, and workers wait.
     """
 
-    def __init__(self, num_workers: int, required: int, join_number: int, **grouping: bool):
+    def __init__(self, num_workers: int, required: int, **grouping: bool):
         defaults = {"counts_workers": True, "is_fresh_only": True, "waits": True}
         with tf.variable_scope("", use_resource=True):
             store = TwoPs()
             self.who = [tf.placeholder(tf.float32, [2]) for _ in (0, 1)]
             self.notice = tf.placeholder(tf.int64, [5])
-            self.leaver, self.ended_join_number = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+            self.membership = tf.placeholder(tf.int64, [3])
             rule = GroupPolicy(required=lambda clock: tf.constant(required, tf.int64), **(defaults | grouping))
 
             def update(ps: int, averages: Any) -> tf.Operation:
@@ -71,21 +71,19 @@ class Visits:
             self.pushes = [
                 [groups[ps].push(worker, [self.who[ps]], [self.notice] * ps) for worker in workers] for ps in (0, 1)
             ]
-            self.joins = [
-                [groups[ps].join(worker, join_number, [self.notice] * ps) for worker in workers] for ps in (0, 1)
-            ]
-            self.leaves = [groups[ps].leave(self.leaver, self.ended_join_number, [self.notice] * ps) for ps in (0, 1)]
+            self.member_changes = [groups[ps].change_member(self.membership, [self.notice] * ps) for ps in (0, 1)]
             self.resume_version = tf.placeholder(tf.int64, [])
             waits_for = self.pushes[0][0]._replace(resume_version=self.resume_version)
-            self.waits = [[groups[ps].wait(worker, waits_for) for worker in workers] for ps in (0, 1)]
+            waited_for = [rule.waits, rule.is_fresh_only]
+            self.waits = [[groups[ps].wait(worker, waits_for) for worker in workers if waited_for[ps]] for ps in (0, 1)]
             self.values = [[piece.variable.read_value(), store.clocks[piece.ps].read_value()] for piece in store.pieces]
             self.counts = [[group.pushed, group.used] for group in groups]
             self.init_op = tf.group(tf.global_variables_initializer(), *initializers())
 
 
 @functools.cache
-def _built(*args: Any, grouping: frozenset[tuple[str, bool]]) -> tuple[tf.GraphDef, Visits]:
-    """The graph of `Visits`, which takes seconds to build; all processes with the same arguments import a copy."""
+def _built(process: int, *args: Any, grouping: frozenset[tuple[str, bool]]) -> tuple[tf.GraphDef, Visits]:
+    """The graph of `Visits`, which takes seconds to build; a process imports a copy, with a ticket of its number."""
     with tf.Graph().as_default() as graph:
         visits = Visits(*args, **dict(grouping))
     return graph.as_graph_def(), visits
@@ -100,7 +98,7 @@ class Processes(Visits):
         num_workers: Number of workers.
         required: Number of gradients per group.
         in_update: Function that the ps task calls in the middle of each update.
-        join_number: Join number of each worker.
+        number: Number of the process of each worker: 0 for the first one.
         **grouping: As for `Visits`.
     """
 
@@ -111,10 +109,10 @@ class Processes(Visits):
         num_workers: int,
         required: int,
         in_update: Callable[[], None],
-        join_number: int,
+        number: int,
         **grouping: bool,
     ):
-        built, visits = _built(num_workers, required, join_number, grouping=frozenset(grouping.items()))
+        built, visits = _built(number, num_workers, required, grouping=frozenset(grouping.items()))
         graph_def = tf.GraphDef()
         graph_def.CopyFrom(built)
         with tf.Graph().as_default() as graph:
@@ -161,8 +159,8 @@ class Groups:
         self.is_updating = threading.Event()
         required = num_workers if required is None else required
         self._processes = [
-            Processes(cluster, container, num_workers, required, self._in_update, join_number, **grouping)
-            for join_number in (1, 2)
+            Processes(cluster, container, num_workers, required, self._in_update, number, **grouping)
+            for number in (0, 1)
         ]
         self._processes[0].session.run(self._processes[0].init_op)
         for worker in range(num_workers):
@@ -185,8 +183,9 @@ class Groups:
     def join(self, worker: int, process: int = 1) -> np.ndarray:
         """Joins on both ps tasks; returns the notice of ps 0."""
         one = self._processes[process]
-        _, notice = self._visit(one, one.joins[0][worker], 0, None, {})
-        self._visit(one, one.joins[1][worker], 1, notice, {})
+        feed = {one.membership: Membership(worker, process + 1, joins=1)}
+        _, notice = self._visit(one, one.member_changes[0], 0, None, feed)
+        self._visit(one, one.member_changes[1], 1, notice, feed)
         return notice
 
     def leave(
@@ -194,7 +193,8 @@ class Groups:
     ) -> tuple[int, np.ndarray]:
         """Removes that process of a worker, as the chief does when the process has ended."""
         one = self._processes[0]
-        return self._visit(one, one.leaves[ps], ps, notice, {one.leaver: worker, one.ended_join_number: process + 1})
+        feed = {one.membership: Membership(worker, process + 1, joins=0)}
+        return self._visit(one, one.member_changes[ps], ps, notice, feed)
 
     def wait(self, ps: int, worker: int, notice: Sequence[int], process: int = 0) -> threading.Thread:
         """Waits in a thread, as a worker does after a visit with that notice."""

@@ -249,3 +249,10 @@ def test_a_worker_that_is_killed_in_the_update_leaves_a_whole_update(groups):
         _, notice = groups.push(0, worker, process=process)
         groups.push(1, worker, notice, process=process)
     assert groups.values(0)[1] == groups.values(1)[1] == 2
+
+
+def test_a_late_join_of_a_replaced_process_changes_nothing(groups):
+    groups.join(2)
+    groups.join(2, process=0)  # a message that was on its way when the process died
+    assert groups.push(0, 2, process=0)[0] == 0
+    assert groups.push(0, 2, process=1)[0] == 1

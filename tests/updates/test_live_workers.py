@@ -14,9 +14,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from ps_trainer.updates.chief_service import GradientCounts  # isort: skip
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers  # isort: skip
 
-OPS = LiveWorkerOps(
-    leave="leave", worker="worker", join_number="join_number", release="release", pushed="pushed", used="used"
-)
+OPS = LiveWorkerOps(leave="leave", membership="membership", release="release", pushed="pushed", used="used")
 GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
 
@@ -74,7 +72,7 @@ def test_a_report_of_a_lost_worker_does_not_wait_for_the_ps_tasks(serve):
     assert session.began.wait(DEADLINE_SECS)
     session.go_on.set()
     assert service.gradient_counts() == GradientCounts((5, 6), (3, 4))
-    assert session.calls == [("leave", 1, 7), ("leave", 2, 7), ("pushed used",)]
+    assert session.calls == [("leave", (1, 7, 0)), ("leave", (2, 7, 0)), ("pushed used",)]
 
 
 def test_a_late_call_does_not_take_out_a_worker_that_came_back(serve):
@@ -89,7 +87,13 @@ def test_a_late_call_does_not_take_out_a_worker_that_came_back(serve):
     service.worker_left(3, 7)
     session.go_on.set()
     service.gradient_counts()
-    assert session.calls == [("leave", 0, 7), ("leave", 1, 7), ("leave", 3, 7), ("leave", 3, 7), ("pushed used",)]
+    assert session.calls == [
+        ("leave", (0, 7, 0)),
+        ("leave", (1, 7, 0)),
+        ("leave", (3, 7, 0)),
+        ("leave", (3, 7, 0)),
+        ("pushed used",),
+    ]
 
 
 def test_a_release_does_not_wait_for_a_pending_removal_of_a_worker(serve):
@@ -103,7 +107,7 @@ def test_a_release_does_not_wait_for_a_pending_removal_of_a_worker(serve):
         assert service._is_released.wait(DEADLINE_SECS)
         session.go_on.set()
         assert release.result(DEADLINE_SECS) is None
-    assert session.calls == [("leave", 1, 7), ("release",)]
+    assert session.calls == [("leave", (1, 7, 0)), ("release",)]
 
 
 def test_a_failed_call_is_logged_and_raised_where_a_caller_waits_for_it(serve):

@@ -14,6 +14,7 @@ from ps_trainer.runtime.server import session_config
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.base import RuleContext
 from ps_trainer.updates.exclusive import initializers
+from ps_trainer.updates.live_workers import Membership
 from ps_trainer.updates.options import SspOptions
 from ps_trainer.updates.ssp import Ssp, WorkerClocks
 from tests.testing import oracles
@@ -180,21 +181,20 @@ def test_a_leave_of_a_replaced_process_removes_no_worker(cluster):
         processes = [WorkerClocks(store, contexts[0], 1)]
         with tf.variable_scope("", reuse=True):
             processes.append(WorkerClocks(store, contexts[1], 1))
-        joins = [clocks.build_join() for clocks in processes]
-        join_number = tf.placeholder(tf.int64, [])
-        leave = processes[0].build_leave(2, join_number)
+        joins = [(clocks.change_member_op, clocks.join_feeds) for clocks in processes]
+        leave, (membership,) = joins[0]
         (gone,) = [variable for variable in processes[0].state if variable.op.name == "ssp/gone"]
         init_op = tf.group(tf.global_variables_initializer(), *initializers())
         task = cluster.task("worker", 0)
         with tf.Session(f"grpc://{task.own_address}", config=session_config(task.device)) as session:
             session.run(init_op)
-            for op, number, is_gone in (
+            for (op, feeds), number, is_gone in (
                 (joins[0], 2, 1),  # the second process died before its join, after the first had ended
                 (joins[1], 1, 0),  # a call to a ps task that was frozen while the worker was restarted
                 (joins[1], 2, 1),
             ):
-                session.run(op)
-                session.run(leave, {join_number: number})
+                session.run(op, feeds)
+                session.run(leave, {membership: Membership(2, number, joins=0)})
                 assert session.run(gone).tolist() == [0, 0, is_gone]
 
 
