@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 FAILED = 1
 COLOCATED = {"num_ps": 0, "num_workers": 2}
@@ -32,7 +33,7 @@ def test_half_of_the_parameters_never_leave_the_process_of_a_worker(create_run):
     assert list(config["cluster"]) == ["worker"]
 
 
-@pytest.mark.parametrize("update", ["async", "sync"])
+@pytest.mark.parametrize("update", repetitions(["async", "sync"], first=1))
 def test_a_killed_worker_is_restarted_and_the_run_returns_to_the_checkpoint(create_run, update):
     run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=250"), **COLOCATED)
     chief, worker = run.start_all()
@@ -76,7 +77,7 @@ def test_a_killed_chief_that_is_not_restarted_is_named(create_run):
     assert "error: worker-0 was lost" in worker.log
 
 
-@pytest.mark.parametrize("update", ["async", "sync"])
+@pytest.mark.parametrize("update", repetitions(["async", "sync"]))
 def test_a_frozen_worker_is_named_and_all_continue_when_it_thaws(create_run, update):
     flags = (*RECOVERS, f"--update={update}", "--heartbeat_timeout_secs=3")
     run = create_run(flags=flags, **COLOCATED)

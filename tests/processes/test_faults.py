@@ -208,7 +208,7 @@ def test_link_that_was_cut_works_again(create_run):
             ("async", "freeze:ps:0"),
             ("all_reduce", "freeze:worker:1"),
         ],
-        every=3,
+        every=6,
     ),
 )
 def test_a_task_that_was_silent_for_longer_than_a_heartbeat_takes_part_again(create_run, update, fault):

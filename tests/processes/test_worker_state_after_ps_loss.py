@@ -21,7 +21,8 @@ COMPRESSION = ("--gradient_transform=error_feedback", "--gradient_transform=top_
             ("--update=easgd", "--update_option=period=4"),
             ("--update=local_sgd", "--update_option=period=4"),
         ],
-        first=1,
+        every=4,
+        first=3,
     ),
     ids=lambda flags: flags[0].partition("=")[2],
 )

@@ -50,8 +50,8 @@ def pushes_of(logdir):
 RESUMED = {"async": (), "sync": (), "backup": ("backup_workers=1",), "local_sgd": ("period=3",), "easgd": ()}
 
 
-# `sync` runs the code of `backup`, and two other tests of this file resume it.
-@pytest.mark.parametrize("update", representatives(RESUMED, ["async", "backup", "local_sgd", "easgd"]))
+# `sync` runs the code of `backup`, and two other tests of this file resume it; `easgd` loads as `local_sgd` does.
+@pytest.mark.parametrize("update", representatives(RESUMED, ["async", "backup", "local_sgd"]))
 def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, log, update):
     options = RESUMED[update]
     outcomes = cluster.run(config(tmp_path, 20, update, update_option=options))
@@ -191,8 +191,8 @@ COUNTERS = {
 }
 
 
-# `ssp` has the counter of `async`.
-@pytest.mark.parametrize("update", representatives(COUNTERS, [update for update in COUNTERS if update != "ssp"]))
+# One rule that pushes each step, and one of each counter of local steps.
+@pytest.mark.parametrize("update", representatives(COUNTERS, ["async", "easgd", "local_sgd"]))
 def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster, tmp_path, update):
     """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""
     options, counter, steps_at = COUNTERS[update]

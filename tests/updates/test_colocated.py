@@ -11,9 +11,9 @@ from tests.testing.rule_promises import PROMISES
 
 COLOCATED = (0, 3)
 # One rule of each way in which workers meet on the ps tasks; a full run has all rules. `sync` and `sync_replicas` are
-# compared with as many ps tasks below, and the k_ rules collect gradients as `backup` does. A worker waits under `ssp`
-# and exchanges under `easgd` on one ps task, as apart.
-MEETING = representatives(PROMISES, ["async", "backup", "local_sgd", "all_reduce"])
+# compared with as many ps tasks below, as are rules that apply each gradient. The k_ rules and rounds of local steps
+# collect gradients as `backup` does. A worker waits under `ssp` and exchanges under `easgd` on one ps task, as apart.
+MEETING = representatives(PROMISES, ["backup", "all_reduce"])
 
 
 @pytest.fixture(scope="module")

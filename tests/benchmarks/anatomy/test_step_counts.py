@@ -8,6 +8,7 @@ from benchmarks import settings
 from benchmarks.anatomy.step_anatomy import StepAnatomy
 from tests.benchmarks.anatomy.step_counts import STEP_COUNTS
 from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.repetitions import representatives
 
 from benchmarks.anatomy.traced_cluster import trace  # isort: skip - after the cluster's environment
 
@@ -35,7 +36,19 @@ def traced(path: str) -> StepAnatomy:
     return trace(config, int(num_ps), NUM_WORKERS, worker=1)
 
 
-@pytest.mark.parametrize("path", STEP_COUNTS)
+# Of each way to push and to collect one; the others are sums of the same parts.
+CHOSEN = [
+    "async/packed/Dense/1",
+    "async/per_variable/Dense/1",
+    "async/packed/Embedded/2",
+    "sync/packed/Embedded/1",
+    "ssp/packed/Dense/1",
+    "all_reduce/packed/Dense/1",
+    "hybrid/packed/Embedded/1",
+]
+
+
+@pytest.mark.parametrize("path", representatives(STEP_COUNTS, CHOSEN))
 def test_a_step_makes_these_calls_messages_bytes_and_ops(path):
     step = traced(path)
     assert step.counts() == STEP_COUNTS[path], [call.messages for call in step.calls]

@@ -45,13 +45,11 @@ CASES = [
     ("easgd", ("period=2",), "dense", "sgd", 0.2),
     ("easgd", ("period=3", "alpha=0.3", "momentum=0.9"), "dense", "sgd", 0.2),
 ]
-# Gradients that arrive one by one, after waits, in groups and in sums, and an exchange of replicas.
+# Gradients that arrive one by one after waits, in groups, and an exchange of replicas.
 # `test_against_oracles.py` compares the other rules with NumPy forms, which `tests/updates` compare with a cluster.
 COVERING = [
-    ("async", (), "dense", "momentum", 0.2),
     ("ssp", ("staleness=0",), "dense", "momentum", 0.2),
     ("k_sync", ("k=2",), "sparse", "momentum", 0.2),
-    ("accumulate", ("steps=2",), "sparse", "momentum", 0.2),
     ("easgd", ("period=2",), "dense", "sgd", 0.2),
 ]
 

@@ -91,7 +91,7 @@ def test_the_steps_of_a_call_are_those_of_single_calls_to_the_last_bit(num_ps, f
     assert values["count"] == STEPS
 
 
-@pytest.mark.parametrize("num_ps", [0, 2], ids=["colocated", "ps"])
+@pytest.mark.parametrize("num_ps", repetitions([0, 2]), ids=lambda num_ps: f"{num_ps}_ps")
 def test_workers_behind_a_barrier_make_the_same_steps_whatever_their_calls_hold(num_ps):
     single = trained(1, num_ps, 2, update="sync")
     with InProcessCluster(num_ps, 2) as cluster:

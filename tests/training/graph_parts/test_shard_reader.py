@@ -36,7 +36,7 @@ def _period(update):
     return 2 if update in ("accumulate", "downpour", "easgd", "local_sgd", "model_averaging") else 1
 
 
-@pytest.mark.parametrize("update", repetitions(component_tables.UPDATES.names(), every=4))
+@pytest.mark.parametrize("update", repetitions(component_tables.UPDATES.names(), every=8))
 def test_every_example_is_trained_on_once_an_epoch(update):
     with InProcessCluster(1, 2) as cluster:
         chief, other = cluster.run(_config(update=update))
