@@ -17,7 +17,7 @@ from tests.testing.repetitions import repetitions
 @pytest.mark.parametrize("mode", repetitions(MODES, first=1))  # the test below trains the other mode
 def test_two_workers_can_be_measured(tmp_path, mode):
     timing = RunTiming(warmup_secs=0.0, window_secs=1.0, deadline_secs=120.0)
-    cell = Cell("deep", mode, num_ps=1, num_workers=2)
+    cell = Cell("wide", mode, num_ps=1, num_workers=2)
     result = measure(CONTENDERS["stock"], cell, timing, tmp_path / "run")
     assert all(rate > 0 for rate in result.worker_steps_per_sec)
     assert result.cpu_secs_per_step > 0
@@ -27,7 +27,7 @@ def test_two_workers_can_be_measured(tmp_path, mode):
 @pytest.mark.process
 def test_started_by_hand_it_ends_and_prints_its_own_rate(tmp_path):
     hosts = tuple(f"127.0.0.1:{port}" for port in pick_free_ports(2))
-    job = CellJob(Cell("deep", "async", num_ps=1, num_workers=1), hosts[:1], hosts[1:], tmp_path)
+    job = CellJob(Cell("wide", "async", num_ps=1, num_workers=1), hosts[:1], hosts[1:], tmp_path)
     stock = CONTENDERS["stock"]
     ps = subprocess.Popen(stock.ps_command(job, 0), cwd=REPOSITORY)
     try:

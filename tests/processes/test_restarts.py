@@ -36,8 +36,8 @@ FAULTS = [
     ("sync", "kill:chief@step=100", "worker-0"),
     ("sync", "term:chief@step=100", "worker-0"),
 ]
-# `test_recovery.py` and the test below lose a ps task, the chief and a worker of `sync`, `test_two_faults.py` two tasks;
-# a signal ends a task of any rule in the same way.
+# `test_recovery.py` and the test below lose a ps task, the chief or a worker of `sync`, `test_two_faults.py` two tasks.
+# A signal ends a task of any rule in the same way.
 CHOSEN = representatives(FAULTS, [FAULTS[4], FAULTS[6]])
 
 
