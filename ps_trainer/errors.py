@@ -155,3 +155,9 @@ def did_you_mean(name: str, known: Iterable[str], dashes: str = "") -> str:
     spelled = {one.lower(): one for one in known}
     nearest = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
     return f"did you mean {dashes}{spelled[nearest[0]]}? " if nearest else ""
+
+
+def list_names(names: Iterable[str], limit: int = 8) -> str:
+    """Lists the first `limit` names for messages, separated by commas, and the number of the others."""
+    names = list(names)
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -122,10 +122,10 @@ def of_worker(index: int, calls: Sequence[RecordedCall], num_steps: int) -> Step
     for call in calls:
         if call.worker == index:
             kinds.setdefault(id(call.fetches), []).append(call_record.read(call.metadata))
-    return StepAnatomy(f"worker-{index}", [_joined(records, num_steps) for records in kinds.values()])
+    return StepAnatomy(f"worker-{index}", [_combined(records, num_steps) for records in kinds.values()])
 
 
-def _joined(records: Sequence[CallRecord], num_steps: int) -> CallAnatomy:
+def _combined(records: Sequence[CallRecord], num_steps: int) -> CallAnatomy:
     edges = sorted({edge for record in records for edge in record.edges})
     keys = sorted({key for record in records for key in record.ops})
     return CallAnatomy(

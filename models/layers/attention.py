@@ -49,15 +49,15 @@ def multi_head_attention(
     if dim % num_heads:
         raise ValueError(f"attention {name!r}: num_heads={num_heads} does not divide the {dim} features")
     with tf.variable_scope(name):
-        query_BHQE = _split(dense(x_BQD, dim, "query"), num_heads)
-        key_BHKE = _split(dense(memory_BKD, dim, "key"), num_heads)
-        value_BHKE = _split(dense(memory_BKD, dim, "value"), num_heads)
+        query_BHQE = _split_heads(dense(x_BQD, dim, "query"), num_heads)
+        key_BHKE = _split_heads(dense(memory_BKD, dim, "key"), num_heads)
+        value_BHKE = _split_heads(dense(memory_BKD, dim, "value"), num_heads)
         # A sum of E products has E times the variance of one, and the softmax of large scores has hardly any gradient.
         score_BHQK = tf.matmul(query_BHQE, key_BHKE, transpose_b=True) * (dim // num_heads) ** -0.5
         if mask is not None:
             score_BHQK = tf.where_v2(mask, score_BHQK, _MASKED_SCORE)
         seen_BHQE = tf.matmul(tf.nn.softmax(score_BHQK), value_BHKE)
-        return dense(_join(seen_BHQE), dim, "output")
+        return dense(_merge_heads(seen_BHQE), dim, "output")
 
 
 class BlockOptions(NamedTuple):
@@ -171,14 +171,14 @@ def sinusoidal_positions(length: int | tf.Tensor, dim: int) -> tf.Tensor:
     return tf.cast(tf.concat([tf.sin(angle_TE), tf.cos(angle_TE)], axis=1), tf.float32)
 
 
-def _split(x_BTD: tf.Tensor, num_heads: int) -> tf.Tensor:
+def _split_heads(x_BTD: tf.Tensor, num_heads: int) -> tf.Tensor:
     """Reshapes [B, T, D] to [B, H, T, E]."""
     shape = tf.shape(x_BTD)
     size = int(x_BTD.shape[-1]) // num_heads
     return tf.transpose(tf.reshape(x_BTD, [shape[0], shape[1], num_heads, size]), [0, 2, 1, 3])
 
 
-def _join(x_BHTE: tf.Tensor) -> tf.Tensor:
+def _merge_heads(x_BHTE: tf.Tensor) -> tf.Tensor:
     """Reshapes [B, H, T, E] to [B, T, D]."""
     shape = tf.shape(x_BHTE)
     dim = int(x_BHTE.shape[1]) * int(x_BHTE.shape[3])

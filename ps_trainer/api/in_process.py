@@ -118,7 +118,7 @@ class TaskJob(Job):
         for thread in workers or self._threads:
             thread.stop.request(Interrupted(signum))
 
-    def _join(self, timeout_secs: float | None) -> bool:
+    def _wait_for_end(self, timeout_secs: float | None) -> bool:
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         while running := [thread for thread in self._threads if thread.is_running]:
             now = time.monotonic()

@@ -58,7 +58,7 @@ class Job(abc.ABC):
         """
         try:
             with _raising_sigterm():
-                has_ended = self._join(timeout_secs)
+                has_ended = self._wait_for_end(timeout_secs)
         except KeyboardInterrupt:
             self._end_by(signal.SIGINT)
             raise
@@ -73,18 +73,18 @@ class Job(abc.ABC):
 
     def close(self, timeout_secs: float) -> None:
         """Waits for the end of a job that was asked to stop or has ended, and gives back what it has used."""
-        self._join(timeout_secs)
+        self._wait_for_end(timeout_secs)
         self._finish()
 
     def _end_by(self, signum: int) -> None:
         """Stops the job because of a signal, and waits for its end; a Ctrl-C ends the wait."""
         self.stop(signum)
         with contextlib.suppress(KeyboardInterrupt):
-            self._join(END_SECS)
+            self._wait_for_end(END_SECS)
         self._finish()
 
     @abc.abstractmethod
-    def _join(self, timeout_secs: float | None) -> bool:
+    def _wait_for_end(self, timeout_secs: float | None) -> bool:
         """Waits for the end of the job; returns whether it has ended."""
 
     @abc.abstractmethod

@@ -101,7 +101,7 @@ class ProcessJob(Job):
         if self.is_running:
             self._process.send_signal(signum)
 
-    def _join(self, timeout_secs: float | None) -> bool:
+    def _wait_for_end(self, timeout_secs: float | None) -> bool:
         try:
             self._process.wait(timeout_secs)
         except subprocess.TimeoutExpired:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.checkpoints.reader import Checkpoint, format_shape, join_names
+from ps_trainer.checkpoints.reader import Checkpoint, format_shape
+from ps_trainer.errors import list_names
 from ps_trainer.store.extents import VariableSpec
 
 DATA_PREFIX = "data/"
@@ -43,7 +44,7 @@ class Fit(NamedTuple):
         found = []
         if self.missing:
             found.append(
-                f"it lacks {join_names([f'{spec.name} {format_shape(spec.shape)}' for spec in self.missing], limit)}"
+                f"it lacks {list_names([f'{spec.name} {format_shape(spec.shape)}' for spec in self.missing], limit)}"
             )
         found += [
             f"{spec.name} has the shape {format_shape(shape)} and the type {dtype}, but the run needs"

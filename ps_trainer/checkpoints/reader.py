@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import folder_listing
-from ps_trainer.errors import CheckpointError
+from ps_trainer.errors import CheckpointError, list_names
 
 _STEP = "global_step"
 # TensorFlow's reader raises all of these: `py_checkpoint_reader.error_translator` turns some errors into Python's own.
@@ -148,7 +148,7 @@ def latest(directory: pathlib.Path, *, any_name: bool = False) -> Checkpoint | N
     if folder.remains:
         cause = f"; the newest: {faults[0]}" if faults else ""
         raise CheckpointError(
-            f"{directory} holds {join_names(folder.remains)}, and none can be loaded{cause}. Put a good checkpoint"
+            f"{directory} holds {list_names(folder.remains)}, and none can be loaded{cause}. Put a good checkpoint"
             " there (model.ckpt-<step>.index and .data-*), or use a new --logdir to start from step 0"
         )
     return None
@@ -164,11 +164,6 @@ def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:
     start = f"{prefix.name}.data-"
     # Not `glob`: it would take "[" or "*" in a user's name for a pattern.
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(start) and "-of-" in path.name)
-
-
-def join_names(words: Sequence[str], limit: int = 5) -> str:
-    """Joins the first `limit` words with commas, and adds the number of the others."""
-    return ", ".join(words[:limit]) + (f" and {len(words) - limit} more" if len(words) > limit else "")
 
 
 def format_shape(shape: Sequence[int]) -> str:
@@ -206,7 +201,7 @@ def _shard_fault(data: list[pathlib.Path]) -> str:
     start = data[0].name.partition(".data-")[0]
     wanted = [f"{start}.data-{shard:05d}-of-{total}" for shard in range(int(total) if total.isdecimal() else 0)]
     missing = [name for name in wanted if name not in {path.name for path in data}]
-    return f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
+    return f"{list_names(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
 
 
 def _data_fault(error: Exception) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 from absl import logging
 
 from ps_trainer.checkpoints import compatibility
-from ps_trainer.checkpoints.reader import Checkpoint, join_names
+from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.checkpoints.report import find_checkpoint
-from ps_trainer.errors import CheckpointError
+from ps_trainer.errors import CheckpointError, list_names
 from ps_trainer.store.extents import VariableSpec
 
 
@@ -48,7 +48,7 @@ def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
     if not found.restored:
         raise CheckpointError(
             f"--init_from={path}: {checkpoint.prefix} has none of the model's variables under the same name and shape"
-            f" ({join_names([spec.name for spec in specs])}); give the checkpoint of a model that shares variables with"
+            f" ({list_names([spec.name for spec in specs])}); give the checkpoint of a model that shares variables with"
             " this one, or leave --init_from out"
         )
     new = [spec.name for spec in found.missing] + [spec.name for spec, _, _ in found.differing]
@@ -56,6 +56,6 @@ def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
         "%d variables start with the values in %s%s",
         len(found.restored),
         checkpoint.prefix,
-        f"; these are not in it under the same name and shape, and are initialised: {join_names(new)}" if new else "",
+        f"; these are not in it under the same name and shape, and are initialised: {list_names(new)}" if new else "",
     )
     return {name: checkpoint[name] for name in found.restored}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ps_trainer.cluster import addresses, network, ports
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
-from ps_trainer.errors import ClusterConfigError
+from ps_trainer.errors import ClusterConfigError, list_names
 
 # A host that does not answer costs seconds, so many are probed at the same time.
 _POOL = 32
-_NAMES_SHOWN = 8
 
 
 class TaskAddress(NamedTuple):
@@ -96,7 +95,7 @@ def names(task_addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
             )
     if not unresolved:
         yield ClusterFinding(
-            OK, "names", f"resolve here: {join_names(dict.fromkeys(address.host for address in task_addresses))}"
+            OK, "names", f"resolve here: {list_names(dict.fromkeys(address.host for address in task_addresses))}"
         )
 
 
@@ -105,7 +104,7 @@ def own_ports(task_addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]
     here = [address for address in task_addresses if address.is_local]
     free = [address for address in here if address.is_free]
     if free:
-        yield ClusterFinding(OK, "ports", f"free on this machine: {join_names(address.name for address in free)}")
+        yield ClusterFinding(OK, "ports", f"free on this machine: {list_names(address.name for address in free)}")
     for address in here:
         if address.problem:
             # The messages of `ports.check_port_free` end with the fix.
@@ -117,14 +116,14 @@ def own_ports(task_addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]
         yield ClusterFinding(
             WARNING,
             "ports",
-            f"{join_names(address.name for address in risky)}: the kernel takes ports {low}..{high} for outgoing"
+            f"{list_names(address.name for address in risky)}: the kernel takes ports {low}..{high} for outgoing"
             " connections, so another program may use the port when the task starts",
             f"choose ports below {low}" if low > ports.LOWEST_PICKED_PORT else f"choose ports above {high}",
         )
     if not here:
         hosts = dict.fromkeys(address.host for address in task_addresses)
         yield ClusterFinding(
-            UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {join_names(hosts)}"
+            UNKNOWN, "ports", "no task is on this machine, so no port was tested", f"run this on {list_names(hosts)}"
         )
 
 
@@ -151,12 +150,12 @@ def others(task_addresses: Sequence[TaskAddress], *, is_running: bool) -> Iterat
         yield ClusterFinding(
             WARNING,
             "reach",
-            f"not running: {join_names(address.name for address in absent)}",
+            f"not running: {list_names(address.name for address in absent)}",
             "start it; the others wait for --start_timeout_secs",
         )
     elif closed:
         yield ClusterFinding(
-            OK, "reach", f"the machine answers, and no task runs yet: {join_names(address.name for address in closed)}"
+            OK, "reach", f"the machine answers, and no task runs yet: {list_names(address.name for address in closed)}"
         )
 
 
@@ -167,7 +166,7 @@ def listening(local_ports: Sequence[tuple[str, int]], isolation: str | None) -> 
         local_ports: Task name and port of each task on this machine.
         isolation: The user's statement which isolation protects the ports; None without a statement.
     """
-    shown = join_names(f"{port} of {name}" for name, port in local_ports)
+    shown = list_names(f"{port} of {name}" for name, port in local_ports)
     # TensorFlow listens on every interface, but a wrapper may have bound the port to loopback only.
     bound = set().union(*(network.listening_ips(port) for _, port in local_ports))
     listens = "listens" if bound else "will listen"
@@ -179,7 +178,7 @@ def listening(local_ports: Sequence[tuple[str, int]], isolation: str | None) -> 
     reachable = [f"{ip} ({name})" for name, ips in outside.items() for ip in ips]
     if only_loopback:
         return ClusterFinding(OK, "open ports", f"port {shown} {listens} on loopback only: outsiders cannot reach it")
-    where = f"port {shown} {listens} on every interface: {join_names(reachable) or 'only loopback is up'}"
+    where = f"port {shown} {listens} on every interface: {list_names(reachable) or 'only loopback is up'}"
     if not reachable:
         return ClusterFinding(OK, "open ports", f"{where}; no outsider can reach it")
     if isolation is not None:
@@ -209,13 +208,6 @@ def own_host(cluster: ClusterConfig, task_addresses: Sequence[TaskAddress]) -> C
         f" ({', '.join(own_task.resolved.ips)}), so a task started here would not be found",
         "start it on that machine, unless a tunnel, NAT or service address leads here",
     )
-
-
-def join_names(items: Iterable[str]) -> str:
-    """Returns the first few names, separated by commas, and the number of further names."""
-    items = list(items)
-    more = f" and {len(items) - _NAMES_SHOWN} more" if len(items) > _NAMES_SHOWN else ""
-    return ", ".join(items[:_NAMES_SHOWN]) + more
 
 
 def _task_address(job_name: str, task_index: int, address: str) -> TaskAddress:

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
 from ps_trainer.gradients.clip import clip_to_norm
-from ps_trainer.gradients.scale import join_vectors
+from ps_trainer.gradients.scale import concatenate_vectors
 from ps_trainer.gradients.sparsify import INDEX_DTYPE, keep, num_kept
 from ps_trainer.options import option
 
@@ -91,7 +91,7 @@ class Dgc(Codec):
         for i, part in enumerate(scope.split(v)):
             chosen.append(self._choose(tf.abs(part), scope, f"sample_{i}") + offset)
             offset += part.shape.num_elements()
-        indices = join_vectors(chosen)
+        indices = concatenate_vectors(chosen)
         masked = indices[:, tf.newaxis], tf.zeros_like(indices, values.dtype)
         # Momentum factor masking (§3.3): otherwise the old momentum of a sent element would carry it on.
         scope.state.update(velocity, tf.tensor_scatter_nd_update(u, *masked))

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import bits as bits_lib
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
-from ps_trainer.gradients.scale import join_vectors, size_of
+from ps_trainer.gradients.scale import concatenate_vectors, size_of
 
 
 class OneBit(Codec):
@@ -40,7 +40,9 @@ class OneBit(Codec):
         def decode(packed: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
             means = side[0]
             flags = scope.split(bits_lib.unpack(packed, size if size is not None else side[1][0]))
-            return join_vectors([tf.where_v2(flag, means[2 * i], means[2 * i + 1]) for i, flag in enumerate(flags)])
+            return concatenate_vectors(
+                [tf.where_v2(flag, means[2 * i], means[2 * i + 1]) for i, flag in enumerate(flags)]
+            )
 
         return Encoded(bits_lib.pack(is_positive), (tf.stack(pairs), *count), decode)
 

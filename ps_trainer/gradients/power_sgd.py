@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Segment, Stage
-from ps_trainer.gradients.scale import join_vectors
+from ps_trainer.gradients.scale import concatenate_vectors
 from ps_trainer.options import option
 
 
@@ -63,9 +63,9 @@ class PowerSgd(Codec):
             sent += self._factors(block, part, scope, i) if block.columns else [part]
 
         def decode(values: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
-            return join_vectors(self._rebuilt(blocks, values))
+            return concatenate_vectors(self._rebuilt(blocks, values))
 
-        return Encoded(join_vectors(sent), (), decode)
+        return Encoded(concatenate_vectors(sent), (), decode)
 
     def blocks(self, segments: Sequence[Segment], size: int) -> list[MatrixBlock]:
         """Returns the matrices to factor and the ranges between them; together all `size` elements, in order."""

@@ -15,11 +15,11 @@ def size_of(values: tf.Tensor) -> tuple[int | None, tuple[tf.Tensor, ...]]:
     return size, () if size is not None else (tf.reshape(tf.size(values), [1]),)
 
 
-def scale_and_join(parts: Sequence[tf.Tensor], scales: tf.Tensor) -> tf.Tensor:
-    """Joins part i times scale i into one vector."""
-    return join_vectors([part * scales[i] for i, part in enumerate(parts)])
+def scale_and_concatenate(parts: Sequence[tf.Tensor], scales: tf.Tensor) -> tf.Tensor:
+    """Concatenates part i times scale i to one vector."""
+    return concatenate_vectors([part * scales[i] for i, part in enumerate(parts)])
 
 
-def join_vectors(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Joins vectors end to end."""
+def concatenate_vectors(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Concatenates vectors."""
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)

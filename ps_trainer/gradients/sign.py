@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import bits as bits_lib
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
-from ps_trainer.gradients.scale import scale_and_join, size_of
+from ps_trainer.gradients.scale import scale_and_concatenate, size_of
 from ps_trainer.options import option
 
 
@@ -49,6 +49,6 @@ class Sign(Codec):
         def decode(packed: tf.Tensor, side: Sequence[tf.Tensor]) -> tf.Tensor:
             flags = bits_lib.unpack(packed, size if size is not None else side[-1][0])
             signs = tf.where_v2(flags, tf.constant(1, dtype), tf.constant(-1, dtype))
-            return scale_and_join(scope.split(signs), side[0]) if scales else signs
+            return scale_and_concatenate(scope.split(signs), side[0]) if scales else signs
 
         return Encoded(bits_lib.pack(values >= 0), (*scales, *count), decode)

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import bits as bits_lib
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
-from ps_trainer.gradients.scale import join_vectors, scale_and_join, size_of
+from ps_trainer.gradients.scale import concatenate_vectors, scale_and_concatenate, size_of
 from ps_trainer.options import option
 
 
@@ -42,7 +42,7 @@ class TernGrad(Codec):
         dtype = values.dtype
         parts = [self._clip(part) for part in scope.split(values)]
         scales = tf.stack([tf.reduce_max(tf.abs(part)) for part in parts])
-        chances = join_vectors([tf.math.divide_no_nan(tf.abs(part), scales[i]) for i, part in enumerate(parts)])
+        chances = concatenate_vectors([tf.math.divide_no_nan(tf.abs(part), scales[i]) for i, part in enumerate(parts)])
         random = tf.random.stateless_uniform(tf.shape(values), scope.state.seed(), dtype=dtype)
         # Strictly less, because the draw is in [0, 1): an element of chance 0 is never sent, one of chance 1 always.
         is_kept = random < chances
@@ -56,7 +56,7 @@ class TernGrad(Codec):
             signs = pairs[:, 0] - pairs[:, 1]
             # `split` needs the static size, which the unpacked message may not have.
             signs.set_shape([size])
-            return scale_and_join(scope.split(signs), side[0])
+            return scale_and_concatenate(scope.split(signs), side[0])
 
         return Encoded(bits_lib.pack(tf.reshape(pairs, [-1])), (scales, *count), decode)
 

@@ -70,7 +70,7 @@ def run(
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
     with SignalRecorder(time_fn) as signals, hosts as entered, contextlib.ExitStack() as resources:
-        logdir = resources.enter_context(_keep_logdir_unless_rejected(cluster.config))
+        logdir = resources.enter_context(_logdir_of_run(cluster.config))
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
         server = resources.enter_context(_fork_server(cluster, server, environment, logdir))
@@ -124,7 +124,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextlib.contextmanager
-def _keep_logdir_unless_rejected(config: TrainConfig) -> Iterator[pathlib.Path]:
+def _logdir_of_run(config: TrainConfig) -> Iterator[pathlib.Path]:
     """Makes the run's folder, and removes a new one if the run is rejected, which happens before a task starts."""
     is_new = not (config.logdir and pathlib.Path(config.logdir).exists())
     logdir = create_logdir(config)

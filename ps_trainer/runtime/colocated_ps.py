@@ -70,7 +70,7 @@ class ColocatedPs(PsTask):
             Interrupted: A signal came.
         """
         self._end_job(stop, None)
-        while not self._join(0.1):
+        while not self._wait_for_end(0.1):
             continue  # the thread keeps the deadlines
         if self._error is not None:
             raise self._error
@@ -84,14 +84,14 @@ class ColocatedPs(PsTask):
     def leave(self, stop: StopRequest, error: BaseException) -> None:
         """Ends the service after the worker's job has failed; the other workers get notice and a moment to end."""
         self._end_job(stop, error)
-        self._join(ps.FAILED_SECS + _JOIN_SECS)
+        self._wait_for_end(ps.FAILED_SECS + _JOIN_SECS)
 
     def _end_job(self, stop: StopRequest, error: BaseException | None) -> None:
         # The error that stopped the job must not end this process before the others have ended.
         stop.start_over()
         self._job_end = _JobEnd(error)
 
-    def _join(self, secs: float) -> bool:
+    def _wait_for_end(self, secs: float) -> bool:
         """Waits for the end of the thread; returns whether it has ended."""
         if self._thread is None:
             return True

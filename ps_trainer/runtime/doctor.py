@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import shared_settings
-from ps_trainer.cluster.checks import TaskAddress, join_names
+from ps_trainer.cluster.checks import TaskAddress
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFinding
+from ps_trainer.errors import list_names
 from ps_trainer.runtime import preflight, reachability, task_fingerprint
 from ps_trainer.runtime.control import PsClient, PsState
 from ps_trainer.runtime.run_record import Status, TaskFingerprint, WorkerEntry
@@ -101,7 +102,7 @@ def _identities(
         else:
             live.append(_Live(address, answer))
     if live:
-        findings.append(ClusterFinding(OK, "tasks", f"running: {join_names(task.address.name for task in live)}"))
+        findings.append(ClusterFinding(OK, "tasks", f"running: {list_names(task.address.name for task in live)}"))
     return findings, live
 
 
@@ -109,7 +110,7 @@ def _ps_tasks(
     cluster: ClusterConfig, addresses: Mapping[int, TaskAddress], states: Mapping[int, PsState | None]
 ) -> Iterator[ClusterFinding]:
     """Yields findings on whether the tasks with parameters belong to this cluster, and have the same TensorFlow."""
-    here, agreeing = task_fingerprint.of(cluster), []
+    own_fingerprint, agreeing = task_fingerprint.of(cluster), []
     for ps, state in states.items():
         address = addresses[ps]
         if state is None or state.hello is None:
@@ -122,15 +123,15 @@ def _ps_tasks(
             continue
         strange = preflight.stranger_finding(state.hello, cluster, ps, "this command")
         found = [strange] if strange is not None else []
-        found += task_fingerprint.differences(here, state.hello.fingerprint, address.name)
+        found += task_fingerprint.differences(own_fingerprint, state.hello.fingerprint, address.name)
         yield from found
         if not found:
             agreeing.append(address.name)
         if state.notice is not None:
             yield ClusterFinding(WARNING, "job", f"{address.name} ends the job: {state.notice.reason}")
     if agreeing:
-        text = f"same addresses (hash {here.cluster}), TensorFlow {here.tensorflow}: {join_names(agreeing)}"
-        yield ClusterFinding(OK, "cluster", text)
+        same = f"same addresses (hash {own_fingerprint.cluster}), TensorFlow {own_fingerprint.tensorflow}"
+        yield ClusterFinding(OK, "cluster", f"{same}: {list_names(agreeing)}")
 
 
 def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
@@ -147,7 +148,7 @@ def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) ->
     # The ps task may belong to a cluster with more workers than this command was given.
     workers = {index: entry for index, entry in state.workers_of(run.run_id).items() if index < len(names)}
     worker_states = [f"{name} {workers[i].status if i in workers else 'not joined'}" for i, name in enumerate(names)]
-    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {join_names(worker_states)}")
+    yield ClusterFinding(OK, "job", f"run {run.run_id} is {run.status}: {list_names(worker_states)}")
     for index, entry in workers.items():
         if entry.status not in (Status.JOINED, Status.TRAINING, Status.DONE):
             yield ClusterFinding(
@@ -167,13 +168,13 @@ def _worker_findings(
     cluster: ClusterConfig, names: Sequence[str], workers: Mapping[int, WorkerEntry]
 ) -> Iterator[ClusterFinding]:
     """Yields findings on whether the workers have the same addresses, TensorFlow and model."""
-    here = task_fingerprint.of(cluster)
+    own_fingerprint = task_fingerprint.of(cluster)
     model = workers[0].fingerprint.of_model() if 0 in workers else TaskFingerprint()
     agreeing = []
     for index, entry in workers.items():
         theirs, name = entry.fingerprint, names[index]
         found = [
-            *task_fingerprint.differences(here, theirs, name),
+            *task_fingerprint.differences(own_fingerprint, theirs, name),
             *task_fingerprint.differences(model, theirs, name, "on the chief"),
         ]
         yield from found
@@ -182,7 +183,7 @@ def _worker_findings(
             agreeing.append(name)
     if agreeing:
         text = f"and model (hash {model.graph}): " if model.graph is not None else "(no model yet): "
-        yield ClusterFinding(OK, "workers", f"same addresses, TensorFlow {text}{join_names(agreeing)}")
+        yield ClusterFinding(OK, "workers", f"same addresses, TensorFlow {text}{list_names(agreeing)}")
 
 
 def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
@@ -236,6 +237,6 @@ def _reach(
         yield ClusterFinding(
             UNKNOWN,
             "reach",
-            f"between other tasks and {join_names(absent)}: only a running task knows what it reaches",
+            f"between other tasks and {list_names(absent)}: only a running task knows what it reaches",
             "run this again when it waits for the others; each worker's start tests it, too",
         )

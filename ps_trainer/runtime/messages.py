@@ -164,14 +164,14 @@ def _decode(hint: Any, value: Any, path: str = "") -> Any:
         return tuple(_decode(parts[0], element, path) for element in _expect(list, value, path))
     if origin is Mapping:
         items = _expect(dict, value, path).items()
-        return {_decode_key(parts[0], key, path): _decode(parts[1], part, _join(path, key)) for key, part in items}
+        return {_decode_key(parts[0], key, path): _decode(parts[1], part, _path_of(path, key)) for key, part in items}
     return _expect(hint, value, path)
 
 
 def _decode_dataclass(hint: Any, fields: Mapping[str, Any], path: str) -> Any:
     hints, given = _hints(hint), {}
     for field in dataclasses.fields(hint):
-        name, place = field.name, _join(path, field.name)
+        name, place = field.name, _path_of(path, field.name)
         if name in fields:
             given[name] = _decode(hints[name], fields[name], place)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -197,7 +197,7 @@ def _decode_key(hint: Any, key: str, path: str) -> Any:
     if hint is not int:
         return _decode(hint, key, path)
     if not (key.isascii() and key.isdigit()):
-        raise ValueError(f"{_join(path, repr(key))}: not an index")
+        raise ValueError(f"{_path_of(path, repr(key))}: not an index")
     return int(key)
 
 
@@ -215,19 +215,19 @@ def _decode_lease(value: Any, path: str) -> Lease | LeaseRefusal | None:
 def _decode_plan(plan: Mapping[str, Any], path: str) -> ShardPlan:
     unknown = sorted(set(plan) - set(ShardPlan._fields))
     if unknown:  # of another version, in which the same numbers may mean other shards
-        raise ValueError(f"unknown field {_join(path, unknown[0])!r}")
+        raise ValueError(f"unknown field {_path_of(path, unknown[0])!r}")
     for name in ShardPlan._fields:
         if name not in plan:
-            raise ValueError(f"no field {_join(path, name)!r}")
+            raise ValueError(f"no field {_path_of(path, name)!r}")
         if name == "num_epochs" and plan[name] is None:  # an endless run
             continue
-        if _expect(int, plan[name], _join(path, name)) < 1 and name != "seed":
-            raise ValueError(f"{_join(path, name)} is {plan[name]}, not at least 1")
+        if _expect(int, plan[name], _path_of(path, name)) < 1 and name != "seed":
+            raise ValueError(f"{_path_of(path, name)} is {plan[name]}, not at least 1")
     if plan["num_examples"] >= _MAX_EXAMPLES:
-        raise ValueError(f"{_join(path, 'num_examples')} is {plan['num_examples']}, not less than 2**48")
+        raise ValueError(f"{_path_of(path, 'num_examples')} is {plan['num_examples']}, not less than 2**48")
     if plan["num_shards"] > plan["num_examples"]:
         raise ValueError(
-            f"{_join(path, 'num_shards')} is {plan['num_shards']}, more than num_examples, {plan['num_examples']}"
+            f"{_path_of(path, 'num_shards')} is {plan['num_shards']}, more than num_examples, {plan['num_examples']}"
         )
     return ShardPlan(**plan)
 
@@ -238,5 +238,5 @@ def _expect(expected: Any, value: Any, path: str) -> Any:
     return value
 
 
-def _join(path: str, name: str) -> str:
+def _path_of(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

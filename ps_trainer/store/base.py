@@ -230,10 +230,10 @@ class ParameterStore(abc.ABC):
         for ps in range(self.num_ps):
             with tf.control_dependencies([after[ps]]):
                 snapshots.append(self.read_on(ps))
-        return self.join_snapshots(snapshots)
+        return self.combine_snapshots(snapshots)
 
     def read_on(self, ps: int) -> Snapshot:
-        """Reads the clock of one ps task, then its dense parameters in their own types, for `join_snapshots`."""
+        """Reads the clock of one ps task, then its dense parameters in their own types, for `combine_snapshots`."""
         with tf.device(self.ps_device(ps)):
             clock = self.clocks[ps].read_value()
             # Clock first: an update between the reads then counts as staleness. In the other order the parameters
@@ -243,8 +243,8 @@ class ParameterStore(abc.ABC):
                 values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
         return Snapshot([clock], values)
 
-    def join_snapshots(self, snapshots: Sequence[Snapshot]) -> Snapshot:
-        """Joins the snapshots of `read_on`, one for each ps task in order, and casts values to their wire types."""
+    def combine_snapshots(self, snapshots: Sequence[Snapshot]) -> Snapshot:
+        """Combines the snapshots of `read_on`, one for each ps task in order, and casts values to their wire types."""
         clocks = [clock for snapshot in snapshots for clock in snapshot.clocks]
         raw = {piece.variable.op.name: value for snapshot in snapshots for piece, value in snapshot.values}
         values = []

@@ -21,7 +21,7 @@ from ps_trainer.store.pieces import Piece
 
 _LOOK_UP = "ResourceGather"
 _SAME_IDS = ("Reshape", "Identity")  # the ids of a gradient are the ids of the look-up, as a vector
-_JOINED_IDS = "ConcatV2"  # of several look-ups in one table
+_CONCATENATED_IDS = "ConcatV2"  # of several look-ups in one table
 
 
 class TableLookups:
@@ -45,7 +45,7 @@ class TableLookups:
             for op in ops:
                 self._known[_task(device), op.inputs[1].ref()] = op.inputs[1]
             if len(free) > 1:
-                self._join(device, free)
+                self._combine_messages(device, free)
 
     def ids_on(self, device: str, indices: tf.Tensor) -> tf.Tensor | None:
         """Builds the indices of a gradient on a ps task from the ids of look-ups there.
@@ -63,7 +63,7 @@ class TableLookups:
                 return tf.reshape(known, [-1])
         if indices.op.type in _SAME_IDS:
             return self.ids_on(device, indices.op.inputs[0])
-        if indices.op.type != _JOINED_IDS:
+        if indices.op.type != _CONCATENATED_IDS:
             return None
         parts = [self.ids_on(device, part) for part in indices.op.inputs[:-1]]  # the last input is the axis
         with tf.device(device):
@@ -73,7 +73,7 @@ class TableLookups:
         worker = _task(self._worker_device)
         return op.type == _LOOK_UP and _task(op.inputs[1].device) == worker != _task(op.device)
 
-    def _join(self, device: str, look_ups: Sequence[tf.Operation]) -> None:
+    def _combine_messages(self, device: str, look_ups: Sequence[tf.Operation]) -> None:
         """Gives the look-ups of a ps task their ids from one message."""
         ids = [op.inputs[1] for op in look_ups]
         with tf.device(self._worker_device), tf.name_scope("looked_up"):

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import attr_value_pb2
 
 from ps_trainer.checkpoints import folder_listing, reader, writer
-from ps_trainer.errors import CheckpointError, OptionError
+from ps_trainer.errors import CheckpointError, OptionError, list_names
 from ps_trainer.runtime.run_record import INITIALISED, RunStart
 
 _PS = "/job:ps"
@@ -197,7 +197,7 @@ def _check_ready(session: tf.Session, ready_op: tf.Tensor | None) -> None:
     names = uninitialised_names(session, ready_op)
     if names:
         raise OptionError(
-            f"{reader.join_names(names)}: not initialised. The chief's init_op, or the restored checkpoint, sets"
+            f"{list_names(names)}: not initialised. The chief's init_op, or the restored checkpoint, sets"
             " variables on the ps tasks only, and only those that the chief's graph has; make others local variables"
         )
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from ps_trainer import recorded_config
 from ps_trainer.checkpoints import compatibility, report
-from ps_trainer.checkpoints.reader import Checkpoint, format_shape, join_names, latest
+from ps_trainer.checkpoints.reader import Checkpoint, format_shape, latest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import COLOCATED, TrainConfig
+from ps_trainer.errors import list_names
 from ps_trainer.store.placement_report import placement_report
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph
@@ -83,10 +84,10 @@ def _restored_lines(train: TrainGraph, checkpoint: Checkpoint, found: compatibil
     lines = [f"  restored: {_count(variables, 'model variable')}; {_count(slots, 'optimizer slot')}"]
     lines.append(f"  the clock of each of the {train.store.num_ps} ps tasks starts at step {checkpoint.step:,}")
     if found.converted:
-        lines.append(f"  restored in another type: {join_names(found.converted)}")
+        lines.append(f"  restored in another type: {list_names(found.converted)}")
     if found.ignored:
         names = [f"{name} {format_shape(checkpoint.shape(name))}" for name in found.ignored]
-        lines.append(f"  ignored, as this run has no such variables: {join_names(names)}")
+        lines.append(f"  ignored, as this run has no such variables: {list_names(names)}")
     return lines
 
 
@@ -97,7 +98,7 @@ def _initialised_lines(train: TrainGraph, *, is_new: bool = True) -> list[str]:
         lines.append(f"  initialised: {len(train.store.specs)} model variables, {slots} optimizer slots")
     if train.step.state:
         words = [variable.op.name for variable in train.step.state]
-        lines.append(f"  initialised, as no checkpoint holds it: the update rule's own state: {join_names(words)}")
+        lines.append(f"  initialised, as no checkpoint holds it: the update rule's own state: {list_names(words)}")
     return lines
 
 
@@ -122,7 +123,7 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
     if train.own_variables is None:
         return []
     there = report.worker_files(directory)
-    names = join_names([variable.op.name for variable in train.own_variables.variables])
+    names = list_names([variable.op.name for variable in train.own_variables.variables])
     return [
         f"  each worker restores {names} from that file worker-<index>-<pushes>.npz which fits",
         *(there or ["  no such file is on this disk"]),
@@ -130,4 +131,4 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
 
 
 def _count(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}" + (f" ({join_names(names)})" if names else "")
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}" + (f" ({list_names(names)})" if names else "")

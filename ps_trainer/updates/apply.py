@@ -24,7 +24,7 @@ from ps_trainer.store.undo_log import LoggedTable, UndoLog
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
-_REPLICA = -1  # stands for the worker's replica in place of the index of a ps task
+_REPLICA = -1  # as `holder`: the worker's replica; otherwise the index of the ps task that holds the variables
 
 
 class Applier:
@@ -47,7 +47,7 @@ class Applier:
         self._optimizers = optimizers
         self._schedule = schedule
         self.slots: list[tuple[Piece, tf.Variable]] = []
-        self._slotted: dict[tuple[int, int], tf.train.Optimizer] = {}  # by `device_index` and index of the optimizer
+        self._slotted: dict[tuple[int, int], tf.train.Optimizer] = {}  # by `holder` and index of the optimizer
         self.replica_slots: list[tuple[Piece, tf.Variable]] = []
         self.undo_logs: dict[int, UndoLog] = {}
         self._logged: dict[str, LoggedTable] = {}
@@ -158,19 +158,19 @@ class Applier:
         return self.undo_logs[ps].log([(table, _rows(table, value)) for table, value in changes]) if changes else None
 
     def _create_slots(
-        self, device_index: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
+        self, holder: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
     ) -> list[tuple[Piece, tf.Variable]]:
         slots = []
         for index, part in self._by_optimizer(variables):
             optimizer = self._create(index, step, None)
             optimizer._create_slots([variable for _, variable in part])
-            self._slotted[device_index, index] = optimizer
+            self._slotted[holder, index] = optimizer
             slots += _slots(optimizer, part)
         return slots
 
     def _apply(
         self,
-        device_index: int,
+        holder: int,
         updated: Sequence[tuple[Piece, tf.Variable, tf.Tensor | tf.IndexedSlices]],
         step: tf.Tensor,
         rate_factor: tf.Tensor | None,
@@ -183,7 +183,7 @@ class Applier:
         for index, part in self._by_optimizer(updated):
             optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
             # The optimizer of `_create_slots` reads the clock too early; a new one takes over its slots.
-            slotted = self._slotted.get((device_index, index))
+            slotted = self._slotted.get((holder, index))
             if slotted is not None:
                 optimizer._slots = slotted._slots
             ops.append(optimizer.apply_gradients([(value, variable) for _, variable, value in part]))

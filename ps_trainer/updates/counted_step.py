@@ -60,7 +60,7 @@ def build_counted_step(
         nonlocal pulled
         count = apply(*on_ps)
         with tf.control_dependencies([count]):  # the next step reads the parameters with this step's update
-            # Casts to the types of the wire come outside (`join_snapshots`), so that the section stays short.
+            # Casts to the types of the wire come outside (`combine_snapshots`), so that the section stays short.
             pulled = store.read_on(ps)
         # The section ends after these reads; otherwise another update could fall between the clock and the parameters.
         with tf.control_dependencies([*pulled.clocks, *(value for _, value in pulled.values)]):

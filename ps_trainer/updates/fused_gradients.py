@@ -1,4 +1,4 @@
-"""`FusedGradients`: many gradients joined into few long vectors, so that a worker needs only one collective op each."""
+"""`FusedGradients`: many gradients concatenated to few long vectors, so that each needs only one collective op."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.training.test_graph import build, crossings
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from models import layers
-from ps_trainer.training.graph_parts import joined_result
+from ps_trainer.training.graph_parts import combined_result
 
 LAYOUTS = ("packed", "per_variable")
 STEPS, RATE = 6, 0.1
@@ -69,7 +69,7 @@ def test_float32_equals_the_default():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_float16_pulls_have_half_the_bytes(layout, monkeypatch):
-    monkeypatch.setattr(joined_result, "MAX_BYTES", 0)  # the result of a step would add bytes to the parameters
+    monkeypatch.setattr(combined_result, "MAX_BYTES", 0)  # the result of a step would add bytes to the parameters
     train = build(config_of("Dense", "Rows", layout=layout, pull_dtype="bfloat16"))
     full = build(config_of("Dense", "Rows", layout=layout))
     assert sorted(crossings(train)[0]) == sorted(crossings(full)[0])

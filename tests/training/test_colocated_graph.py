@@ -27,7 +27,7 @@ def tasks_of(ops):
 
 @pytest.mark.parametrize("worker", [0, 1])
 def test_only_the_result_on_the_other_worker_travels_in_one_message_with_parameters(worker):
-    """A joint message of the worker's own share would be copies in the worker's memory."""
+    """A combined message of the worker's own share would be copies in the worker's memory."""
     ops = build(worker, layout="per_variable").graph.get_operations()
     as_floats = [op for op in ops if op.type == "Bitcast" and op.inputs[0].dtype == tf.int64]
     assert tasks_of(as_floats) == {1 - worker}

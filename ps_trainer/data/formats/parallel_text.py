@@ -120,7 +120,7 @@ class ParallelText(LineSource):
 
     def _complete_for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         is_cut = tf.ones_like(records["at"], tf.bool)  # `_decode` finds out
-        return records | {"line": _join_texts([records["line"], _NO_TEXT]), IS_CUT: is_cut}
+        return records | {"line": _concatenate_texts([records["line"], _NO_TEXT]), IS_CUT: is_cut}
 
     def _record_lengths(self, records: dict[str, tf.Tensor]) -> tf.Tensor:
         # In bytes, of both languages together: near enough, and much cheaper than words.
@@ -137,7 +137,7 @@ class ParallelText(LineSource):
         target_compression = tf.gather(["GZIP" if target.is_packed else "" for target in self._targets], file)
         sources = tf.data.TextLineDataset(path, compression_type=compression)
         targets = tf.data.TextLineDataset(target_path, compression_type=target_compression)
-        return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _join_texts(texts)})
+        return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _concatenate_texts(texts)})
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if IS_CUT not in batch:
@@ -174,7 +174,7 @@ def write(folder: pathlib.Path, name: str, texts: Mapping[str, Sequence[str]]) -
     return files
 
 
-def _join_texts(texts: Sequence[tf.Tensor]) -> tf.Tensor:
+def _concatenate_texts(texts: Sequence[tf.Tensor]) -> tf.Tensor:
     # The tab stands between the two texts, so neither may contain one.
     return tf.strings.join([tf.strings.regex_replace(text, "\t", " ") for text in texts], "\t")
 

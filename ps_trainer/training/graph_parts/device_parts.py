@@ -150,12 +150,12 @@ def _with_tables(gradients: Sequence[Gradient], of_tables: Sequence[tuple[Piece,
     for gradient in gradients:
         table_slices = slices.pop(gradient.piece.variable.op.name, [])
         merged.append(
-            gradient._replace(value=_join_slices([gradient.value, *table_slices])) if table_slices else gradient
+            gradient._replace(value=_concatenate_slices([gradient.value, *table_slices])) if table_slices else gradient
         )
-    return [*merged, *(Gradient(pieces[name], _join_slices(values)) for name, values in slices.items())]
+    return [*merged, *(Gradient(pieces[name], _concatenate_slices(values)) for name, values in slices.items())]
 
 
-def _join_slices(slices: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+def _concatenate_slices(slices: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
     return tf.IndexedSlices(
         tf.concat([one.values for one in slices], axis=0),
         tf.concat([tf.cast(one.indices, tf.int64) for one in slices], axis=0),

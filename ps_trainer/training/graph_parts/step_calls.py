@@ -73,7 +73,7 @@ def limits_of(config: TrainConfig, rule: UpdateRule, step: TrainStep, *, has_hoo
     """
     reason = _reason_for_single(config, rule, has_hooks=has_hooks)
     if not reason and (len(step.phases) > 1 or step.choose is not None or step.exchange is not None):
-        reason = _describe_rule(config)
+        reason = _reason_of_rule(config)
     if config.steps_per_call > 1 and reason:
         raise OptionError(f"--steps_per_call={config.steps_per_call}: {reason}; use --steps_per_call=1 or 0")
     if reason or config.steps_per_call == 1:
@@ -148,7 +148,7 @@ class StepCalls:
 def _reason_for_single(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool) -> str:
     """Returns in words why each step must be a separate call; empty if it need not be."""
     if rule.acts_on_host:
-        return _describe_rule(config)
+        return _reason_of_rule(config)
     if has_hooks:
         return "a session hook looks at each step"
     if config.straggler:
@@ -156,5 +156,5 @@ def _reason_for_single(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool
     return ""
 
 
-def _describe_rule(config: TrainConfig) -> str:
+def _reason_of_rule(config: TrainConfig) -> str:
     return f"--update={config.update} decides or exchanges something on the worker's host between two steps"

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient
-from ps_trainer.training.graph_parts import joined_result
+from ps_trainer.training.graph_parts import combined_result
 from ps_trainer.training.graph_parts.worker_state_saver import OwnVariables
 from ps_trainer.updates.base import Phase, TrainStep
 
@@ -76,10 +76,10 @@ def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase) -> list[tf.O
         return []
     if phase.applied is None:
         return store.pull.build_hold()
-    snapshot = store.read(phase.applied) if phase.pulled is None else store.join_snapshots(phase.pulled)
+    snapshot = store.read(phase.applied) if phase.pulled is None else store.combine_snapshots(phase.pulled)
     is_only = sum(other.applied is not None for other in step.phases) == 1
     # Phases may share the ops of their result, which can read one message only.
-    arrived = joined_result.join(store, snapshot, [phase.global_step, phase.staleness]) if is_only else {}
+    arrived = combined_result.combine(store, snapshot, [phase.global_step, phase.staleness]) if is_only else {}
     return store.pull.build_pull(snapshot, step.on_pull, arrived)
 
 

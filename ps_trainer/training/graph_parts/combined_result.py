@@ -1,6 +1,6 @@
 """Sends the result of a step with the parameters of the next one, where these are few: one message in place of two.
 
-A message costs both tasks 0.1 to 0.2 ms of CPU, whatever its size; to copy many parameters into a joint message would
+A message costs both tasks 0.1 to 0.2 ms of CPU, whatever its size; a copy of many parameters into another message would
 cost more. The numbers of the result travel in the memory of floats (`tf.bitcast`), since a tensor has one type. They
 are copied and never computed with, so a NaN among them does no harm.
 
@@ -33,8 +33,8 @@ class _Reader(NamedTuple):
         return self.op.inputs[self.place]
 
 
-def join(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]) -> Mapping[str, tf.Tensor]:
-    """Joins the messages of each ps task, and gives the ops of the result their inputs from there.
+def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]) -> Mapping[str, tf.Tensor]:
+    """Combines the messages of each ps task, and gives the ops of the result their inputs from there.
 
     Args:
         store: Parameter store.
@@ -42,7 +42,7 @@ def join(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]
         results: Result of the step, on the worker.
 
     Returns:
-        The parameters that travel in a joint message: name of the piece's variable -> value on the worker.
+        The parameters that travel in a combined message: name of the piece's variable -> value on the worker.
     """
     arrived: dict[str, tf.Tensor] = {}
     readers = _readers(results)
@@ -55,7 +55,7 @@ def join(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
         if _task(device) == _task(store.worker_device) or is_stage or not device_readers or not values:
             continue
-        if _can_join(numbers, [value for _, value in values]):
+        if _can_combine(numbers, [value for _, value in values]):
             message, sizes = _build_message(device, numbers, [value for _, value in values])
             with tf.device(store.worker_device):
                 found = tf.split(message, sizes)
@@ -79,7 +79,7 @@ def _build_message(
         return tf.concat(parts, axis=0), [part.shape.num_elements() for part in parts]
 
 
-def _can_join(numbers: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> bool:
+def _can_combine(numbers: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> bool:
     is_known = all(tensor.shape.is_fully_defined() for tensor in (*numbers, *values))
     has_types = all(t.dtype == tf.int64 for t in numbers) and all(t.dtype == tf.float32 for t in values)
     return is_known and has_types and sum(4 * value.shape.num_elements() for value in values) <= MAX_BYTES
