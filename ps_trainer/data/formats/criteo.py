@@ -26,6 +26,7 @@ from ps_trainer.options import option
 
 NUM_NUMBERS, NUM_HASHES = 13, 26
 _HASH_DIGITS = 8
+_OTHER_IDS = " (other ids, such as decimal ones: --dataset_option=categories=text)"
 _ENOUGH_IDS = 100  # all of 100 hashes are without a letter with the probability (10/16)^(8 * 100), about 0
 _MIN_SHARE_TO_WARN = 0.01  # of categories that share an id
 _LABEL_AND_NUMBERS = rf"[01](\t(-?\d{{1,18}})?){{{NUM_NUMBERS}}}"
@@ -81,9 +82,7 @@ class Criteo(LineSource):
         train, test = options.find("criteo", data_dir, self.facts)
         self._num_buckets, self._is_text = options.num_buckets, options.categories == "text"
         what = "texts" if self._is_text else f"hashes of {_HASH_DIGITS} hexadecimal digits"
-        # A model that is trained already needs the options of its training.
-        is_fixed = self._is_text or self.facts.is_recorded
-        fix = "" if is_fixed else " (other ids, such as decimal ones: --dataset_option=categories=text)"
+        fix = "" if self._is_text else _OTHER_IDS
         form = f"0 or 1, {NUM_NUMBERS} whole numbers and {NUM_HASHES} {what}, separated by tabs{fix}"
         pattern = TEXT_LINE if self._is_text else LINE
         super().__init__(train, test, pattern=pattern, form=form, test_every=options.test_every)
@@ -96,6 +95,11 @@ class Criteo(LineSource):
             )
         if warning := collision_warning(train[0].path, options.num_buckets):
             logging.warning("%s", warning)
+
+    def _to_predict(self, path: pathlib.Path) -> Criteo:
+        other = super()._to_predict(path)
+        other._form = self._form.removesuffix(_OTHER_IDS)
+        return other
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         kinds = [tf.constant([0], tf.int64), *[tf.constant([0.0])] * NUM_NUMBERS, *[tf.constant([""])] * NUM_HASHES]

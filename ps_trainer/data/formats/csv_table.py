@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -18,6 +17,8 @@ from ps_trainer.data.pipeline.table_columns import IGNORE, ColumnCounter, Column
 from ps_trainer.data.pipeline.table_features import TableFeatures, number_table
 from ps_trainer.data.pipeline.table_options import ColumnOptions, TableOptions
 from ps_trainer.errors import DataError
+
+Table = TypeVar("Table", bound="Csv")
 
 MAX_WIDTH = 2**16
 """Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
@@ -99,11 +100,7 @@ class Csv(FileSource):
 
     def _header_of(self, path: pathlib.Path) -> list[str]:
         """Returns the names of the columns of a file of the data."""
-        fitting = [self._names, self._unlabeled_names()] if self._is_learned else []
-        return table_rows.header_of(path, self._dialect, fitting)
-
-    def _unlabeled_names(self) -> list[str]:
-        return [name for name in self._names if name != self.columns.label]
+        return table_rows.header_of(path, self._dialect)
 
     def _chunks_of(self, path: pathlib.Path) -> Iterator[table_rows.Chunk]:
         """Yields the rows of a file of the data."""
@@ -204,16 +201,6 @@ class Csv(FileSource):
             if width > MAX_WIDTH:
                 raise DataError(f"{path}: form=vector has {width} features, at most {MAX_WIDTH} fit; use form=sparse")
 
-    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
-        """Returns every example of another file; its columns may lie in another order, and it may lack the labels."""
-        return super(Csv, self._with_columns_of(path)).read(path, batch_size)
-
-    def line_decoder(self, path: pathlib.Path) -> LineDecoder | None:
-        """Checks a file, and returns how to decode its lines; its columns may lie in another order."""
-        other = self._with_columns_of(path)
-        decoder = super(Csv, other).line_decoder(path)
-        return decoder and decoder._replace(form=(decoder.form, *other._names))
-
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops from the text of each column, string [B] by name, to a batch; see `TableFeatures`."""
         return self._features.from_texts(texts)
@@ -234,26 +221,30 @@ class Csv(FileSource):
         names = [name for name in self._names if is_labeled or name != self.columns.label]
         return table_rows.format_lines([dict.fromkeys(names, "")], self._dialect)[0]
 
-    def _with_columns_of(self, path: pathlib.Path) -> Csv:
-        """Returns this dataset with the columns of a file to predict for.
+    def _to_predict(self: Table, path: pathlib.Path) -> Table:
+        """Returns a copy with the columns of a file to predict for: in another order, perhaps without the labels.
 
         The base class calls the methods that read a file, and some of them run later, in ops. So the columns are state
-        and not an argument. A copy keeps those of the training files.
+        and not an argument.
         """
-        other = copy.copy(self)
-        other._dialect = dataclasses.replace(self._dialect, is_for_training=False)
+        other = super()._to_predict(path)
+        unlabeled = [name for name in self._names if name != self.columns.label]
+        other._dialect = dataclasses.replace(self._dialect, trained_names=(self._names, unlabeled))
         other._names = other._names_of(path)
         return other
+
+    def _decoder_of(self, file: CountedFile) -> LineDecoder:
+        decoder = super()._decoder_of(file)
+        return decoder._replace(form=(decoder.form, *self._names))
 
     def _names_of(self, path: pathlib.Path) -> list[str]:
         """Returns the columns of a file to predict for; raises DataError if one of the training files is missing."""
         names = self._header_of(path)
-        known = self._names
         if not self._dialect.has_header:
-            unlabeled = self._unlabeled_names()
+            known, unlabeled = self._dialect.trained_names
             if len(names) not in (len(known), len(unlabeled)):
                 raise DataError(f"{path}: line 1 has {len(names)} values; the training files have {len(known)} columns")
-            return known if len(names) == len(known) else unlabeled
+            return list(known if len(names) == len(known) else unlabeled)
         missing = [name for name, kind in self.columns.kinds.items() if kind != IGNORE and name not in names]
         if missing:
             raise DataError(

@@ -85,19 +85,11 @@ class Parquet(Csv):
     def _with_header(self, file: CountedFile) -> CountedFile:
         return file if self._reads_parquet else super()._with_header(file)
 
-    def _copy_for_file(self, path: pathlib.Path) -> Parquet:
-        """Returns a copy that reads a file for predictions: Parquet, or rows as CSV."""
+    def _to_predict(self, path: pathlib.Path) -> Parquet:
+        """Returns a copy that reads a file to predict for: Parquet, or rows as CSV."""
         other = copy.copy(self)
         other._reads_parquet = table_rows.is_parquet(path)
-        return other
-
-    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
-        """Returns every example of another file, Parquet or CSV; it may lack the labels."""
-        return super(Parquet, self._copy_for_file(path)).read(path, batch_size)
-
-    def line_decoder(self, path: pathlib.Path) -> Any:
-        """Checks a file of lines, and returns how to decode them."""
-        return super(Parquet, self._copy_for_file(path)).line_decoder(path)
+        return super(Parquet, other)._to_predict(path)
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
         if not self._reads_parquet:

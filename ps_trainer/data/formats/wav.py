@@ -14,7 +14,6 @@ Specifications 1.0", IBM and Microsoft, 1991, for WAV.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import pathlib
@@ -141,19 +140,19 @@ class Wav(FileSource):
         self._sizes = [*self._sizes, sizes]
         return file
 
-    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
-        """Returns the examples of another list, or the one example of a WAV file of any length, without transcript."""
+    def _to_predict(self, path: pathlib.Path) -> Wav:
+        """Returns a copy that reads another list, or a WAV file of any length, which has no transcript."""
+        other = super()._to_predict(path)
         if path.suffix.lower() != SOUND_SUFFIX:
-            return super().read(path, batch_size)
+            return other
         num_samples, rate = scan_sound(path)
         if rate != (self._longest.sample_rate or rate):
             raise DataError(
                 f"{path} has {rate} samples per second, but the training sounds have {self._longest.sample_rate};"
                 f" convert it, for example with `sox in.wav -r {self._longest.sample_rate} out.wav`"
             )
-        other = copy.copy(self)
         other._longest = Longest(max(num_samples, self._longest.num_samples), self._longest.num_ids, rate)
-        return super(Wav, other).read(path, batch_size)
+        return other
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         if path.suffix.lower() != SOUND_SUFFIX:

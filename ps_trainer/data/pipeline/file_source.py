@@ -7,13 +7,15 @@ import copy
 import itertools
 import pathlib
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
+
+Source = TypeVar("Source", bound="FileSource")
 
 _CHUNK_RECORDS = 64
 """Records that one call numbers and filters; a call of the function for each record would cost most of the time."""
@@ -143,10 +145,18 @@ class FileSource(DataSource):
 
     def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
         """Returns every example of another file, in file order; the last batch may be smaller."""
-        # In a copy, so that a process that reads many files does not keep their names.
+        return super(FileSource, self._to_predict(path)).read(path, batch_size)
+
+    def _to_predict(self: Source, path: pathlib.Path) -> Source:
+        """Returns a copy that reads a file to predict for, so that this dataset keeps nothing about the file.
+
+        A subclass adapts the copy to the file. Messages of the copy name no option of the training: the trained model
+        needs the options that it was trained with.
+        """
+        del path
         other = copy.copy(self)
         other._files = list(self._files)
-        return super(FileSource, other).read(path, batch_size)
+        return other
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         # In the list, so that messages can name the file by its number; "other" belongs to no split.
@@ -164,13 +174,13 @@ class FileSource(DataSource):
         """
         if not self.reads_lines:
             return None
-        return self._decoder_of(self._count_file(path)._replace(path=LINES))
+        other = self._to_predict(path)
+        return other._decoder_of(other._count_file(path)._replace(path=LINES))
 
     def _decoder_of(self, file: CountedFile) -> LineDecoder:
-        # In a copy, so that a process that reads many files does not keep their names.
-        other = copy.copy(self)
-        other._files = [*self._files, ("other", file)]
-        return LineDecoder(file.num_header_lines, other._decode_lines)
+        """Returns how a copy for a file to predict for decodes the lines of the file."""
+        self._files.append(("other", file))
+        return LineDecoder(file.num_header_lines, self._decode_lines)
 
     def _decode_lines(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
         """Decodes lines of the last file, string [B]; the first one is the first after the header."""

@@ -76,7 +76,7 @@ class LineSource(FileSource):
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops from lines in the form that `read` reads, string [B] under "line", to a batch."""
-        return self._decoder_of(CountedFile(LINES, 0)).decode(texts["line"])
+        return self._to_predict(LINES)._decoder_of(CountedFile(LINES, 0)).decode(texts["line"])
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
         return text_file(path, num_header_lines=self._files[0][1].num_header_lines)

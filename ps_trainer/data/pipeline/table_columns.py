@@ -181,10 +181,10 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
             number = number_of(value)
             if number is None:
                 fix = (
-                    f"correct it, give --dataset_option=missing={value} if it means a missing value, or"
+                    "correct it, or leave it empty if it is missing"
+                    if dialect.trained_names
+                    else f"correct it, give --dataset_option=missing={value} if it means a missing value, or"
                     f" --dataset_option=columns={name}:category"
-                    if dialect.is_for_training
-                    else "correct it, or leave it empty if it is missing"
                 )
                 raise DataError(
                     f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is {value!r}; {fix}"

@@ -43,7 +43,9 @@ class Dialect:
         has_header: Whether the first line holds the names of the columns.
         checks_header: Whether a header with a number as a name is rejected.
         missing: Words for a missing value; an empty value is always missing.
-        is_for_training: Whether messages name options that change how lines are read; a trained model needs its own.
+        trained_names: Names that the first line of a file to predict for may hold: those of the training files, and
+            those without the label. Empty for the files of a training, about which messages name options. A trained
+            model needs the options that it was trained with.
     """
 
     delimiter: str = ","
@@ -51,7 +53,7 @@ class Dialect:
     has_header: bool = True
     checks_header: bool = True
     missing: frozenset[str] = frozenset()
-    is_for_training: bool = True
+    trained_names: tuple[Sequence[str], ...] = ()
 
     @property
     def of_csv_module(self) -> dict[str, Any]:
@@ -87,14 +89,12 @@ class Chunk(NamedTuple):
         return f"{self.unit} {self.first_line + at}"
 
 
-def header_of(path: pathlib.Path, dialect: Dialect, fitting: Sequence[Sequence[str]] = ()) -> list[str]:
+def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
     """Returns the names of a file's columns; without a header they are "0", "1" and so on.
 
     Args:
         path: Path of the file, plain or compressed with gzip.
         dialect: How the lines are written.
-        fitting: The names that a file to predict for may have, by which the error for a file without names says what
-            to add; none for the files of the training, for which an option may say that they have no names.
 
     Raises:
         DataError: The file cannot be read, is empty, has another delimiter, or its header is none.
@@ -114,8 +114,8 @@ def header_of(path: pathlib.Path, dialect: Dialect, fitting: Sequence[Sequence[s
             "for a file without a header give --dataset_option=header=false; if these are names,"
             " --dataset_option=header=true"
         )
-        if fitting:
-            known = next((known for known in fitting if len(known) == len(names)), fitting[0])
+        if trained := dialect.trained_names:
+            known = next((known for known in trained if len(known) == len(names)), trained[0])
             (line,) = format_lines([dict.fromkeys(known, "")], dialect)[0]
             fix = f"put the names of the training files into a line before it: {line.decode()}"
         raise DataError(f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; {fix}")
@@ -254,14 +254,14 @@ def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> 
     well_formed = re.compile(rf"{value}(?:{mark}{value})*\r?\n?")
     for number, line in enumerate(lines, 1):
         if '"' in line and not well_formed.fullmatch(line):
+            fix = (
+                ""
+                if dialect.trained_names
+                else "; if quotes are ordinary characters, give --dataset_option=quotes=false"
+            )
             raise DataError(
                 f"{path}: line {number}: a quote must surround a whole value, on one line, and be doubled inside of it:"
-                f" {_cut(line)}"
-                + (
-                    "; if quotes are ordinary characters, give --dataset_option=quotes=false"
-                    if dialect.is_for_training
-                    else ""
-                )
+                f" {_cut(line)}{fix}"
             )
         yield line
 
@@ -275,9 +275,8 @@ def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> 
     wanted = _OTHER_DELIMITERS.get(dialect.delimiter, repr(dialect.delimiter))
     if counts[mark]:
         found = _OTHER_DELIMITERS[mark]
-        raise DataError(
-            f"{path}: line 1 has no {wanted}, but {counts[mark]} times {found}; give --dataset_option=delimiter={found}"
-        )
+        fix = f"put a {wanted} between values" if dialect.trained_names else f"give --dataset_option=delimiter={found}"
+        raise DataError(f"{path}: line 1 has no {wanted}, but {counts[mark]} times {found}; {fix}")
 
 
 def _format_names(names: Sequence[str]) -> str:

@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data import detect_format
 from ps_trainer.data.formats import criteo
 from ps_trainer.data.formats.criteo import Criteo
-from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once
@@ -81,9 +80,7 @@ def test_decimal_ids_are_rejected_with_a_remedy(tmp_path):
 
 def test_a_wrong_line_to_predict_for_names_no_option_of_a_training(tmp_path):
     (tmp_path / "train.txt").write_text("\n".join([*LINES, ""]))
-    options = Criteo.Options(test_files=("train.txt",))
-    before = Criteo(options, data_dir=str(tmp_path))
-    trained = Criteo(options, data_dir=str(tmp_path), facts=Facts(before.facts.entries))
+    trained = Criteo(Criteo.Options(test_files=("train.txt",)), data_dir=str(tmp_path))
     (tmp_path / "new.txt").write_text(decimal(2))
     with pytest.raises(tf.errors.InvalidArgumentError, match="new.txt: line 1: not 0 or 1, 13") as caught:
         read_batches(lambda: trained.read(tmp_path / "new.txt", 2))

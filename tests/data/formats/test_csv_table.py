@@ -201,6 +201,14 @@ def test_an_error_in_a_file_to_predict_for_names_no_option_of_a_training(tmp_pat
     assert "--" not in str(raised.value)
 
 
+def test_another_delimiter_in_a_file_to_predict_for_is_named_with_the_one_of_the_training(tmp_path):
+    write(tmp_path / "train.csv", random_rows(40))
+    source = create(tmp_path)
+    (tmp_path / "new.csv").write_text("size;color\n1;red\n")
+    with pytest.raises(DataError, match="line 1 has no comma, but 1 times semicolon; put a comma between values"):
+        source.read(tmp_path / "new.csv", 9)
+
+
 @pytest.mark.parametrize("num_values", [4, 5])
 def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(tmp_path, num_values):
     write(tmp_path / "train.csv", random_rows(40))
