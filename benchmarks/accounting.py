@@ -1,6 +1,6 @@
 """Accounts for every step of a disturbed run: applied, rolled back, or in flight when its worker was killed.
 
-A *lineage* begins when the chief sets up the run's state; the chief's metrics tell the step at which each lineage
+A *lineage* begins when the chief sets up the run's state. The chief's metrics tell the step at which each lineage
 begins ("initialised, at step 0", "restored …, at step 200"). The workers' step logs (`--step_log`) have a line for each
 step that a worker finished. For lineage k, from step s(k) on:
 

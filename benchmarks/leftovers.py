@@ -13,7 +13,7 @@ _POLL_SECS = 0.1
 def processes(logdir: pathlib.Path, within_secs: float) -> list[str]:
     """Returns the command lines of a run's processes that still exist after some seconds; empty once none exists.
 
-    A process belongs to a run if its command line names the run's folder, or if its output goes there: a forked process
+    A process belongs to a run if its command line names the run's folder, or if its output goes there. A forked process
     has the command line of its parent.
     """
     deadline = time.monotonic() + within_secs

@@ -2,8 +2,8 @@
 
     python -m benchmarks.neighbours LOGDIR --words=list,returns
 
-The run must use the dataset text_windows. The score is a rank correlation over all pairs of test words: between the
-cosines of the words' vectors and the cosines of their rows of pointwise mutual information (see the dataset).
+The run must use the dataset text_windows. The score is a rank correlation over all pairs of test words. It compares the
+cosines of the words' vectors with those of their rows of pointwise mutual information (see the dataset).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peer_table benchmarks/results/peers.csv
 
-Several files may be given, such as those of calls with different workloads; of two rows for the same workload and
+Several files may be given, such as those of calls with different workloads. Of two rows for the same workload and
 contender, the later one counts. Rates are of all workers together.
 """
 

@@ -1,8 +1,8 @@
 """The models and the input of the step-rate benchmark.
 
-`Deep` has many small variables, so the cost of a step is the number of messages; `Wide` has few large
-ones, so it is their bytes and the arithmetic. The same classes build the graph for every contender.
-`DeepTable` is for update rules that need an embedding table.
+`Deep` has many small variables, so the number of messages is the cost of a step. `Wide` has few large ones, so their
+bytes and the arithmetic are the cost. The same classes build the graph for every contender. `DeepTable` is for update
+rules that need an embedding table.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ class Bert:
 
         Returns:
             With classes: loss, class probabilities [B, N] and "accuracy". Without classes: the mean loss over the
-            masked positions; the most probable symbols there, int64 [B, K]; "masked_accuracy", the share of these that
-            is right; and "unigram_accuracy", the share that would be right if each prediction were symbol 0, the most
-            frequent one of dataset `text`.
+            masked positions, the most probable symbols there, int64 [B, K], and "masked_accuracy", the share of these
+            that is right. "unigram_accuracy" is the share that would be right if each prediction were symbol 0, the
+            most frequent one of dataset `text`.
         """
         ids_BT = batch["ids"]
         if self.options.num_classes:

@@ -22,8 +22,8 @@ class LstmLm:
     `num_sampled` others travel. Evaluation computes the loss over all words.
 
     On text from a Markov chain the loss must come near the chain's entropy rate. On PTB words, the source's small model
-    (dim = units = 200, 2 layers, T = 20, batch 20, gradients clipped to norm 5) has a test perplexity of 115.9, but
-    keeps the state from window to window.
+    has a test perplexity of 115.9, but keeps the state from window to window. It has dim = units = 200, 2 layers, T =
+    20, batch 20, and gradients clipped to norm 5.
 
     Source: W. Zaremba, I. Sutskever, O. Vinyals, "Recurrent Neural Network Regularization", 2014; for the sample: S.
     Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", ACL 2015.
@@ -71,9 +71,9 @@ class LstmLm:
             training: Whether to apply dropout, and whether a sampled loss uses a sample.
 
         Returns:
-            Loss in nats per word; the most probable word at each place, int64 [B, T] (the true word if the loss uses a
-            sample); "nats_per_token", whose mean has the perplexity as its exponential; and, unless the loss uses a
-            sample, "accuracy".
+            Loss in nats per word. The most probable word at each place, int64 [B, T]; the true word if the loss uses a
+            sample. "nats_per_token", whose mean has the perplexity as its exponential. Unless the loss uses a sample,
+            also "accuracy".
         """
         h_BTD = self._hidden(batch["ids"][:, :-1], training=training)
         with layers.stage(self.options.num_stages - 1):

@@ -112,9 +112,9 @@ class Word2Vec:
         """Builds the graph of one batch.
 
         Args:
-            batch: "center" int64 [B]; "context" int64 [B, W], the words around it. In training also "words" int64
-                [B, L], consecutive words; "reach" int64 [B, L], how many words on each side are the context of a word,
-                0 = the word is padding.
+            batch: "center" int64 [B]; "context" int64 [B, W], the words around it. In training also "words" int64 [B,
+                L], consecutive words, and "reach" int64 [B, L]. The reach of a word is the number of context words on
+                each side, 0 for padding.
             training: Whether the loss uses a sample.
 
         Returns:

@@ -1,7 +1,7 @@
 """TF1-style parameter-server training on today's TensorFlow.
 
-`ps_trainer.train`, `LocalCluster`, `join` and the other names of the Python API are imported when they are first used:
-they need TensorFlow, which the commands import later or not at all.
+`ps_trainer.train`, `LocalCluster`, `join` and the other names of the Python API are imported when they are first used.
+They need TensorFlow, which the commands import later or not at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers for models: functions over `tf.get_variable` and `tf.nn`.
 
-A layer creates its variables with `tf.get_variable` in the caller's variable scope and uses only their values, because
+A layer creates its variables with `tf.get_variable` in the caller's variable scope. It uses only their values, because
 the parameter store returns tensors on the worker, or partitioned variables, in their place. Initialisers have no own
 seed: the graph's seed or the parameter store decides the initial values.
 """

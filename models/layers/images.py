@@ -69,10 +69,10 @@ def batch_norm(
 
         moving <- momentum * moving + (1 - momentum) * value of the batch
 
-    All workers update the same averages on the parameter servers, one update after the other
-    (`moving_average_update`). After k steps of each of n workers the averages have seen n * k batches, so per step of a
-    worker they forget n times as fast as with a single worker. The variance is the unbiased one, which is
-    B * H * W / (B * H * W - 1) times the variance of the batch. The updates are in the collection UPDATE_OPS.
+    All workers update the same averages on the parameter servers, one update after the other (`moving_average_update`).
+    After k steps of each of n workers the averages have seen n * k batches. So per step of a worker they forget n times
+    as fast as with a single worker. The variance is the unbiased one, which is B * H * W / (B * H * W - 1) times the
+    variance of the batch. The updates are in the collection UPDATE_OPS.
 
     Variables: `<name>/gamma` [C], ones; `<name>/beta` [C], zeros; `<name>/moving_mean` [C], zeros, and
     `<name>/moving_variance` [C], ones, both not trained.

@@ -23,8 +23,8 @@ def stage(index: int) -> Iterator[None]:
 
     Layers outside of all stages belong to stage 0, which the worker itself computes. The others are numbered from 1
     without a gap. With `--placement=model_parallel` another worker of the group computes each stage, forward and
-    backward. That worker pulls the stage's parameters and pushes their gradients itself, and only the tensors that the
-    model hands from one stage to the next travel between workers. With any other placement stages have no effect.
+    backward. That worker pulls the stage's parameters and pushes their gradients itself. Between workers travel only
+    the tensors that the model hands from one stage to the next. With any other placement stages have no effect.
 
         with layers.stage(1):
             logits_BN = layers.dense(x_BD, 10, "logits")

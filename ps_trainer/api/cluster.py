@@ -31,7 +31,7 @@ class LocalCluster:
 
     In one process (`mode="in_process"`), each task is a thread with a real server of TensorFlow. Model, data and
     callbacks may be defined anywhere, also in a notebook. TensorFlow cannot stop a server, so servers stay until the
-    process ends, each with a port and about 20 threads; the next training uses them again, unless a task had failed.
+    process ends, each with a port and about 20 threads. The next training uses them again, unless a task had failed.
 
     As processes (`mode="processes"`), tasks have their own memory and Python, and may be killed and restarted. They
     import the classes and functions that are given, so these must be in a module.
@@ -167,8 +167,8 @@ def train(
     Args:
         model: An instance with a method `build(batch, training)`, a class of such instances, the name of a registered
             model, "module:Class", or what `from_model_fn` returns.
-        data: The name of a dataset, a dataset class or instance, a tuple or dict of NumPy arrays, or a function that
-            returns arrays, a `tf.data.Dataset` of batches, or a generator of batches.
+        data: The name of a dataset, a dataset class or instance, or a tuple or dict of NumPy arrays. It may also be a
+            function that returns arrays, a `tf.data.Dataset` of batches, or a generator of batches.
         num_ps: Number of ps tasks; 0: the workers hold the parameters; one worker then trains without servers, as a
             control.
         num_workers: Number of workers, the chief included.

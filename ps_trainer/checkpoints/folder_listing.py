@@ -4,7 +4,7 @@
     checkpoint                                                     TensorFlow's state file, which names the newest one
     writing-…                                                      files of a save that is under way or was killed
 
-Other files (`worker-0-1200.npz`, a user's own) are ignored, except for checkpoints under other names: a folder that
+Other files (`worker-0-1200.npz`, a user's own) are ignored, except for checkpoints under other names. A folder that
 holds only those is not empty, and a run must not begin at step 0 beside them.
 """
 

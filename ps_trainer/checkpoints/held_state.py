@@ -8,7 +8,8 @@ The chief holds the state between two of its steps, in one short call:
 * Large embedding tables are not copied. From now on each update logs the rows that it changes (`store/undo_log.py`).
 
 The chief then reads the second variables and the tables in slices, beside its steps, and releases them. So a save needs
-the memory of the large dense variables once more on the ps tasks, and the memory of the whole state once on the chief.
+the memory of the large dense variables once more on the ps tasks. On the chief it needs the memory of the whole state
+once.
 
 A table of which each update changes every row is copied at once.
 """

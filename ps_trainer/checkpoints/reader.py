@@ -104,7 +104,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
 
         Args:
             any_name: Whether the two steps may differ, as in TensorFlow's own asynchronous jobs, where other workers
-                make steps during a save; nor does the checkpoint need a step then.
+                make steps during a save. The checkpoint then needs no step either.
 
         Raises:
             CheckpointError: A file is damaged, or was renamed.

@@ -65,8 +65,8 @@ def write_by(
     Args:
         directory: Folder; it is created if it does not exist.
         step: The global_step, which is part of the name, as far as it is known before.
-        write_files: Function that writes the index and one data file under the prefix that it is given, and returns the
-            global_step that they hold; None if the checkpoint is there already.
+        write_files: Function that writes the index and one data file under the given prefix, and returns their
+            global_step. None if the checkpoint is there already.
         keep: Number of checkpoints to keep; None for all.
         needed_bytes: Size of the checkpoint, for messages; None where it is not known.
 

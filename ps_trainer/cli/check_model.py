@@ -52,9 +52,8 @@ def check_without_fork_server(config: TrainConfig, train_args: Sequence[str], nu
         num_workers: Number of workers in the cluster.
 
     Raises:
-        UsageError: An option is unknown, has a wrong value or does not fit the cluster, a name is unknown, settings
-            exclude each other, `init_from` names no checkpoint, or the dataset needs a folder of files and there is
-            none.
+        UsageError: A name or an option is unknown. An option has a wrong value, or does not fit the cluster. Settings
+            exclude each other. `init_from` names no checkpoint. The dataset needs a folder of files, and there is none.
     """
     if not may_be_rejected(config, num_workers):
         return

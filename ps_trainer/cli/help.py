@@ -37,8 +37,8 @@ class CommandHelp:
         examples: Pairs of a command that works as it stands, and its purpose.
         flags: Dataclasses of the flags, as `ps_trainer.options` describes them.
         common: Names of the flags that `--help` shows; None = those that `help_groups.GROUPS` calls common.
-        shows_only_common: Whether the help and the completion leave out all flags but `common`: the command accepts
-            the others, so that settings of a run may stay in its line, and they have no effect.
+        shows_only_common: Whether the help and the completion leave out all flags but `common`. The command accepts the
+            others, which have no effect, so that settings of a run may stay in its line.
         own_texts: Help of the flags that mean something else in this command: name of the flag -> text. The text also
             says what the command does without the flag.
         words: Arguments that are not flags, for shell completion: the actions or names after the command.

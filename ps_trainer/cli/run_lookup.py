@@ -52,7 +52,7 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
     """Returns the configuration, completed from the run's `config.json`, and the folder of the checkpoints.
 
     The command line overrides the model, the dataset and their options in `config.json`. If that file names a class as
-    `package.module:Class`, the command line must name the same class: an import runs code, and somebody else may have
+    `package.module:Class`, the command line must name the same class. An import runs code, and somebody else may have
     written the folder.
 
     Args:

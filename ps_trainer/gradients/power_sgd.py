@@ -36,9 +36,9 @@ class PowerSgd(Codec):
     matrix, normally distributed at first. Biased. It approaches the best rank-r matrix only after a few steps of slowly
     changing gradients. So it needs error_feedback before it, as in the paper (Algorithm 2).
 
-    Departs from the paper: there all-reduce averages P and Q over the workers, which is possible because each is linear
-    in M, and the product is built from the averages. Here each worker sends its own P and Q, orthonormalised by itself,
-    and the ps builds the product. The sum of the workers' products has a rank of up to rank x num_workers, so the
+    Departs from the paper. There all-reduce averages P and Q over the workers, which is possible because each is linear
+    in M. The product is built from the averages. Here each worker sends its own P and Q, orthonormalised by itself, and
+    the ps builds the product. The sum of the workers' products has a rank of up to rank x num_workers, so the
     approximation is at least as good. The ps must compute every product. In return the transform works with rules
     without a barrier.
 

@@ -72,10 +72,10 @@ class WordVectors:
     def write(self, out: pathlib.Path, form: str) -> str:
         """Writes all words and vectors in a format of word2vec; the file appears complete, or not at all.
 
-        Both formats begin with the line `<words> <features>`. A row is the word, a space and the vector: in `text`
-        decimal numbers with spaces between them, each with the fewest digits that restore the float32; in `binary`
-        little-endian float32. A line feed ends each row. White space ends a word in these formats, so tokens of white
-        space, such as the space among characters, are left out.
+        Both formats begin with the line `<words> <features>`. A row is the word, a space and the vector. In `text` the
+        vector is decimal numbers with spaces between them, each with the fewest digits that restore the float32. In
+        `binary` it is little-endian float32. A line feed ends each row. White space ends a word in these formats, so
+        tokens of white space, such as the space among characters, are left out.
 
         Returns:
             A sentence about what was written.

@@ -6,13 +6,13 @@ once for all tasks of a launcher, and the tasks share the memory.
     launcher ── socket ── fork server ── fork ── (in between) ── fork ── task
 
 The process in between ends at once. The task then becomes a child of the launcher, because the launcher has asked the
-kernel for its orphaned descendants ("subreaper"). So the launcher can wait for a task and signal it, and a killed
-launcher leaves it without a parent, as if the launcher had started the task itself.
+kernel for its orphaned descendants ("subreaper"). So the launcher can wait for a task and signal it, as if it had
+started the task itself. A killed launcher leaves the task without a parent.
 
 A launcher that was itself forked from a fork server becomes its own fork server by one more fork.
 
-Forking is safe because no thread runs in the fork server: it has made no session or server, has not looked for GPUs,
-and NumPy's BLAS ends its threads before a fork.
+Forking is safe because no thread runs in the fork server. It has made no session or server, and has not looked for
+GPUs. NumPy's BLAS ends its threads before a fork.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
 
 `═══` is a veth pair with a token bucket (`tc` qdisc `tbf`) at both ends. Packets that a host sends wait at its `eth0`,
 packets that it receives wait at its port of the switch. Both directions are independent, as on a full-duplex network
-card. The bridge is in a namespace as well, so none of this appears among the machine's own interfaces, and the
+card. The bridge is in a namespace as well. So none of this appears among the machine's own interfaces, and the
 addresses (10.0.0.0/16) cannot collide with any of its networks. The tasks see no other network.
 
-Only bandwidth is emulated. The tasks share cores and memory, and the links have no latency, jitter or loss, which would
+Only bandwidth is emulated. The tasks share cores and memory. The links have no latency, jitter or loss, which would
 need `netem`; the report says whether the kernel has it.
 
 Accuracy, measured with plain TCP between two hosts (Linux 6.18, 2 cores, bbr), 6 transfers of 0.6 s: median goodput
@@ -29,12 +29,12 @@ MB/s) = 1.51 s. Settings:
 * `BURST_BYTES` pass without waiting after a pause, at each end. So short transfers exceed the rate; measure
   models of 20 bursts (1.3 MB) or more. With 256 KiB, 1 MiB after a pause reached 1.20 at 1 gbit/s.
 * `GSO_BYTES` limits the packets that the kernel hands to a veth. The default of 64 KiB does not fit such a bucket with
-  the headers, so `tbf` cuts each packet into single frames, and waits six times as often for the same bytes (67,890
-  against 10,876 times for 77 MB). 16 KiB fit.
+  the headers. So `tbf` cuts each packet into single frames, and waits six times as often for the same bytes: 67,890
+  against 10,876 times for 77 MB. 16 KiB fit.
 * `QUEUE_SECS` limits the queue at one end; further packets are dropped. Four senders of 4 MiB each at once, at 100
-  mbit/s, lose few packets or none under bbr, about 6,000 under reno, and reach 95 to 96 % of the rate under both. The
-  limit keeps the wait of a short message behind bulk data well below the 3 s after which a ps task counts a worker's
-  silence as a miss.
+  mbit/s, lose few packets or none under bbr, and about 6,000 under reno. They reach 95 to 96 % of the rate under both.
+  A ps task counts a worker's silence as a miss after 3 s. The limit keeps the wait of a short message behind bulk data
+  well below that.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 class HostTraffic(NamedTuple):
     """Traffic of a host's interface since it was made, as the kernel counts it.
 
-    The bytes include the headers of Ethernet, IP and TCP once for each packet that the kernel hands over (of up to
-    `GSO_BYTES`), not for each frame on a wire. So they are up to 4 % less than on a wire.
+    The bytes include the headers of Ethernet, IP and TCP once for each packet that the kernel hands over, of up to
+    `GSO_BYTES`. A wire would have them in each frame. So they are up to 4 % less than on a wire.
     """
 
     rx_bytes: int

@@ -1,7 +1,7 @@
 """`Injector`: injects the planned faults (`ps_trainer/disturbances/faults.py`) into the tasks of a local cluster.
 
 A step is reached when the first worker reports it. A worker writes a line into its metrics at once when it reaches a
-step at which a fault is due (`training/worker_faults.py`), and the supervisor reads the metrics 20 times a second.
+step at which a fault is due (`training/worker_faults.py`). The supervisor reads the metrics 20 times a second.
 
 A fault waits for its task: if the task is about to be restarted, the fault happens after the restart. A task that has
 finished misses its fault.

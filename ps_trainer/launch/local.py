@@ -228,7 +228,7 @@ class _LocalRun:
     def _check_components(self, server: ForkServer) -> None:
         """Checks the components and the user's own classes, and prints the warnings about the model.
 
-        Without a fork server a check of the user's own classes would have to import TensorFlow, which takes longer than
+        Without a fork server a check of the user's own classes would have to import TensorFlow. That takes longer than
         everything else up to the first step. Each worker makes the same check before it joins the run, so a wrong model
         still ends the run with 2.
 

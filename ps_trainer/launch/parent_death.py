@@ -20,6 +20,6 @@ def wake_when_parent_dies(environ: Mapping[str, str] = os.environ) -> None:
     (`runtime/job_runner.py`), saves and ends.
     """
     if PARENT_PID_VARIABLE in environ and sys.platform == "linux":
-        # A signal that ends the task would be wrong here: the kernel sends it when the parent's thread that started the
+        # A signal that ends the task would be wrong here. The kernel sends it when the parent's thread that started the
         # task ends, even if the parent lives on. The task itself can tell the two apart.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)

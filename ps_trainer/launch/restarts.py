@@ -19,8 +19,8 @@ PEER_SHARE = 10
 class Restarts:
     """Counts the restarts of each task and enforces their limit.
 
-    A task is not restarted if it was done, if its input was wrong (the same command would fail again), or if the
-    launcher asked it to end.
+    A task is not restarted if it was done, or if the launcher asked it to end. Nor is it if its input was wrong: the
+    same command would fail again.
 
     Args:
         max_restarts: Number of restarts of each task after its own failures.

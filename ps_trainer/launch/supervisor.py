@@ -131,9 +131,9 @@ class TaskSupervisor:
     def run(self) -> RunOutcome:
         """Starts the tasks and blocks until all have ended, by themselves or by force.
 
-        On a failure or a signal, it asks workers and evaluators to end first, then the ps tasks, which the workers
-        still need to save a checkpoint. It kills the tasks that are left. It does the same, without display, on any
-        exception.
+        On a failure or a signal, it first asks workers and evaluators to end, which need the ps tasks to save a
+        checkpoint. Then it asks the ps tasks. It kills the tasks that are left. It does the same, without display, on
+        any exception.
 
         Raises:
             RunError: A task cannot be started.

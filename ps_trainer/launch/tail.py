@@ -11,7 +11,7 @@ class JsonLinesTail:
     """Returns each JSON object that is appended to a file once.
 
     The file may appear late, and its last line may be incomplete. Lines that exist when the tail is made are ignored. A
-    line that is not a JSON object is skipped: the numbers are for display, and a task that was killed during a write
+    line that is not a JSON object is skipped. The numbers are for display, and a task that was killed during a write
     leaves such a line behind.
 
     Args:

@@ -40,7 +40,7 @@ def run(
 ) -> list[str]:
     """Checks the components in a child process if they can be wrong; returns the warnings about a model.
 
-    A child that fails for another reason than a wrong use, such as an exception in the model, is ignored: the tasks
+    A child that fails for another reason than a wrong use, such as an exception in the model, is ignored. The tasks
     will fail in the same way, and their logs hold the traceback.
 
     Args:
@@ -56,7 +56,7 @@ def run(
 
     Raises:
         UsageError: A setting of a component is wrong, a class does not exist or is of another kind, or the model cannot
-            be trained; the message says what to change.
+            be trained. The message says what to change.
     """
     if not (config.has_own_class or may_be_rejected(config, num_workers)):
         return []

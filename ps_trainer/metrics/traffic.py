@@ -6,12 +6,12 @@ has two connections with each ps task, and control messages go both ways on both
     opened by the worker to the ps:   parameters come in; requests for them and "run this step" go out
     opened by the ps to the worker:   gradients go out; requests for them come in
 
-The kernel cannot tell which bytes are tensors, so everything counts: all bytes to
-other tasks are *push*, all bytes from other tasks are *pull*. Both are payload of TCP without the headers of IP and
-TCP. Besides the tensors they contain gRPC's framing and the requests (about half a kB per step and ps
-task in each direction), the heartbeats (below 1 kB/s per ps task) and, on the chief, the parameters read for each
-checkpoint, and the calls of its rule's service when a worker joins or leaves. A worker that holds parameters
-(`--placement=colocated`) also sends these to the other workers, and receives their gradients.
+The kernel cannot tell which bytes are tensors, so everything counts: all bytes to other tasks are *push*, all bytes
+from other tasks are *pull*. Both are payload of TCP without the headers of IP and TCP. Besides the tensors they contain
+gRPC's framing and the requests, about half a kB per step and ps task in each direction. The heartbeats are below 1 kB/s
+per ps task. On the chief the parameters read for each checkpoint count as well, and the calls of its rule's service
+when a worker joins or leaves. A worker that holds parameters (`--placement=colocated`) also sends these to the other
+workers, and receives their gradients.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def is_supported() -> bool:
 def connections() -> Iterator[Connection]:
     """Yields the established TCP connections of this process, IPv4 and IPv6.
 
-    Descriptors are never duplicated here. gRPC watches its sockets by epoll, which continues to report a closed socket
-    as long as a duplicate exists, and gRPC then crashes because it has freed that socket.
+    Descriptors are never duplicated here. gRPC watches its sockets by epoll, which reports a closed socket as long as a
+    duplicate exists. gRPC has freed that socket, and crashes.
     """
     for name in os.listdir(_FD_DIR):
         descriptor = int(name)

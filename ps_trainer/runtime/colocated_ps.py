@@ -113,7 +113,7 @@ class ColocatedPs(PsTask):
         # Until the job has ended, the worker may rejoin and need this task again.
         if self._job_end is None:
             return False
-        # Without a chief that has joined here, this process holds no parameters that a run needs: the run has ended
+        # Without a chief that has joined here, this process holds no parameters that a run needs. The run has ended
         # before a restarted worker came, or never began.
         return super()._is_over() or 0 not in self._roster.workers
 

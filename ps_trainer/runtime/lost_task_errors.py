@@ -1,7 +1,7 @@
 """Translates TensorFlow's errors about lost tasks into errors of this package.
 
-A lost task may come back. So every error that means a loss becomes a `LostError`, whether it is raised in a step, in a
-call of the chief's service, or in a thread that watches. Every other error ends the run.
+A lost task may come back. So every error that means a loss becomes a `LostError`, in a step, in a call of the chief's
+service, or in a thread that watches. Every other error ends the run.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def decode_message(text: bytes, num_workers: int) -> Message:
 def decode_record(name: str, text: bytes) -> Any:
     """Returns a record of a ps task from its JSON; None (for "leases": an empty mapping) where nothing was written yet.
 
-    Records cannot be changed, so the result is kept: a task reads every ps task a few times a second, and most records
+    Records cannot be changed, so the result is kept. A task reads every ps task a few times a second, and most records
     are as they were.
 
     Args:

@@ -71,8 +71,8 @@ def _bind(name: str, other: str) -> None:
 def _check_writable(address: int, maps: pathlib.Path = pathlib.Path("/proc/self/maps")) -> None:
     """Raises OSError if this process may not write to `address`; writing would end the process by a signal.
 
-    If a library is linked with `-z relro -z now` (the default of many distributions), the loader makes the pages with
-    its table of imported functions read-only.
+    Many distributions link libraries with `-z relro -z now`. The loader then makes the pages with the table of imported
+    functions read-only.
     """
     for line in maps.read_text().splitlines():
         span, permissions = line.split()[:2]

@@ -132,7 +132,7 @@ def session_config(
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     if call_timeout_secs is not None:
         config.operation_timeout_in_ms = int(call_timeout_secs * 1000)
-        # Without this, a call of the server in this process ignores the deadline while it creates or closes the
-        # session, or sends a graph to the tasks.
+        # Without this, a call of this process's server ignores the deadline while it creates or closes the session, or
+        # sends a graph.
         config.rpc_options.use_rpc_for_inprocess_master = True
     return config

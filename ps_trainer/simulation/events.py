@@ -21,10 +21,9 @@ _BLOCK_STEPS = 1 << 16
 class Events:
     """A run in virtual time.
 
-    A step of a worker has six parts: read the parameters on the ps tasks at the moment when the step begins (as in the
-    cluster, where the next pull is part of the step before); transfer them to the worker; compute; transfer the
-    gradient to the ps tasks; wait until they have processed all earlier pushes; process this one. The rule decides what
-    happens then.
+    A step of a worker has six parts: read the parameters on the ps tasks when the step begins; transfer them to the
+    worker; compute; transfer the gradient to the ps tasks; wait until they have processed all earlier pushes; process
+    this one. The rule decides what happens then.
 
     Args:
         cluster: Durations of computation and transfers.

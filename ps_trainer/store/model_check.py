@@ -37,9 +37,9 @@ def build(model: Any, name: str, batch: Any) -> Any:
         batch: Tensors of a batch: the only placeholders in the graph.
 
     Raises:
-        OptionError: `build` has other parameters than (batch, training), reads tensors that the dataset does not give,
-            calls layers that TensorFlow no longer has, returns something else than a model's output, makes updates by
-            its own optimizer, or uses placeholders.
+        OptionError: `build` has other parameters than (batch, training), or returns something else than a model's
+            output. It reads tensors that the dataset does not give, or calls layers that TensorFlow no longer has. It
+            makes updates by its own optimizer, or uses placeholders.
     """
     try:
         inspect.signature(model.build).bind(batch, training=True)

@@ -1,7 +1,7 @@
 """Builds a model once in a scratch graph, which shows its variables, and computes their initial values.
 
-The initial value of a variable depends only on the run's seed and the variable's name, because an initialiser without a
-seed gets one that is derived from these two. Layout, number of tasks and position in the graph do not matter.
+An initialiser without a seed gets one that is derived from the run's seed and the variable's name. So a variable's
+initial value depends only on these two. Layout, number of tasks and position in the graph do not matter.
 """
 
 from __future__ import annotations

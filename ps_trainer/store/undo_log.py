@@ -3,8 +3,8 @@
 A save wants the tables of one moment, while training continues. A copy of a table would stop the updates for as long as
 it takes. In place of a copy, each update first logs the old rows that it is about to change.
 
-Every moment has a number. A ps task has `active`, the number of the moment that a save is reading, or 0, and every row
-has a *stamp*, the number of the last moment for which it was logged. An update of some rows does, on the ps task:
+Every moment has a number. A ps task has `active`, the number of the moment that a save is reading, or 0. Every row has
+a *stamp*, the number of the last moment for which it was logged. An update of some rows does, on the ps task:
 
     1. read `active`                                 3. if active: log the old rows whose stamp is smaller
     2. if active: read the old rows, then the stamps 4. if active: raise the stamps of all of its rows
@@ -20,7 +20,7 @@ An update that has begun before the moment, and ends after it, does not log for 
 it was before that update or after it. Where no update is under way at the moment, as under `sync`, every row is exact.
 Such an update may log for an earlier moment meanwhile: a reader ignores its entries, and it lowers no stamp.
 
-The log is a staging area, whose entries a reader takes out while it reads. Each row is logged once for a moment, so the
+The log is a staging area, whose entries a reader takes out while it reads. Each row is logged once for a moment. So the
 log never exceeds the table, except for rows that two updates log at the same time.
 """
 

@@ -66,7 +66,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
         save_graph_def: Whether to save the graph beside the checkpoints.
 
     Raises:
-        OptionError: `is_chief` contradicts the cluster, no variable lies on a ps task, the hook of the
+        OptionError: `is_chief` contradicts the cluster, or no variable lies on a ps task. The hook of the
             `SyncReplicasOptimizer` is missing, or `master` is the target of another server.
         PsTrainerError: The job cannot begin.
     """

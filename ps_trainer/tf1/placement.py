@@ -55,7 +55,7 @@ def replica_device_setter(
 ) -> Callable[[tf.Operation], str] | None:
     """Returns what `tf.train.replica_device_setter` does; `ps_strategy` may be "round_robin" or "greedy" (by bytes).
 
-    With the default, round robin, variable i goes to ps task i modulo the number of ps tasks, so one large variable may
+    With the default, round robin, variable i goes to ps task i modulo the number of ps tasks. So one large variable may
     make one task much larger than the others.
 
     Raises:

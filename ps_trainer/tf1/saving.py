@@ -36,9 +36,8 @@ def use_one_file(scaffold: tf.train.Scaffold) -> None:
 def save(saver: tf.train.Saver, session: tf.Session, save_path: str, step: int, *, write_meta_graph: bool) -> int:
     """Saves `model.ckpt-<step>`: written under another name, synced, renamed; older checkpoints stay until then.
 
-    The step in the name is the one that the files hold; the function returns it. TensorFlow's own way is used for a
-    saver that writes a file on each ps task's machine (`sharded`), keeps checkpoints by the hour, or has another
-    basename.
+    The step in the name is the one that the files hold; the function returns it. A saver saves in TensorFlow's way if
+    it writes a file on each ps task's machine (`sharded`), keeps checkpoints by the hour, or has another basename.
 
     Raises:
         SaveError: The disk is full or not writable.

@@ -1,7 +1,7 @@
 """`ScriptWorker`: a worker whose steps the script makes itself.
 
-The script's own thread makes the steps; everything else, such as the wait for the ps tasks, the run's set-up and the
-recovery after a loss, happens in the thread of the job:
+The script's own thread makes the steps. Everything else happens in the thread of the job, such as the wait for the ps
+tasks, the run's set-up and the recovery after a loss:
 
     script                                              job (`WorkerTask.work`)
     ──────                                              ───────────────────────

@@ -6,11 +6,11 @@
 It differs from `tf.train.SyncReplicasOptimizer` in these points:
 
 * A token belongs to one worker, so no worker counts twice in an update. TensorFlow's tokens lie in one queue, from
-  which a fast worker may take those of a slow one; and its hook adds R more tokens at the start.
+  which a fast worker may take those of a slow one. Its hook adds R more tokens at the start.
 * The chief waits for arrivals, so it can stop waiting for a worker that is lost. TensorFlow's chief waits inside of
   `take_grad`, and the job hangs.
 * A sparse gradient is averaged over the gradients, as a dense one is. TensorFlow divides each row by the number of
-  workers that have touched it, so a rare row gets a larger step than in the average of the losses.
+  workers that have touched it. So a rare row gets a larger step than in the average of the losses.
 * `replicas_to_aggregate` may not exceed `total_num_replicas`: a worker would have to count twice.
 """
 

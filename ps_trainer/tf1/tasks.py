@@ -125,8 +125,8 @@ class Server(tf.train.Server):
     def join(self) -> None:
         """Serves, on a ps task, until the job is over, and then ends the process with exit code 0.
 
-        TensorFlow's `join` never returns on a ps task. So in many scripts the worker's part follows in the next line,
-        where the ps task would take itself for the chief, as its `task_index` is 0. In a notebook, and in other threads
+        TensorFlow's `join` never returns on a ps task. So in many scripts the worker's part follows in the next line.
+        There the ps task would take itself for the chief, as its `task_index` is 0. In a notebook, and in other threads
         than the main one, `join` returns.
 
         On a worker whose part in the job is done it returns at once; before that, it waits forever, as TensorFlow's.

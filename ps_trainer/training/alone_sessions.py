@@ -87,9 +87,9 @@ def use_threads(cluster: ClusterConfig, config: TrainConfig) -> None:
 class _StateSession(tf.Session):
     """The session that holds the state of the run.
 
-    `close` does not end it at the end of the steps. But a stop request closes it from another thread to end a call that
-    blocks, such as a wait for data, and TensorFlow can cancel a call only by the end of its session. Then the values of
-    all variables move to a new session, from which the chief saves its last checkpoint.
+    `close` does not end it at the end of the steps. But a stop request closes it from another thread, to end a call
+    that blocks, such as a wait for data. TensorFlow can cancel a call only by the end of its session. Then the values
+    of all variables move to a new session, from which the chief saves its last checkpoint.
     """
 
     def __init__(self, graph: tf.Graph, config: tf.ConfigProto):

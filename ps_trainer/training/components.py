@@ -165,8 +165,8 @@ def check_options(config: TrainConfig, num_workers: int, objects: ComponentObjec
         objects: Objects in place of named components, which have their options already.
 
     Raises:
-        UsageError: An unknown name, a wrong option, components that exclude each other, an update rule that does not
-            fit the cluster, or no folder of the dataset's files.
+        UsageError: A name is unknown, an option is wrong, components exclude each other, the update rule does not fit
+            the cluster, or the dataset's folder is missing.
     """
     rule = component_tables.UPDATES.create(config.update, config.update_option)
     component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
@@ -258,7 +258,7 @@ def _trace(model: Any, dataset: Any, config: TrainConfig) -> ModelTrace:
 
     A task whose settings do not need the trace earlier must create its server first. The first dataset of a process
     starts TensorFlow's eager runtime. Its thread pools then serve the whole process, with the default number of threads
-    instead of the server's, and convolutions add up their sums in another order.
+    instead of the server's. Convolutions then add up their sums in another order.
     """
     with tf.Graph().as_default():
         examples = dataset.train(shard=Shard(0, 1), batch_size=config.batch_size, seed=config.seed, num_epochs=1)

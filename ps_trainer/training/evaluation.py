@@ -25,8 +25,8 @@ def evaluate(
     """Computes the mean of the loss and of each metric over the test examples, and the model's pooled metrics.
 
     The mean of the loss weighs each batch by the model's `loss_weight`, or by its number of examples if the model has
-    none. An evaluation that cannot finish in time starts again with every n-th example, so that the examples of a file
-    in some order are represented, and a warning tells their number.
+    none. An evaluation that cannot finish in time starts again with every n-th example, so that it represents a file in
+    some order. A warning tells their number.
 
     Args:
         components: Components of the run.

@@ -39,9 +39,9 @@ class Accumulate(UpdateRule):
     The worker pushes the SUM. Each of the k gradients moves the parameters as far as if it were pushed alone. So the
     rule takes the learning rate of a single process with batch size `batch_size`, if it is stable at k times the step.
     With `average` a push is the gradient of one batch of k · `batch_size`, and needs a learning rate for that.
-    Averaging is the same rule with a k-th of the learning rate (SGD, momentum), or nearly the same rule with an
-    optimizer that ignores the scale of a gradient (Adam). `sync` averages over the workers: the sums of n workers give
-    Σ/n of n · k gradients, and their averages give the gradient of one batch of n · k · `batch_size`.
+    Averaging is the same rule with a k-th of the learning rate (SGD, momentum). With an optimizer that ignores the
+    scale of a gradient (Adam) it is nearly the same rule. `sync` averages over the workers. So the sums of n workers
+    give Σ/n of n · k gradients, and their averages the gradient of one batch of n · k · `batch_size`.
 
     When a worker's data end, the gradients since its last push are lost. A restarted worker begins a new sum, and
     reads the batches of the lost sum again. Gradient transforms act on the sums, in the steps that push.

@@ -22,8 +22,8 @@ class Async(UpdateRule):
     Worker: 1. read each ps task's clock, then its parameters; 2. compute the gradient of its own batch;
     3. push it; 4. continue when every ps task has applied its part.
     ps: 1. apply the gradient when it arrives (each variable atomically, in any order of workers and ps tasks);
-    2. count it on its clock. Apply, count and read are not one exclusive section. So an update that is made while a
-    worker's parameters are read may be in some of them and still count as staleness: τ is an upper bound.
+    2. count it on its clock. Apply, count and read are not one exclusive section. An update that is made while a
+    worker's parameters are read may be in some of them and still count as staleness. So τ is an upper bound.
 
     `global_step` counts the applied gradients of all workers: n workers together reach a given step n times as fast
     as one. The learning rate is per gradient: it is the single-process learning rate of batch size `batch_size`.

@@ -31,10 +31,10 @@ class Backup(UpdateRule):
     parameter on all ps tasks. `sync` with replicas_to_aggregate=N is the same rule; its description says how
     TensorFlow's token queue differs.
 
-    `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size
-    N · `batch_size` (linear scaling: N times the single-process rate). An update does not wait for workers that are
-    *done*, with no data left: if fewer than N workers have data, their gradients make the update. If fewer than N
-    workers are left because others are *lost*, the run waits for those to rejoin, and ends if they do not.
+    `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size N ·
+    `batch_size` (linear scaling: N times the single-process rate). An update does not wait for workers that are *done*,
+    with no data left. If fewer than N workers have data, their gradients make the update. If fewer than N workers are
+    left because others are *lost*, the run waits for those to rejoin, and ends if they do not.
 
     Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(N · rows)).
     Traffic per step and worker: O(parameters) each way. A share b/(N + b) of it carries dropped gradients if all

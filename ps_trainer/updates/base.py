@@ -110,7 +110,7 @@ class RuleContext(NamedTuple):
 class Exchange(abc.ABC):
     """Work that all workers do together after each phase, in separate `session.run` calls.
 
-    It serves rules whose workers exchange messages with each other. It cannot be part of a phase, because a run with a
+    It serves rules whose workers exchange messages with each other. It cannot be part of a phase: a run with a
     collective op must not contain an op on a ps task (`ring.py` says why). All workers must take part each time, until
     the end.
 
@@ -210,7 +210,7 @@ class TrainStep(NamedTuple):
             `join_op`.
         service: The chief's service. None on other workers, and for rules without one.
         exchange: Exchange of rules whose workers send messages to each other. With one, the ps tasks hold only a copy
-            of the state as of the last `publish`, so a restarted chief loads a checkpoint, never the copy.
+            of the state as of the last `publish`. So a restarted chief loads a checkpoint, never the copy.
         on_pull: Called with each piece and the value that the worker pulls (`PullStaging.build_pull`).
     """
 

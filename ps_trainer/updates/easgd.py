@@ -46,8 +46,8 @@ class Easgd(UpdateRule):
     worker: O(parameters / period) each way; a step without exchange sends nothing.
 
     Departures from the paper: its worker fetches the centre before it computes the gradient, here after it; both use
-    the same x. With momentum the replica on the worker is y = x + δ v, at which the gradient is computed, and x is
-    computed back from y; the result is the same up to rounding.
+    the same x. With momentum the replica on the worker is y = x + δ v, at which the gradient is computed. x is computed
+    back from y; the result is the same up to rounding.
     """
 
     Options = EasgdOptions

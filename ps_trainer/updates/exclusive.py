@@ -3,7 +3,7 @@
 The section's lock lies on the ps task, in the run's container, so it excludes the steps of all workers' sessions. A
 worker may be killed at any moment, which cancels its step on the ps tasks at any op. Two requirements follow:
 
-* **A cancelled step may wait for the lock.** `tf.CriticalSection` does not allow that: a cancelled wait for its mutex
+* **A cancelled step may wait for the lock.** `tf.CriticalSection` does not allow that. A cancelled wait for its mutex
   marks the mutex as free although another step is inside, so the next step enters as well. Here the lock is an
   accumulator. A step enters by `take_grad`, which takes the one gradient in it, or waits in order of arrival. It leaves
   by `apply_grad`, which puts a gradient back. A cancelled `take_grad` takes nothing.

@@ -6,10 +6,10 @@ With several ps tasks `GroupPolicy.is_fresh_only` decides how the groups relate:
   between ps tasks; their number cannot. A worker that waits does so on ps 0 only: if it waited on each ps task, workers
   could wait for one another in a ring. It visits ps 0 last, so the other ps tasks have all gradients that ps 0 has.
 * Only *fresh* gradients count: ps 0 decides. A small message per step tells the others which gradients are in, how many
-  a closed group has, and the version with which the worker continues. So all ps tasks use the same gradients. Each ps
-  task reads the worker's next parameters when it has reached that version. If an update falls into such a read, the
-  version is old when the gradient arrives, and the gradient is dropped. So every gradient that counts was computed from
-  one version.
+  a closed group has, and with which version the worker continues. So all ps tasks use the same gradients. Each ps task
+  reads the worker's next parameters when it has reached that version. If an update falls into such a read, the version
+  is old when the gradient arrives, and the gradient is dropped. So every gradient that counts was computed from one
+  version.
 """
 
 from __future__ import annotations

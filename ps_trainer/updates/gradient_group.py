@@ -241,7 +241,7 @@ class GradientGroup:
         # Where workers wait, the members of a group resume when it is closed; elsewhere they resume at once.
         in_group = tf.minimum(members, 1) if self._policy.waits else tf.zeros_like(members)
         after = self._after(now._replace(members=members, accepted=accepted), closes, size, in_group, resumes)
-        # The state is written after the update, and the gate opened after the state: a worker that sees the new version
+        # The state is written after the update, and the gate opened after the state. A worker that sees the new version
         # may read parameters at once.
         with tf.control_dependencies([updated]):
             opened = self._open_gate(self._variables.write(after), is_open=closes)

@@ -1,8 +1,8 @@
 """`GradientSums`: adds up gradients on one ps task until an update takes the sums.
 
 The sums are plain variables. Queues and accumulators cannot hold them, because taking something out of those may wait,
-and nothing in an exclusive section may wait (`exclusive.py`). The pushed rows of a table are kept one after the other,
-so the memory grows with the number of pushed rows, not with the table.
+and nothing in an exclusive section may wait (`exclusive.py`). The pushed rows of a table are kept one after the other.
+So the memory grows with the number of pushed rows, not with the table.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class GroupState(NamedTuple):
         tickets: [num_workers], ticket of the process that represents each worker at present.
         join_numbers: [num_workers], last join number of each worker; 0 for a worker that never joined.
         version: Number of groups closed so far.
-        size: Number of gradients in the last closed group. On a ps task that follows the decisions of ps 0, it is the
-            number of gradients that the open group will have, or 0 while ps 0 has not told it.
+        size: Number of gradients in the last closed group. On a ps task that follows ps 0, it is the number of
+            gradients that the open group will have, or 0 before ps 0 tells it.
         released: 1 after the workers were released for good.
     """
 

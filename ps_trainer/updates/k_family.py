@@ -92,7 +92,7 @@ class KSync(_KFamilyRule):
     gradients if n workers are equally fast.
 
     Departures from the papers: an update does not cancel computations. So a ps drops a late gradient when it arrives,
-    and only then its worker continues with the newest parameters. k grows with the number of updates; Dutta et al. 2021
+    and only then its worker continues with the newest parameters. k grows with the number of updates. Dutta et al. 2021
     derive it from the training loss. With several ps tasks the async rules form groups on each of them. These groups
     have the same number of gradients but not always the same ones, and `k_async` waits for the update on ps 0.
     """

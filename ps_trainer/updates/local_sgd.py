@@ -30,8 +30,8 @@ class LocalSgd(UpdateRule):
     The average is trained, saved and evaluated. `global_step` counts rounds, not local steps. So do max_steps, save
     intervals, switch_step and the schedule, which follows the number of rounds in local steps, too. Replicas are
     averaged over the live workers. With period=1 and sgd this is `sync`, and the rule expects a learning rate for batch
-    size n · `batch_size`; with longer periods the best rate approaches the single-process one. Rounds do not wait for
-    a worker that has left, and its steps since the last round are lost.
+    size n · `batch_size`. With longer periods the best rate approaches that of one process. Rounds do not wait for a
+    worker that has left, and its steps since the last round are lost.
 
     Any optimizer works. Its slots belong to the worker, are not averaged, and persist through rounds (with momentum,
     the "local momentum" of Lin et al.). Adam's bias correction counts the worker's local steps. Gradient transforms act

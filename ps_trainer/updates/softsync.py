@@ -28,8 +28,8 @@ class SoftSync(UpdateRule):
     With splits = 1 an update needs num_workers gradients, but not one of each worker. splits = num_workers is `async`.
     `k_batch_async` with k = c is the same algorithm.
 
-    `global_step` counts updates. Gradients are averaged. Learning rate: the papers divide the rate of batch size
-    c · `batch_size` by the mean staleness, which is close to `splits`; give --learning_rate that quotient. c does not
+    `global_step` counts updates. Gradients are averaged. Learning rate: the papers divide the rate of batch size c ·
+    `batch_size` by the mean staleness, which is close to `splits`. Give --learning_rate that quotient. c does not
     change when workers leave. Gradients of an update that is still open when the run ends are not applied.
 
     Memory on the ps: parameters, slots, and a sum of the gradients' size (of tables the pushed rows, O(c · rows)).

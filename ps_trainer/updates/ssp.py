@@ -39,8 +39,8 @@ class Ssp(UpdateRule):
     that wait for it continue. A worker that ends or is lost blocks no other worker. A worker that joins or rejoins
     starts at the slowest worker's clock.
 
-    s = 0 is a barrier after each step but differs from `sync`: a worker may read parameters to which others have
-    applied their next update already, and each gradient is a separate update. With one permanently slow worker every
+    s = 0 is a barrier after each step but differs from `sync`. A worker may read parameters to which others have
+    already applied their next update, and each gradient is a separate update. With one permanently slow worker every
     finite s leads to that worker's pace.
 
     `global_step` counts the applied gradients of all workers. The learning rate is per gradient, as in `async`:

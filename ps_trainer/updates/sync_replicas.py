@@ -37,15 +37,15 @@ class SyncReplicas(UpdateRule):
     * No tokens before the first update (`get_init_tokens_op`). They let every worker push twice for the first update.
     * A worker skips tokens that are not later than its own gradient. Otherwise a late worker would count twice, too.
     * The rows of a sparse gradient are summed and divided by R. TensorFlow divides each row by the number of workers
-      that touched it, so that a rare row moves R times as far as in a batch of all workers' examples.
+      that touched it. So a rare row moves R times as far as in a batch of all workers' examples.
     * The chief runs the update in a thread that the end of the run cancels, in place of a queue runner. A queue runner
       keeps the chief for 120 s at the end, and closes the queue for every later run on the same ps tasks.
     * When a worker has no more data, updates wait for one gradient less. TensorFlow's workers would wait forever.
     * Learning rate, optimizer and slots lie on the ps tasks, as in all rules here, and not in the worker's graph.
 
-    With R < num_workers each accumulator takes its own first R gradients, and more if a late one comes before the chief
-    takes them, as in TensorFlow's class. So two variables may be updated from different workers' gradients. `sync` and
-    `backup` use the same R gradients for all variables.
+    With R < num_workers each accumulator takes its own first R gradients, as in TensorFlow's class. It takes more if a
+    late one comes before the chief takes them. So two variables may be updated from different workers' gradients.
+    `sync` and `backup` use the same R gradients for all variables.
 
     `global_step` counts updates. Gradients are averaged, so the rule expects a learning rate for batch size
     R · `batch_size` (linear scaling: R times the single-process rate).

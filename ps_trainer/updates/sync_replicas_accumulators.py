@@ -2,8 +2,8 @@
 
 TensorFlow's accumulators have no op that says how many gradients an average is of. So each ps task has one more
 accumulator, whose sum counts them: a worker adds 1 to it after its gradients, and a stand-in adds 0. A sparse gradient
-carries its own count, as one more row behind the last row of its variable: with backup workers a late gradient may come
-between the takes of two accumulators, so only the row that is taken with the others is sure to belong to them.
+carries its own count, as one more row behind the last row of its variable. With backup workers a late gradient may come
+between the takes of two accumulators. So only a row that is taken with the others is sure to belong to them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`SyncReplicasOptimizer`: TensorFlow's class of that name, without the traps that its stock form has.
 
-It keeps the parts of `tf.train.SyncReplicasOptimizer`: an accumulator for each variable, which drops gradients of an
-older step; a step of the chief that takes the average of R gradients and applies it by the inner optimizer; tokens with
-the new global_step, for which the workers wait. The class `SyncReplicas` of `sync_replicas.py` lists the lines that
-differ, and why.
+It keeps the parts of `tf.train.SyncReplicasOptimizer`. An accumulator for each variable drops gradients of an older
+step. A step of the chief takes the average of R gradients, and applies it by the inner optimizer. The workers wait for
+tokens with the new global_step. The class `SyncReplicas` of `sync_replicas.py` lists the lines that differ, and why.
 """
 
 from __future__ import annotations
@@ -172,8 +171,8 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
         """Builds the wait for a token of a later step than `local_step`.
 
         A late worker finds the tokens of the updates that were made without it. Each lets it continue once in
-        TensorFlow's class. Here they are skipped, because with an old token the worker would not wait for the update
-        that its gradient is in, and would count in it again.
+        TensorFlow's class. Here they are skipped. With an old token the worker would not wait for the update that its
+        gradient is in, and would count in it again.
         """
 
         def is_old(token: tf.Tensor) -> tf.Tensor:

@@ -31,7 +31,7 @@ class Sync(UpdateRule):
     With R = num_workers, n workers with batch b equal one process with batch n·b, and the staleness is 0. With a
     smaller R the rule is `backup` with num_workers − R backup workers.
 
-    How `tf.train.SyncReplicasOptimizer` differs: its workers share one queue with num_workers tokens per update, and a
+    How `tf.train.SyncReplicasOptimizer` differs: its workers share one queue with num_workers tokens per update. A
     gradient counts for the step of the token that its worker took. So a fast worker can take a slow worker's token,
     count twice in an update, and be late for the next one. Here a worker gives at most one gradient to an update.
     TensorFlow's accumulators, one per variable, each fire at their own R-th gradient. So with R < num_workers two

@@ -47,8 +47,8 @@ class Csv(FileSource):
         facts: Facts about the files.
 
     Raises:
-        DataError: A file is missing or empty, a row has too many or too few values, a value does not fit its column, or
-            a named column does not exist.
+        DataError: A file is missing or empty, or a named column does not exist. A row has too many or too few values,
+            or a value does not fit its column.
     """
 
     max_shuffled = SHUFFLED_LINES

@@ -47,9 +47,9 @@ def read_idx(path: str | pathlib.Path, *, num_dims: int) -> np.ndarray:
         uint8 [sizes of the header].
 
     Raises:
-        DataError: The file cannot be read or unpacked, is not an IDX file, has another type or number of dimensions, or
-            is shorter or longer than its header says. The message names the file and the offset in bytes; in a
-            compressed file the offset counts unpacked bytes.
+        DataError: The file cannot be read or unpacked, or is not an IDX file. It has another type or number of
+            dimensions, or is shorter or longer than its header says. The message names the file and the offset in
+            bytes; in a compressed file the offset counts unpacked bytes.
     """
     path = pathlib.Path(path)
     data = _read_bytes(path)

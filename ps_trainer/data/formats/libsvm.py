@@ -40,7 +40,7 @@ _LARGE = 100.0  # of a value; gradients grow with its square
 class LibSvm(LineSource):
     """Sparse examples of two classes in files of the LIBSVM format, from --data_dir.
 
-    Batches: "ids" int64 [B, M] and "values" float32 [B, M], the indices and values of each example, with M the largest
+    Batches: "ids" int64 [B, M] and "values" float32 [B, M], the indices and values of each example. M is the largest
     number in the batch; shorter examples are padded with index 0 and value 0. "label" int64 [B], 1 for a label above 0
     in the file, else 0 (files have 1 and -1, or 1 and 0).
 

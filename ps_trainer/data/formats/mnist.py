@@ -50,7 +50,7 @@ class Mnist(DataSource):
             `t10k-labels-idx1-ubyte`. Each name may end in `.gz` and may have `.idx` instead of `-idx`.
 
     Raises:
-        DataError: The folder or a file is missing, a file is broken, a label is above 9, or the files differ in the
+        DataError: The folder or a file is missing, a file is broken, or a label is above 9. The files differ in the
             number of examples or in the size of the images.
     """
 
@@ -139,7 +139,7 @@ class Emnist(Mnist):
             same two with `-test-`; each may end in `.gz`.
 
     Raises:
-        DataError: The folder or a file is missing, a file is broken, a label is too large, or the files differ in the
+        DataError: The folder or a file is missing, a file is broken, or a label is too large. The files differ in the
             number of examples or in the size of the images.
     """
 

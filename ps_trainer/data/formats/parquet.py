@@ -25,9 +25,9 @@ class Parquet(Csv):
     """Tables in Parquet files with numbers, categories and a column of labels, from --data_dir.
 
     Reading needs pyarrow: `pip install 'ps_trainer[parquet]'`. The batches are those of `csv`, in the same three forms
-    (`form=vector`, `sparse` or `columns`). Kinds of columns follow from the types in the file: integers, floats,
-    decimals, dates and times are numbers, a date or time in seconds since 1970; texts, Booleans and dictionaries are
-    categories; lists and structs must be ignored. Nulls and NaN are missing.
+    (`form=vector`, `sparse` or `columns`). Kinds of columns follow from the types in the file. Integers, floats,
+    decimals, dates and times are numbers, a date or time in seconds since 1970. Texts, Booleans and dictionaries are
+    categories. Lists and structs must be ignored. Nulls and NaN are missing.
 
     A worker reads one row group at a time. `predict` and `serve` also take rows as CSV with a header.
 
@@ -37,8 +37,8 @@ class Parquet(Csv):
         facts: Facts about the files.
 
     Raises:
-        DataError: The package pyarrow or a file is missing, a file is not a Parquet file, a value does not fit its
-            column, or a named column does not exist.
+        DataError: The package pyarrow, a file or a named column is missing. A file is not a Parquet file, or a value
+            does not fit its column.
     """
 
     name = "parquet"

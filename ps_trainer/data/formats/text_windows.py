@@ -53,9 +53,9 @@ class TextWindows(DataSource):
     Files are those of dataset text. The built-in text is cleaned like text8: letters a to z only, in lower case.
 
     Source: T. Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013, section 3.2
-    (reach); the same, "Distributed Representations of Words and Phrases and their Compositionality", NIPS 2013, section
-    2.3 (thinning), in the form and with the defaults of the authors' word2vec.c and of gensim; O. Levy, Y. Goldberg,
-    I. Dagan, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", TACL 3, 2015.
+    (reach). The same, "Distributed Representations of Words and Phrases and their Compositionality", NIPS 2013, section
+    2.3 (thinning). Form and defaults are those of the authors' word2vec.c and of gensim. O. Levy, Y. Goldberg, I.
+    Dagan, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", TACL 3, 2015.
 
     Args:
         options: Windows, vocabulary and files.

@@ -65,8 +65,8 @@ class Wav(FileSource):
         facts: Facts about the lists. With recorded ones the lists may be missing.
 
     Raises:
-        DataError: The folder or a list is missing, a list is broken, a character is not in the alphabet, or a sound is
-            missing, has another form or rate, or has fewer frames than its transcript needs.
+        DataError: The folder, a list or a sound is missing. A list is broken, or a character is not in the alphabet. A
+            sound has another form or rate, or has fewer frames than its transcript needs.
     """
 
     max_shuffled = SHUFFLED_SOUNDS

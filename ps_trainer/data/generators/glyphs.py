@@ -40,7 +40,7 @@ class Glyphs(ArraySource):
     and width are each multiplied by a random factor (1 to `size // 7`). The digit has a light colour (each channel 176
     to 255) on a dark background (0 to 79). Every value has normal noise with the standard deviation `noise`.
 
-    With `font`, pictures show `characters` of that font instead, with a height of `size // 2` to `size` pixels, and the
+    With `font`, pictures show `characters` of that font instead, with a height of `size // 2` to `size` pixels. The
     label is the place of the character in that option. Then every worker must have the same font and the same version
     of Pillow.
 

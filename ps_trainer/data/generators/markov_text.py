@@ -24,10 +24,10 @@ _MAX_TRANSITIONS = 10**6
 class MarkovChain:
     """A Markov chain of a given order over words. Word 0 is the end of a line.
 
-    A state is the last `order` words. In each state the same number of words can follow: the end of a line, so that
-    every state leads back to the same one, and others drawn at random. Their probabilities are drawn from a flat
-    Dirichlet distribution. With P the matrix of transitions between states, and pi the stationary distribution,
-    pi P = pi, the entropy rate is
+    A state is the last `order` words. In each state the same number of words can follow, drawn at random. One of them
+    is the end of a line, so that every state leads back to the same one. Their probabilities are drawn from a flat
+    Dirichlet distribution. With P the matrix of transitions between states, and pi the stationary distribution, pi P =
+    pi, the entropy rate is
 
         H = - sum over states s of pi[s] * sum over words w of P[w | s] * log P[w | s]    nats per word
 

@@ -34,8 +34,8 @@ class Tones(ArraySource):
 
     A sound is `min_digits` to `max_digits` digits, all equally likely, with a pause before, between and after them. A
     digit lasts 60 to 150 ms, a pause 30 to 80 ms. The tones of a key in row r and column c have the frequencies
-    `ROWS[r]` and `COLUMNS[c]`, in Hz (ITU-T Q.23), each with a random phase and the amplitude 0.3. Normal noise with
-    the standard deviation `noise` is added. All digits can be recognised without error.
+    `ROWS[r]` and `COLUMNS[c]`, in Hz (ITU-T Q.23). Each has a random phase and the amplitude 0.3. Normal noise with the
+    standard deviation `noise` is added. All digits can be recognised without error.
 
     Args:
         options: Sizes, noise and seed.

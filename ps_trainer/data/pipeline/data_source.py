@@ -31,8 +31,8 @@ PREFETCH_BATCHES = 2
 def _without_autograph(build: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
     """Spares the functions of this package's own datasets the translation by AutoGraph, which only users' may need.
 
-    AutoGraph takes most of the time that the first pipeline of a process takes, and a killed process leaves its
-    generated source files in the temporary folder.
+    AutoGraph takes most of the time of a process's first pipeline. A killed process leaves AutoGraph's generated source
+    files in the temporary folder.
     """
     as_written = tf.autograph.experimental.do_not_convert(build)
 
@@ -111,8 +111,8 @@ class DataSource(abc.ABC):
         """Returns the shuffled batches of one worker's training examples.
 
         The shard is cut before shuffling, so workers never read the same example. Every epoch has another order. A
-        batch may hold the end of one epoch and the beginning of the next, so that only the last, incomplete batch of
-        all epochs together is dropped. The order depends on `seed`, the shard's index and the graph's seed.
+        batch may hold the end of one epoch and the beginning of the next. So only the last, incomplete batch of all
+        epochs together is dropped. The order depends on `seed`, the shard's index and the graph's seed.
 
         Args:
             shard: Part of the examples that this worker reads.

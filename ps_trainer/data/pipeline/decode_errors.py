@@ -38,7 +38,7 @@ def map_with_context(
         with tf.control_dependencies([explain(record)]):
             return function({name: tf.identity(value) for name, value in record.items()})
 
-    # A graph has no "try": a dataset whose only element fails is empty after `ignore_errors`, and then `take(1)` reads
+    # A graph has no "try". A dataset whose only element fails is empty after `ignore_errors`, and then `take(1)` reads
     # the element of the dataset behind it.
     alone = tf.data.Dataset.from_tensors(record)
     tried = alone.map(function).ignore_errors().concatenate(alone.map(explained))
@@ -85,8 +85,7 @@ def problem_of(error: tf.errors.OpError) -> str:
 def data_error(error: tf.errors.OpError) -> DataError | None:
     """Returns the error of a step as an error of the data, in one line; None if something else failed.
 
-    The data are wrong if a loader rejects a record, if a file is gone, or if an id or a label is too large for the
-    model.
+    The data are wrong if a loader rejects a record, a file is gone, or an id or label is too large for the model.
     """
     if isinstance(error, tf.errors.NotFoundError) and (gone := _GONE.search(error.message)):
         return DataError(f"{gone[1]}: no such file; it was there when the run began")

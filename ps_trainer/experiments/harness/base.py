@@ -139,8 +139,8 @@ class Experiment:
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[Any]]:
         """Returns the runs of all parts, in the order in which they are made.
 
-        Real runs that are compared alternate, since a machine changes with time: all with the first seed, then all with
-        the second one, and so on. Before them come the runs whose figures they need.
+        Real runs that are compared alternate, since a machine changes with time. All with the first seed come first,
+        then all with the second one, and so on. Before them come the runs whose figures they need.
         """
         planned = [run for part in self.parts for run in part.runs(seeds, quick=quick)]
         needed = {one.key: one for run in planned if (one := self.needed_by(run)) is not None}

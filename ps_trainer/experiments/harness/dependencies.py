@@ -2,14 +2,14 @@
 
 The code has two parts, because imports reveal only one:
 
-* The experiment's own: its file, the files of its base classes, and the modules that these import from the experiments
-  (or from the package of a user's own experiment), directly or not. A text that names a module, as
+* The experiment's own: its file, the files of its base classes, and the modules that these import, directly or not.
+  Only modules of the experiments count, or of the package of a user's own experiment. A text that names a module, as
   `--model=package.module:Class` does, is an import, too. Code that only presents finished runs is left out: the
   harness, and the modules `PRESENTING` where the experiment's file imports them.
 * The core: components are loaded by name and tasks are started by command lines. Imports do not reveal them, so whole
   folders count. `_FOLDERS` says which runs execute a folder; a folder that is not in it is an error. Runs in virtual
-  time execute only the simulation, so code that starts, connects or recovers tasks does not affect them, except for
-  the files that the simulation imports.
+  time execute only the simulation. So code that starts, connects or recovers tasks does not affect them, except for
+  files that the simulation imports.
 
 Comments, docstrings and layout do not count.
 """

@@ -176,8 +176,8 @@ def trainings_of(results: Results) -> list[RateTraining]:
 def excess(case: RateTraining, baseline: RateTraining) -> float:
     """Returns the test error above the baseline's, in standard errors of the difference.
 
-    The square of the standard error is the sum of three variances: between the seeds of the case, between the seeds of
-    the baseline, and of a finite test set. The last one is a (1 − a) / 360, with the baseline's test error a.
+    The square of the standard error is the sum of three variances: of the case's seeds, of the baseline's seeds, and of
+    a finite test set. The last one is a (1 − a) / 360, with the baseline's test error a.
     """
     test_set = accuracy_standard_error(baseline.error, NUM_TEST_EXAMPLES)
     return (case.error - baseline.error) / math.sqrt(case.variance + baseline.variance + test_set**2)

@@ -1,8 +1,8 @@
 """Measures the cost of a step besides its delay with one worker; the simulator takes this cost as input.
 
-One worker waits for no other one. So all that its step takes beyond the delay is the constant cost of a step: its push,
-the ps task's work, its next pull, and its own code. A cluster of n workers is then compared with a simulation that
-knows this cost, but nothing about the n workers.
+One worker waits for no other one. So its step takes the delay and the constant cost of a step: its push, the ps task's
+work, its next pull, and its own code. A cluster of n workers is then compared with a simulation that knows this cost,
+but nothing about the n workers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The control of every experiment on real clusters: one worker with ps tasks trains as `--num_ps=0`, without them.
 
-With one worker nothing is stale, so the losses of all steps have to be the same, to the last bit where the same
-kernels run on as many threads. If the losses differ, an experiment may measure a fault of the machinery.
+With one worker nothing is stale, so the losses of all steps have to be the same. If the same kernels run on as many
+threads, the losses are the same to the last bit. If the losses differ, an experiment may measure a fault of the
+machinery.
 """
 
 from __future__ import annotations

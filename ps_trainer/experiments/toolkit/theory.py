@@ -1,8 +1,8 @@
 """Closed forms of parameter-server training. Published plots and claims cite some by number, A1 to A19.
 
 Times are in seconds, sizes in bytes, rates in bytes per second of one network interface and direction. n is the number
-of workers, p the number of ps tasks, X the time of one worker's step, M the bytes of all parameters, B a link's rate.
-Models without a closed form are in `monte_carlo.py`. `docs/howto/run-an-experiment.md` lists the numbers.
+of workers, and p the number of ps tasks. X is the time of one worker's step, M the bytes of all parameters, and B a
+link's rate. Models without a closed form are in `monte_carlo.py`. `docs/howto/run-an-experiment.md` lists the numbers.
 """
 
 from __future__ import annotations

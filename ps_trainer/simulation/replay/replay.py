@@ -57,8 +57,8 @@ class Replay:
                 ...
 
     A gradient is computed when its step ends in the schedule. It uses the parameters of the version that the worker
-    read, and the next batch of the worker's own input pipeline: the parameters and batches that the worker would have
-    in a cluster. The rule's own arithmetic makes the updates, in the order of arrival.
+    read, and the next batch of the worker's own input pipeline. A worker of a cluster would have the same. The rule's
+    own arithmetic makes the updates, in the order of arrival.
 
     Departs from a cluster: one ps task, so that staleness and groups are the same for all parameters. Variables that
     the model assigns itself (moving averages) change when a step ends, not when it computes. There are no gradient

@@ -1,7 +1,7 @@
 """Rules that make an update from a group of pushes: `sync`, `backup`, `softsync` and the four `k_` rules.
 
-They differ, as in `updates/gradient_group.py`, in the number of pushes, in whether pushes of older parameters count,
-and in whether a worker waits for the update with its push.
+As in `updates/gradient_group.py`, they differ in the number of pushes, and in whether pushes of older parameters count.
+They also differ in whether a worker waits for the update with its push.
 """
 
 from __future__ import annotations

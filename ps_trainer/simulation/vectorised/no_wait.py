@@ -17,7 +17,7 @@ _ROUNDS = 16  # about the number of steps of the fastest worker in a block
 def run(cluster: ClusterModel, rule: GroupedRule, num_updates: int) -> Iterator[ScheduleBlock]:
     """Yields the schedule, one block per interval of time.
 
-    The times of the pushes do not depend on the rule, but the versions that workers read do: a worker's next step reads
+    The times of the pushes do not depend on the rule, but the versions that workers read do. A worker's next step reads
     the number of updates made up to its push.
     """
     ends = np.cumsum([rule.num_required(version) for version in range(num_updates)])  # pushes up to each update

@@ -1,7 +1,7 @@
 """Counts the training examples that each worker has read.
 
-The counts are on ps task 0 and are saved with the parameters. A batch is counted by the push that carries what the
-worker learned from it, so a worker that comes back continues after its last push.
+The counts are on ps task 0 and are saved with the parameters. The push that carries what a worker learned from a batch
+counts the batch. So a worker that comes back continues after its last push.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 So the worker pulls and pushes once, whatever the number of devices. This also holds for the rows of embedding tables:
 `models.layers.embedding` leaves its look-ups to `_SharedLookups`, which looks up the rows of all devices together.
 
-Each device has its own collections while its model is built: a model may add up all losses that it finds there, or
-walk over the trainable variables. Of the model's own updates (UPDATE_OPS, such as batch norm's averages) those of the
-first device count.
+Each device has its own collections while its model is built. A model may add up all losses that it finds there, or walk
+over the trainable variables. Of the model's own updates (UPDATE_OPS, such as batch norm's averages) those of the first
+device count.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Each task has its own chain through the loop, and the worker's chain decides:
     ps k     Enter ─► Merge ────────────► Switch ─► pivot ─► the step's ops ────────► NextIteration ─► Merge
 
 `note` is a Python function on the worker, called after each step with its figures; it returns whether another step
-follows. It runs when all ops of the step have run, on all tasks: the ops of a ps task come before the message that
+follows. It runs when all ops of the step have run, on all tasks. The ops of a ps task come before the message that
 brings the step's result. So a call that fails in its next step has lost nothing of this one.
 """
 

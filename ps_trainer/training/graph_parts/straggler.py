@@ -1,8 +1,8 @@
 """`Straggler`: a delay in each step of a worker, between its pull and its push, for the flag `--straggler`.
 
-The worker computes its gradient from the parameters and table rows that it has read, holds the gradient back for a
-sampled time, and continues as if the computation had taken that much longer. A *paced* delay counts from the start of
-the step, when the step's parameters are on the worker: the step then computes for that time in all, however long its
+The worker computes its gradient from the parameters and table rows that it has read, and holds it back for a sampled
+time. Then it continues as if the computation had taken that much longer. A *paced* delay counts from the start of the
+step, when the step's parameters are on the worker. The step then computes for that time in all, however long its
 arithmetic takes. If the arithmetic takes longer than the delay, the step continues at once.
 
 The worker read everything before the delay, so the logged staleness is the staleness of the gradient. Steps that send
