@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.testing.conformance import Runs, job, limited, uneven
-from tests.testing.repetitions import representatives
+from tests.testing.repetitions import repetitions, representatives
 from tests.testing.rule_promises import PROMISES
 
 COLOCATED = (0, 3)
@@ -37,7 +37,7 @@ def test_a_rule_keeps_its_promises(runs, rule):
         assert jobs == {"job:worker"}
 
 
-@pytest.mark.parametrize("rule", [rule for rule in ("async", "sync") if rule in MEETING])
+@pytest.mark.parametrize("rule", repetitions(("async", "sync")))
 def test_a_rule_ends_when_each_worker_has_used_up_its_data(runs, rule):
     result = runs.result(COLOCATED, uneven(rule, "per_variable"))
     assert result.codes == [0, 0, 0]
