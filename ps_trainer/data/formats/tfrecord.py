@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ SHUFFLED_RECORDS = 2**14
 KINDS = ("int64", "float32", "bytes", "uint8", "image")
 """Kinds of features."""
 
+_CLASS = ("label", "int64", ())  # name, kind and shape of a feature that may be the class
 _IMAGE = "image/"  # prefix of the names of decoded images in a record
 _FEATURE = re.compile(rf"((?P<name>\w+)=)?(?P<key>[^:\[\]=]+):(?P<kind>{'|'.join(KINDS)})(\[(?P<shape>[\dx*]+)\])?")
 
@@ -100,7 +102,12 @@ class TfRecord(FileSource):
             "names or patterns of the files to test on, not used for training; default: a part of the training files",
         )
         test_every: int = option(10, "without test_files, every n-th record is a test example", least=2)
-        num_classes: int | None = option(None, "number of classes, if the feature named label is a class")
+        num_classes: int | None = option(
+            None,
+            "number of classes, if the feature named label is a class; default: one more than the largest label, for"
+            " which all files are read once",
+            least=1,
+        )
 
         def __post_init__(self) -> None:
             if not self.features:
@@ -117,7 +124,6 @@ class TfRecord(FileSource):
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
         self._features = [parse_feature(text) for text in options.features]
-        self.num_classes = options.num_classes
         patterns = [*options.train_files, *options.test_files]
         folder = self.facts.folder(data_dir, f"dataset tfrecord needs --data_dir=<folder> with {', '.join(patterns)}")
         find_names = functools.partial(self.facts.remember, "files", patterns, lambda: _names(folder, options))
@@ -127,6 +133,19 @@ class TfRecord(FileSource):
             names = find_names()
         train, test = ([self._count_once(folder / name) for name in of_split] for of_split in names)
         super().__init__(train, test, test_every=options.test_every)
+        self.num_classes = options.num_classes or self._count_classes([*train, *test])
+
+    def _count_classes(self, files: Sequence[CountedFile]) -> int | None:
+        """Returns one more than the largest label of all files; None if labels are no classes, or not readable."""
+        labels = [feature for feature in self._features if (feature.name, feature.kind, feature.shape) == _CLASS]
+        if not labels:
+            return None
+        (label,) = labels
+        largest = []
+        for file in files:
+            count = functools.partial(_largest_label, file, label)
+            largest.append(self.facts.find(f"labels {file.path}", [file.path], label.key, count, follows_files=True))
+        return None if None in largest else 1 + max(largest)
 
     def _count_once(self, path: pathlib.Path) -> CountedFile:
         """Returns a file of the dataset, which one process of this machine goes through for all."""
@@ -248,6 +267,23 @@ def parse_feature(text: str) -> Feature:
             f" {key}:image[224x224x3]"
         )
     return Feature(match["name"] or key, key, kind, shape)
+
+
+def _largest_label(file: CountedFile, label: Feature) -> int | None:
+    """Reads one file; returns None if a record is broken or a label negative, which the error of a step then names."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        records = tf.data.TFRecordDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
+        labels = records.batch(1024).map(lambda batch: tf.io.parse_example(batch, {label.key: _parsing(label)}))
+        extremes = labels.map(lambda batch: (tf.reduce_min(batch[label.key]), tf.reduce_max(batch[label.key])))
+        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+        smallest, largest = extremes.reduce(
+            start, lambda old, new: (tf.minimum(old[0], new[0]), tf.maximum(old[1], new[1]))
+        )
+        try:
+            least, most = session.run((smallest, largest))
+        except tf.errors.OpError:
+            return None
+    return None if least < 0 else int(most)
 
 
 def _names(folder: pathlib.Path, options: TfRecord.Options) -> list[list[str]]:

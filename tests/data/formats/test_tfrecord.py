@@ -12,6 +12,7 @@ from ps_trainer import component_tables
 from ps_trainer.data import info
 from ps_trainer.data.formats.record_file import record_file
 from ps_trainer.data.formats.tfrecord import Feature, TfRecord, parse_feature
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_column, read_leased, read_shards
@@ -73,6 +74,33 @@ def test_each_kind_becomes_a_tensor_of_its_shape(tmp_path):
     np.testing.assert_array_equal(batch["word"], [b"a", b"bc"])
     expected = np.reshape([*range(6), *reversed(range(6))], [2, 2, 3, 1]) / np.float32(255)
     np.testing.assert_allclose(batch["raw"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_classes_are_counted_in_the_files_unless_given(tmp_path, packed):
+    numbers(tmp_path / "a.tfrecord", [3, 0, 2], packed)
+    numbers(tmp_path / "b.tfrecord", [6, 1], packed)
+    counted = create(tmp_path, "label=x:int64")
+    assert counted.num_classes == 7
+    assert create(tmp_path, "label=x:int64", test_files=("b*",)).num_classes == 7  # a model is tested on it, too
+    assert create(tmp_path, "label=x:int64", num_classes=9).num_classes == 9
+    assert create(tmp_path, "x:int64").num_classes is None
+    assert create(tmp_path, "label=x:int64[1]").num_classes is None
+    recorded = Facts(counted.facts.entries)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    options = TfRecord.Options(features=("label=x:int64",))
+    assert TfRecord(options, data_dir=str(tmp_path), facts=recorded).num_classes == 7
+
+
+def test_labels_that_are_no_classes_or_broken_are_left_to_the_step_that_reads_them(tmp_path):
+    path = numbers(tmp_path / "a.tfrecord", [3, -1])
+    assert create(tmp_path, "label=x:int64").num_classes is None
+    write(path, [example(x=[3]), b"?"])
+    source = create(tmp_path, "label=x:int64")
+    assert source.num_classes is None
+    with pytest.raises(tf.errors.InvalidArgumentError, match="record 2.* is not a tf.train.Example"):
+        list(read_batches(one_epoch(source)))
 
 
 @pytest.mark.parametrize("num_workers", NUM_WORKERS)
