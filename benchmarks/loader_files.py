@@ -39,14 +39,33 @@ def people(count: int) -> Write:
 
     def write(folder: pathlib.Path) -> None:
         folder.mkdir(parents=True)
-        random = np.random.RandomState(0)
-        columns = [
-            random.randint(0, 99, count).astype(str) if words == census.NUMBER else random.choice(words.split(), count)
-            for words in census.COLUMNS.values()
-        ]
-        lines = [", ".join(row) for row in zip(*columns, random.choice(["<=50K", ">50K"], count), strict=True)]
+        lines = [", ".join(row) for row in zip(*_people(count).values(), strict=True)]
         (folder / "adult.data").write_text("\n".join(lines) + "\n")
         (folder / "adult.test").write_text("|1x3 Cross validator\n" + "".join(f"{line}.\n" for line in lines[:10]))
+
+    return write
+
+
+def people_table(count: int, form: str) -> Write:
+    """Writes random people as `train.csv` with a header, or as `train.parquet`; their label is the column `income`.
+
+    Args:
+        count: Number of people.
+        form: "csv" or "parquet".
+    """
+
+    def write(folder: pathlib.Path) -> None:
+        folder.mkdir(parents=True)
+        columns = _people(count)
+        if form == "csv":
+            lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+            (folder / "train.csv").write_text("\n".join(lines) + "\n")
+            return
+        import pyarrow  # only for this form
+        from pyarrow import parquet
+
+        numbers = {name: columns[name].astype(np.int64) for name in _NUMBERS}
+        parquet.write_table(pyarrow.table({**columns, **numbers}), folder / "train.parquet")
 
     return write
 
@@ -78,6 +97,19 @@ def images(count: int, size: int) -> Write:
             path.write_bytes(data)
 
     return write
+
+
+_NUMBERS = [name for name, words in census.COLUMNS.items() if words == census.NUMBER]
+
+
+def _people(count: int) -> dict[str, np.ndarray]:
+    """Returns the columns of random people as texts, by name; the last one, `income`, is the label."""
+    random = np.random.RandomState(0)
+    columns = {
+        name: random.randint(0, 99, count).astype(str) if name in _NUMBERS else random.choice(words.split(), count)
+        for name, words in census.COLUMNS.items()
+    }
+    return columns | {"income": random.choice(["<=50K", ">50K"], count)}
 
 
 def _encoded(count: int, size: int, encode: Callable[[tf.Tensor], tf.Tensor]) -> list[tuple[bytes, int]]:

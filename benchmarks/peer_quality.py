@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -21,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import arguments
+from benchmarks import arguments, peer_packages
 from benchmarks.contenders import REPOSITORY
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer import component_tables
 from ps_trainer.errors import RunError
-from ps_trainer.launch.command import cpu_environment, run_local
+from ps_trainer.launch.command import run_local
 
 CLUSTER = ("--num_ps=1", "--num_workers=2")
 PACKAGES = ("scikit-learn", "gensim")
@@ -163,10 +162,8 @@ def main(argv: Sequence[str]) -> int:
     folder = arguments.new_folder(parser, flags.out_dir, "runs/peer_quality")
     report = Report("benchmarks.peer_quality", argv, folder)
     packages = pathlib.Path(flags.packages or folder / "packages").resolve()
-    if not packages.exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", f"--target={packages}", *PACKAGES]
-        subprocess.run(command, check=True, timeout=flags.deadline_secs)
-    report.notes.append(f"Peers: {', '.join(_versions(packages))}.")
+    peer_packages.install(packages, PACKAGES, flags.deadline_secs)
+    report.notes.append(f"Peers: {', '.join(peer_packages.versions(packages, PACKAGES))}.")
     for name in flags.tasks:
         report.add(run(name, TASKS[name], folder / name, packages, flags.deadline_secs))
     return report.finish()
@@ -184,7 +181,7 @@ def run(name: str, task: Task, folder: pathlib.Path, packages: pathlib.Path, dea
             row, ours=summary["metrics"][task.metric], our_secs=our_secs, our_train_secs=_train_secs(summary)
         )
         started = time.perf_counter()
-        figures = json.loads(_peer([task.peer, str(data)], packages, deadline_secs))
+        figures = json.loads(peer_packages.run(_MODULE, [task.peer, str(data)], packages, deadline_secs))
         their_secs = time.perf_counter() - started
     except (RunError, subprocess.SubprocessError) as error:
         print(f"error: {name} failed: {error}", file=sys.stderr, flush=True)
@@ -198,7 +195,7 @@ def prepare(task: Task, folder: pathlib.Path, packages: pathlib.Path, deadline_s
     """Writes the examples that both read: CSV files of a packaged table, or the arrays of our dataset."""
     kind, _, name = task.dataset.rpartition(":")
     if kind:
-        _peer(["export", name, str(folder / "data")], packages, deadline_secs)
+        peer_packages.run(_MODULE, ["export", name, str(folder / "data")], packages, deadline_secs)
         return folder / "data"
     folder.mkdir(parents=True, exist_ok=True)
     arrays = component_tables.DATASETS.create(task.dataset, [], data_dir=None).arrays
@@ -214,24 +211,8 @@ def _data_flags(task: Task, data: pathlib.Path) -> list[str]:
     return ["--dataset=csv", f"--data_dir={data}", "--dataset_option=label=label", *files]
 
 
-def _peer(args: Sequence[str], packages: pathlib.Path, deadline_secs: float) -> str:
-    environ = cpu_environment(os.environ) | {"PYTHONPATH": f"{packages}{os.pathsep}{REPOSITORY}"}
-    command = [sys.executable, "-m", _MODULE, *args]
-    done = subprocess.run(
-        command, env=environ, cwd=REPOSITORY, timeout=deadline_secs, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout
-
-
 def _train_secs(summary: dict[str, Any]) -> float:
     return float(max(worker["secs"] for worker in summary["workers"].values()))
-
-
-def _versions(packages: pathlib.Path) -> list[str]:
-    """Returns the name and version of each peer, and of NumPy, from the names of their metadata folders."""
-    wanted = {name.replace("-", "_") for name in (*PACKAGES, "numpy")}
-    found = (path.name.removesuffix(".dist-info").split("-") for path in sorted(packages.glob("*.dist-info")))
-    return [" ".join(parts) for parts in found if parts[0].lower() in wanted]
 
 
 if __name__ == "__main__":

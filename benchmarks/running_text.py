@@ -13,23 +13,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import pathlib
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import arguments
+from benchmarks import arguments, peer_packages
 from benchmarks.contenders import REPOSITORY
 from benchmarks.neighbours import nearest_words, unit_rows
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.checkpoints.report import find_checkpoint
 from ps_trainer.data.formats.text_windows import TextWindows
 from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuWatch
-from ps_trainer.launch.command import cpu_environment, run_local
+from ps_trainer.launch.command import run_local
 
 NEAREST = 10
 
@@ -101,9 +99,7 @@ def main(argv: Sequence[str]) -> int:
     folder = arguments.new_folder(parser, flags.out_dir, "runs/running_text")
     report = Report("benchmarks.running_text", argv, folder)
     packages = pathlib.Path(flags.packages or folder / "packages").resolve()
-    if not packages.exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", f"--target={packages}", "gensim"]
-        subprocess.run(command, check=True, timeout=flags.deadline_secs)
+    peer_packages.install(packages, ["gensim"], flags.deadline_secs)
     text = flags.text.resolve()
     options = TextWindows.Options(max_vocab=flags.max_vocab, num_test=flags.num_test, train_files=(text.name,))
     source = TextWindows(options, data_dir=str(text.parent))
@@ -198,12 +194,10 @@ def _trains_from(logdir: pathlib.Path) -> float:
 def _gensim(
     text: pathlib.Path, out: pathlib.Path, settings: dict[str, object], packages: pathlib.Path, deadline_secs: float
 ) -> dict[str, float]:
-    environ = cpu_environment(os.environ) | {"PYTHONPATH": f"{packages}{os.pathsep}{REPOSITORY}"}
-    command = [sys.executable, "-m", "benchmarks.peers.running_text", str(text), str(out), json.dumps(settings)]
-    done = subprocess.run(
-        command, env=environ, cwd=REPOSITORY, timeout=deadline_secs, stdout=subprocess.PIPE, text=True, check=True
+    args = [str(text), str(out), json.dumps(settings)]
+    figures: dict[str, float] = json.loads(
+        peer_packages.run("benchmarks.peers.running_text", args, packages, deadline_secs)
     )
-    figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from benchmarks import peer_quality
+from benchmarks import peer_packages, peer_quality
 from benchmarks.contenders import REPOSITORY
 from ps_trainer import component_tables
 
@@ -28,13 +28,13 @@ def sides(monkeypatch):
         logdir.joinpath("summary.json").write_text(json.dumps(summary))
         return 9.0
 
-    def peer(args, packages, deadline_secs):
+    def peer(module, args, packages, deadline_secs):
         if args[0] in failing:
             raise subprocess.CalledProcessError(1, args)
         return json.dumps({"accuracy": 0.5, "squared_error": 0.5, "fit_secs": 1.0})
 
     monkeypatch.setattr(peer_quality, "run_local", run_local)
-    monkeypatch.setattr(peer_quality, "_peer", peer)
+    monkeypatch.setattr(peer_packages, "run", peer)
     return ours, failing
 
 
