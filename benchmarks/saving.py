@@ -204,41 +204,10 @@ def _measure(
             cwd=REPOSITORY,
         )  # fmt: skip
     ends = [[(step["wall_time"], step["global_step"]) for step in steps] for steps in read_by_worker(logdir)]
-    saves = _saves(logdir / "checkpoints", ends[0], last)
+    saves = _find_saves(logdir / "checkpoints", ends[0], last)
     begin = next(time for time, step in ends[0] if step >= WARMUP_SHARE * between)
-    # From the end of a save to the same length before the next one.
-    controls = [Window(w.start - 1.2 * w.secs, w.start - 0.2 * w.secs) for w in saves]
     times = [np.array([time for time, _ in worker if time >= begin]) for worker in ends]
-    calm = np.concatenate([_steps_outside(one, saves) for one in times])
-    rates = [1 / _steps_outside(one, saves).mean() for one in times]
-    step_secs = float(np.median(calm))
-    found = json.loads((logdir / "summary.json").read_text()).get("saves", {})
-    gaps = _gaps(begin, min(one[-1] for one in times), saves)
-    gap_uses = [cpu.between(*gap) or UNKNOWN_USE for gap in gaps]
-    save_uses = [cpu.between(*window) or UNKNOWN_USE for window in saves]
-    busy_secs = sum(use.share * gap.secs for use, gap in zip(gap_uses, gaps, strict=True))
-    idle = 1 - busy_secs / sum(gap.secs for gap in gaps)
-    step_cpu = sum(use.tasks_secs for use in gap_uses) / sum(_num_steps(one, gap) for gap in gaps for one in times)
-    save_cpus = [
-        use.tasks_secs - step_cpu * sum(_num_steps(one, window) for one in times)
-        for use, window in zip(save_uses, saves, strict=True)
-    ]
-    num_cores = os.cpu_count() or 1
-
-    def lowest(windows: Sequence[Window]) -> float:
-        return min(
-            _num_steps(one, window) / window.secs / rate
-            for one, rate in zip(times, rates, strict=True)
-            for window in windows
-        )
-
-    def longest(windows: Sequence[Window]) -> float:
-        return max(_longest_step(one, window) for one in times for window in windows) / step_secs
-
-    def allowed(save_cpu: float, window: Window) -> float:
-        left = num_cores * window.secs - save_cpu
-        return min(1.0, left / (num_cores * window.secs * (1 - idle)))
-
+    reported = json.loads((logdir / "summary.json").read_text()).get("saves", {})
     return SavingRow(
         workload=workload,
         update=update,
@@ -246,17 +215,57 @@ def _measure(
         repetition=repetition,
         num_saves=len(saves),
         save_secs=statistics.median(window.secs for window in saves),
-        step_ms=1000 * step_secs,
-        longest_step=longest(saves),
-        longest_step_control=longest(controls),
-        lowest_rate=lowest(saves),
-        lowest_rate_control=lowest(controls),
-        chief_mib=found["chief_memory_bytes"] / 2**20 if found else None,
-        held_up_ms=1000 * found["longest_held_up_secs"] if found else None,
-        save_cpu_secs=statistics.median(save_cpus),
-        idle=idle,
-        allowed_rate=min(allowed(*pair) for pair in zip(save_cpus, saves, strict=True)),
+        chief_mib=reported["chief_memory_bytes"] / 2**20 if reported else None,
+        held_up_ms=1000 * reported["longest_held_up_secs"] if reported else None,
+        **_step_figures(times, saves),
+        **_cpu_figures(cpu, times, saves, begin),
     )
+
+
+def _step_figures(times: Sequence[np.ndarray], saves: Sequence[Window]) -> dict[str, float]:
+    """Returns the fields of `SavingRow` about steps; `times` holds the ends of each worker's steps."""
+    # From the end of a save to the same length before the next one.
+    controls = [Window(w.start - 1.2 * w.secs, w.start - 0.2 * w.secs) for w in saves]
+    calm = [_steps_outside(worker, saves) for worker in times]
+    step_secs = float(np.median(np.concatenate(calm)))
+
+    def lowest_rate(windows: Sequence[Window]) -> float:
+        return min(
+            _num_steps(worker, window) / window.secs * steps.mean()
+            for worker, steps in zip(times, calm, strict=True)
+            for window in windows
+        )
+
+    def longest_step(windows: Sequence[Window]) -> float:
+        return max(_longest_step(worker, window) for worker in times for window in windows) / step_secs
+
+    return {
+        "step_ms": 1000 * step_secs,
+        "longest_step": longest_step(saves),
+        "longest_step_control": longest_step(controls),
+        "lowest_rate": lowest_rate(saves),
+        "lowest_rate_control": lowest_rate(controls),
+    }
+
+
+def _cpu_figures(cpu: CpuWatch, times: Sequence[np.ndarray], saves: Sequence[Window], begin: float) -> dict[str, float]:
+    """Returns the fields of `SavingRow` about processor time, which count from `begin` on."""
+    gaps = _gaps(begin, min(worker[-1] for worker in times), saves)
+    gap_uses = [cpu.between(*gap) or UNKNOWN_USE for gap in gaps]
+    save_uses = [cpu.between(*window) or UNKNOWN_USE for window in saves]
+    busy_secs = sum(use.share * gap.secs for use, gap in zip(gap_uses, gaps, strict=True))
+    busy = busy_secs / sum(gap.secs for gap in gaps)
+    step_cpu = sum(use.tasks_secs for use in gap_uses) / sum(_num_steps(one, gap) for gap in gaps for one in times)
+    save_cpus = [
+        use.tasks_secs - step_cpu * sum(_num_steps(worker, window) for worker in times)
+        for use, window in zip(save_uses, saves, strict=True)
+    ]
+    num_cores = os.cpu_count() or 1
+    allowed = [
+        (num_cores * window.secs - save_cpu) / (num_cores * window.secs * busy)
+        for save_cpu, window in zip(save_cpus, saves, strict=True)
+    ]
+    return {"save_cpu_secs": statistics.median(save_cpus), "idle": 1 - busy, "allowed_rate": min(1.0, *allowed)}
 
 
 def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
@@ -265,7 +274,7 @@ def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
     return [[step for step in steps if step["worker"] == worker] for worker in range(NUM_WORKERS)]
 
 
-def _saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: int) -> list[Window]:
+def _find_saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: int) -> list[Window]:
     """Finds the time of each save: from the chief's step whose state it holds until its index has its final name."""
     windows = []
     for step in folder_listing.read_folder(folder).steps:
