@@ -209,7 +209,7 @@ def train_and_sample(
                     samples.append(Sample(launcher.elapsed_secs, task, pid, age, rss_mib(pid), num_fds(pid)))
             time.sleep(sample_secs)
     finally:
-        _end(launcher)
+        _end_launcher(launcher)
     # The soak has more steps than its time allows, so only the SIGTERM above may end it.
     if launcher.exit_code != 128 + signal.SIGTERM:
         raise RunError(f"training ended by itself, with exit code {launcher.exit_code}")
@@ -279,7 +279,7 @@ def last_step(logdir: pathlib.Path) -> int:
     return max(steps)
 
 
-def _end(launcher: TaskProcess) -> None:
+def _end_launcher(launcher: TaskProcess) -> None:
     """Asks the launcher to end, and kills it if it does not."""
     launcher.terminate()
     until = time.monotonic() + _END_SECS

@@ -177,8 +177,8 @@ class _Run:
         )
         task.start()
         self._tasks.append(task)
-        # Only after the start: `_end` would wait for a process that does not exist.
-        self._stack.callback(_end, task)
+        # Only after the start: `_kill` would wait for a process that does not exist.
+        self._stack.callback(_kill, task)
 
     def _poll(self) -> None:
         time.sleep(_POLL_SECS)
@@ -217,7 +217,7 @@ class _Run:
         )
 
 
-def _end(task: TaskProcess) -> None:
+def _kill(task: TaskProcess) -> None:
     """Kills a task at once; only its log is kept."""
     task.kill()
     deadline = time.monotonic() + _END_SECS

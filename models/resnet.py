@@ -21,7 +21,7 @@ class ResNet:
         n blocks with 16 filters, n with 32 (the first halves the image), n with 64 (the first halves it)
         mean over the pixels, dense
 
-    A block is relu(x + bn(conv(relu(bn(conv(x)))))). In a block that halves the image and doubles the channels, the
+    A block is relu(x + bn(conv(relu(bn(conv(x)))))). Some blocks halve the image and double the channels. There the
     shortcut takes every second pixel of x and adds channels of zeros (the paper's option A, without parameters). All
     convolutions are 3x3 without bias, and their kernels start normal with variance 2 / fan_in.
 

@@ -3,8 +3,8 @@
 Between-graph replication, `replica_device_setter`, `MonitoredTrainingSession`, and for `--sync` `SyncReplicasOptimizer`
 with its defaults. Of `ps_trainer` it uses only the graph and input of `benchmarks.workloads`, and the name of a
 worker's part of the data. With `--classes=drop_in` the classes are those of `ps_trainer.tf1`, and with `drop_in_packed`
-the model is built within `train.packed()`. Beyond the canonical form it has only what costs no time in a step: device
-filters and a short grace period, so that it starts and ends, and the report of its own step rate.
+the model is built within `train.packed()`. Beyond the canonical form it has only what costs no time in a step. Device
+filters and a short grace period let it start and end, and it reports its step rate.
 
     python -m benchmarks.peers.stock_tf1 --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --workload=deep --steps=2000

@@ -20,9 +20,9 @@ class ModelOutput(NamedTuple):
         predictions: [B, ...]; of a classifier the probability of each class, float32 [B, N].
         metrics: float32 [B] by name, one value per example. Evaluation reports the mean over all examples.
         pooled: Metrics by name that are computed from all test examples together, because they are not means.
-        loss_weight: Scalar, the number of terms that the loss is the mean of, if batches of the same size differ in it,
-            as in the number of symbols of texts. Evaluation weighs batches by it. If empty, evaluation weighs them by
-            their numbers of examples. (Empty instead of None, so that a session can run the whole output.)
+        loss_weight: Scalar, the number of terms that the loss is the mean of. Needed if batches of the same size differ
+            in it, as in the number of symbols of texts. Evaluation weighs batches by it. If empty, evaluation weighs
+            them by their numbers of examples. (Empty instead of None, so that a session can run the whole output.)
     """
 
     loss: tf.Tensor

@@ -52,7 +52,7 @@ def join(
         ArgumentError: The cluster or an argument is wrong, or the port is in use; also a ValueError.
     """
     with settings.python_errors():
-        cluster_config = _place(cluster, task)
+        cluster_config = _cluster_config(cluster, task)
     from ps_trainer.runtime import environment, tensorflow_import
 
     environment.prepare(is_ps=False)
@@ -74,7 +74,7 @@ def join(
         return joined_task.start(cluster_config, training_plan)
 
 
-def _place(cluster: Any, task: Any) -> ClusterConfig:
+def _cluster_config(cluster: Any, task: Any) -> ClusterConfig:
     """Returns the cluster and the place of the task in it."""
     if isinstance(cluster, ClusterConfig):
         return cluster

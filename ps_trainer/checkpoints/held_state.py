@@ -87,7 +87,7 @@ class HeldState:
             ]
             for ps, log in undo_logs.items()
         }
-        self._small, large = _divide(list(by_name.values()))
+        self._small, large = _split_by_size(list(by_name.values()))
         self.num_bytes = sum(_num_bytes(saved) for saved in large)
         self.total_bytes = sum(_num_bytes(saved) for saved in state.saved_variables)
         self.is_large = bool(large or undo_logs)
@@ -96,11 +96,11 @@ class HeldState:
         with tf.control_dependencies(list(state.count_reads.values())):
             self._small_reads = [saved.variable.read_value() for saved in self._small]
             self._step_read = state.clock.read_value()
-            self._large = [_hold(saved) for saved in large]
+            self._large = [_build_held(saved) for saved in large]
             self._hold_ops = [one.copy.assign(one.saved.variable.read_value(), read_value=False) for one in self._large]
             self._moments = {ps: log.hold() for ps, log in undo_logs.items()}
         self.release_op = tf.group(
-            *(one.copy.assign(_nothing(one.copy), read_value=False) for one in self._large),
+            *(one.copy.assign(_empty_value(one.copy), read_value=False) for one in self._large),
             *(log.release() for log in undo_logs.values()),
         )
 
@@ -145,7 +145,7 @@ class HeldState:
         return values | snapshot.counts | {"global_step": np.int64(snapshot.step)}
 
 
-def _divide(saved_variables: list[SavedVariable]) -> tuple[list[SavedVariable], list[SavedVariable]]:
+def _split_by_size(saved_variables: list[SavedVariable]) -> tuple[list[SavedVariable], list[SavedVariable]]:
     """Returns the small variables and the large ones."""
     small: list[SavedVariable] = []
     large: list[SavedVariable] = []
@@ -160,7 +160,7 @@ def _num_bytes(saved: SavedVariable) -> int:
     return int(saved.variable.shape.num_elements() * saved.variable.dtype.size)
 
 
-def _hold(saved: SavedVariable) -> _Large:
+def _build_held(saved: SavedVariable) -> _Large:
     variable = saved.variable
     size, slice_size = int(variable.shape.num_elements()), _SLICE_BYTES // variable.dtype.size
     # No control dependency of the caller: a slice is read long after the counts.
@@ -181,6 +181,6 @@ def _hold(saved: SavedVariable) -> _Large:
     return _Large(saved, copy, start, part, size, slice_size)
 
 
-def _nothing(copy: tf.Variable) -> tf.Tensor:
+def _empty_value(copy: tf.Variable) -> tf.Tensor:
     with tf.device(copy.device):
         return tf.zeros([0], copy.dtype.base_dtype)

@@ -71,14 +71,14 @@ class LoggedRows:
                 whole[start : start + len(part)][unchanged] = _flat_rows(part, whole)[unchanged]
             after_slice()
             # At most one call for each slice, as training might fill the log faster than this empties it.
-            num_entries -= self._take(session, min(num_entries, _MAX_ENTRIES), moment, rows, is_logged)
+            num_entries -= self._take_entries(session, min(num_entries, _MAX_ENTRIES), moment, rows, is_logged)
         # A row that had changed when its slice was read is in one of these entries or in an earlier one.
         while num_entries:
             after_slice()
-            num_entries -= self._take(session, min(num_entries, _MAX_ENTRIES), moment, rows, is_logged)
+            num_entries -= self._take_entries(session, min(num_entries, _MAX_ENTRIES), moment, rows, is_logged)
         return self._logged_bytes
 
-    def _take(
+    def _take_entries(
         self, session: tf.Session, count: int, moment: int, rows: Sequence[np.ndarray], is_logged: np.ndarray
     ) -> int:
         """Takes `count` entries out of the log and writes their rows; returns `count`."""

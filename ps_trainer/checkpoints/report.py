@@ -76,7 +76,7 @@ def describe(checkpoint: Checkpoint) -> str:
     rows: list[tuple[str, ...]] = [("tensor", "shape", "type", "bytes", "what it is")]
     sizes: dict[str, int] = {"variable": 0, "slot": 0, "clock": 0}
     for name in sorted(checkpoint):
-        part = _part(checkpoint, name)
+        part = _describe_tensor(checkpoint, name)
         num_bytes = _num_bytes(checkpoint, name)
         sizes[part.split()[0]] += num_bytes
         rows.append((name, format_shape(checkpoint.shape(name)), str(checkpoint.dtype(name)), f"{num_bytes:,}", part))
@@ -89,7 +89,7 @@ def describe(checkpoint: Checkpoint) -> str:
         f"  {len(checkpoint)} tensors: variables {sizes['variable']:,} bytes, slots {sizes['slot']:,} bytes",
         *(f"  {name}  {stat.st_size:,} bytes" for name, stat in files),
         "",
-        *_table(rows),
+        *_align_columns(rows),
         "",
         *_describe_record(folder),
         *worker_files(folder),
@@ -128,7 +128,12 @@ def report(directory: pathlib.Path, findings: list[CheckpointFinding]) -> str:
         figures = (f"{finding.num_tensors:,}", f"{finding.num_bytes:,}") if not finding.fault else ("", "")
         verdict = f"{'NOT USED' if finding.step is None else 'BROKEN'}: {finding.fault}" if finding.fault else "whole"
         rows.append((finding.name, *figures, verdict))
-    lines = [str(directory), *_table(rows), *_leftovers(folder), f"  state file: {_state(folder, findings)}"]
+    lines = [
+        str(directory),
+        *_align_columns(rows),
+        *_describe_leftovers(folder),
+        f"  state file: {_describe_state_file(folder, findings)}",
+    ]
     good = newest_loadable(findings)
     if good is None:
         lines.append("  no checkpoint can be loaded: a run in this folder ends with an error")
@@ -179,14 +184,14 @@ def _check_checkpoint(prefix: pathlib.Path, step: int | None) -> CheckpointFindi
     return CheckpointFinding(prefix.name, step, "", len(checkpoint), num_bytes)
 
 
-def _leftovers(folder: Folder) -> list[str]:
+def _describe_leftovers(folder: Folder) -> list[str]:
     if not folder.temporary:
         return []
     names = ", ".join(folder.temporary)
     return [f"  files of a save that is under way or was interrupted; the next save removes them: {names}"]
 
 
-def _state(folder: Folder, findings: list[CheckpointFinding]) -> str:
+def _describe_state_file(folder: Folder, findings: list[CheckpointFinding]) -> str:
     good = newest_loadable(findings)
     if folder.state.newest and good is not None and folder.state.newest == good.name:
         return f"names {good.name}"
@@ -195,7 +200,7 @@ def _state(folder: Folder, findings: list[CheckpointFinding]) -> str:
     return content + repaired if folder.state.fault != MISSING or folder.steps else content
 
 
-def _part(checkpoint: Checkpoint, name: str) -> str:
+def _describe_tensor(checkpoint: Checkpoint, name: str) -> str:
     """Says what a tensor is: a slot has the shape of its variable, and its name plus one more part."""
     if name == _STEP:
         return "clock of every ps task"
@@ -218,7 +223,7 @@ def _describe_record(directory: pathlib.Path) -> list[str]:
     return [f"  recorded in {directory.parent / 'config.json'}, by the last run there: {' '.join(words)}"]
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _align_columns(rows: list[tuple[str, ...]]) -> list[str]:
     """Lays out columns; a column is aligned to the right if every entry below its head is a number."""
     columns = list(zip(*rows, strict=True))
     widths = [max(len(cell) for cell in column) for column in columns]

@@ -32,18 +32,18 @@ class SaveTally:
     held_bytes: int = 0
     longest_log_bytes: int = 0
 
-    def add(self, num_bytes: int, secs: float) -> None:
+    def count_save(self, num_bytes: int, secs: float) -> None:
         """Counts a checkpoint that was written."""
         self.completed += 1
         self.num_bytes = num_bytes
         self.total_secs += secs
         self.longest_secs = max(self.longest_secs, secs)
 
-    def hold_up(self, secs: float) -> None:
+    def count_hold_up(self, secs: float) -> None:
         """Counts a time for which a save kept the chief from its next step."""
         self.longest_held_up_secs = max(self.longest_held_up_secs, secs)
 
-    def log(self, num_bytes: int) -> None:
+    def count_logged_bytes(self, num_bytes: int) -> None:
         """Counts the table rows that one save kept because they changed meanwhile."""
         self.longest_log_bytes = max(self.longest_log_bytes, num_bytes)
 

@@ -41,7 +41,7 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
         SaveError: The disk is full or not writable; older checkpoints are unchanged.
     """
     # The save when a run begins or ends often repeats the last one. A good file is not replaced by an equal one.
-    if _holds(prefix_of(directory, step), values):
+    if _has_same_values(prefix_of(directory, step), values):
         return write_by(directory, step, None, keep=keep)
     needed = sum(np.asarray(value).nbytes for value in values.values())
 
@@ -89,7 +89,7 @@ def write_by(
         # On a full disk, unfinished files would take the space that the next save needs.
         with contextlib.suppress(OSError, CheckpointError):
             _remove_temporary(directory)
-        reason = _reason(error, directory, needed_bytes)
+        reason = _describe_failure(error, directory, needed_bytes)
         raise SaveError(f"checkpoint {prefix} could not be written: {reason}") from error
     start_mark.remove(directory)
     # After the state file, so that it never names a checkpoint that is removed.
@@ -111,7 +111,7 @@ def repair(directory: pathlib.Path, *, any_name: bool = False) -> None:
         CheckpointError: The folder holds checkpoints or remains of some, and none loads; or it is not writable.
     """
     try:
-        _complete(directory)
+        _complete_killed_saves(directory)
         _remove_temporary(directory)
         newest = latest(directory, any_name=any_name)
         if newest is None:
@@ -147,34 +147,35 @@ def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
 
 
 def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
-    """Renames both files after both are on the disk, so `_complete` may rename the second one of a killed save."""
+    """Renames both files when both are on the disk, so `_complete_killed_saves` may rename the second one later."""
     for suffix in _SUFFIXES:
         durable_files.sync(f"{temporary}{suffix}")
     for suffix in _SUFFIXES:
-        # Between the two renames an old index of the same step may exist beside the new data; `_complete` repairs that.
+        # Between the two renames an old index of the same step may exist beside the new data;
+        # `_complete_killed_saves` repairs that.
         os.replace(f"{temporary}{suffix}", f"{prefix}{suffix}")
     durable_files.sync(prefix.parent)
 
 
-def _holds(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
+def _has_same_values(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
     """Returns whether a checkpoint with the same values, to the bit, exists already."""
     if not os.path.exists(f"{prefix}.index"):
         return False
     try:
         existing = Checkpoint(prefix)
         return set(existing) == set(values) and all(
-            _same(existing[name], np.asarray(values[name])) for name in existing
+            _are_identical(existing[name], np.asarray(values[name])) for name in existing
         )
     except CheckpointError:
         return False
 
 
-def _same(first: np.ndarray, second: np.ndarray) -> bool:
+def _are_identical(first: np.ndarray, second: np.ndarray) -> bool:
     # By bytes, because NaN differs from itself, and 0.0 equals -0.0.
     return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
 
 
-def _complete(directory: pathlib.Path) -> None:
+def _complete_killed_saves(directory: pathlib.Path) -> None:
     """Completes saves that were killed after they had written everything."""
     for name in read_folder(directory).temporary:
         step = folder_listing.temporary_step(name)
@@ -223,7 +224,7 @@ def _write_state(directory: pathlib.Path, steps: list[int]) -> None:
     durable_files.replace_text(directory / STATE, "\n".join(lines) + "\n", directory / f"{TEMPORARY}{STATE}")
 
 
-def _reason(error: Exception, directory: pathlib.Path, needed_bytes: int | None) -> str:
+def _describe_failure(error: Exception, directory: pathlib.Path, needed_bytes: int | None) -> str:
     """Returns why a save failed and what to do, in words."""
     if not _is_full(error):
         # TensorFlow's message holds a traceback in indented lines; its own text is the last line without indent.

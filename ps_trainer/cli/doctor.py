@@ -75,7 +75,7 @@ def _examine(
     here = [(f"{address.job_name}-{address.task_index}", address.port) for address in addresses if address.is_local]
     if here:
         yield checks.listening(here, config.isolation)
-    yield from _folder(cluster, config, addresses)
+    yield from _folder_findings(cluster, config, addresses)
     if not is_running:
         yield ClusterFinding(
             UNKNOWN,
@@ -94,7 +94,9 @@ def _examine(
     yield from doctor.examine(cluster, addresses, settings)
 
 
-def _folder(cluster: ClusterConfig, config: TrainConfig, addresses: Sequence[TaskAddress]) -> Iterator[ClusterFinding]:
+def _folder_findings(
+    cluster: ClusterConfig, config: TrainConfig, addresses: Sequence[TaskAddress]
+) -> Iterator[ClusterFinding]:
     """Returns the findings about the folder, if this is the chief's machine: only the chief saves checkpoints."""
     from ps_trainer.runtime import logdir_checks
 
@@ -109,10 +111,10 @@ def _folder(cluster: ClusterConfig, config: TrainConfig, addresses: Sequence[Tas
         yield ClusterFinding(UNKNOWN, logdir_checks.FOLDER, text, "run this command there as well")
     else:
         yield from logdir_checks.findings(config.logdir)
-        yield from _leftover(config.checkpoint_dir)
+        yield from _leftover_findings(config.checkpoint_dir)
 
 
-def _leftover(checkpoint_dir: pathlib.Path | None) -> Iterator[ClusterFinding]:
+def _leftover_findings(checkpoint_dir: pathlib.Path | None) -> Iterator[ClusterFinding]:
     """Yields a finding if the folder contains checkpoints from which the run would continue."""
     count = len(list(checkpoint_dir.glob("model.ckpt-*.index"))) if checkpoint_dir is not None else 0
     if count:

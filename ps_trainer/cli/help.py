@@ -60,12 +60,14 @@ class CommandHelp:
         found = {}
         for group in self.flags:
             hints = typing.get_type_hints(group)
-            found.update({field.name: (self._own(field), hints[field.name]) for field in dataclasses.fields(group)})
+            found.update(
+                {field.name: (self._own_field(field), hints[field.name]) for field in dataclasses.fields(group)}
+            )
         if self.shows_only_common:
             return {name: flag for name, flag in found.items() if name in (self.common or ())}
         return found
 
-    def _own(self, field: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
+    def _own_field(self, field: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
         """Returns the field as this command describes it."""
         if field.name not in self.own_texts:
             return field
@@ -161,10 +163,10 @@ def _group_flags(shown: Collection[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _wrap(text: str, width: int) -> str:
     paragraphs = [re.split(r"\n(?=\w+ {2,})", paragraph) for paragraph in text.split("\n\n")]
-    return "\n\n".join("\n".join(_item(lines, width) for lines in items) for items in paragraphs)
+    return "\n\n".join("\n".join(_format_item(lines, width) for lines in items) for items in paragraphs)
 
 
-def _item(lines: str, width: int) -> str:
+def _format_item(lines: str, width: int) -> str:
     """Returns one paragraph, or one item with its text in a second column."""
     match = re.match(r"\w+ {2,}", lines)
     head = match[0] if match else ""
@@ -183,10 +185,10 @@ def _flag_lines(field: dataclasses.Field[Any], hint: Any, *, is_full: bool, widt
     if not is_full:
         # The words after the first semicolon are a detail.
         return _two_columns(head, words if len(words) <= width - _COLUMN else words.partition(";")[0], width)
-    return _two_columns(head, f"{words} ({'; '.join(_notes(field, hint))})", width)
+    return _two_columns(head, f"{words} ({'; '.join(_describe_values(field, hint))})", width)
 
 
-def _notes(field: dataclasses.Field[Any], hint: Any) -> Iterator[str]:
+def _describe_values(field: dataclasses.Field[Any], hint: Any) -> Iterator[str]:
     """Returns the names, type, range and default, as far as the line of the flag does not show them."""
     table = table_of(field.name)
     if table is not None and table.names():

@@ -56,7 +56,7 @@ def table(kind: str, width: int | None) -> str:
     column = max(map(len, names)) + 2
     lines = [f"{kind}: --{components.flag}=NAME", ""]
     for name in names:
-        lines += _hanging(f"  {name.ljust(column)}", component_docs.summary(components, name), width)
+        lines += _format_hanging(f"  {name.ljust(column)}", component_docs.summary(components, name), width)
     return "\n".join(lines)
 
 
@@ -75,7 +75,7 @@ def describe(kind: str, name: str, width: int | None) -> str:
     lines = [f"{name}: {components.kind}, --{components.flag}={name}", ""]
     for line in component_docs.description(cls).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
-        lines += _hanging(indent, line.strip(), width)
+        lines += _format_hanging(indent, line.strip(), width)
     options = getattr(cls, "Options", None)
     if options is not None and dataclasses.fields(options):
         form = f"{name}:KEY=VALUE,…" if components.has_inline_options else "KEY=VALUE"
@@ -85,9 +85,9 @@ def describe(kind: str, name: str, width: int | None) -> str:
         from ps_trainer.training import model_defaults
 
         lines += ["", "Without flags about the optimizer it trains with:"]
-        lines += _hanging("  ", model_defaults.text_of(cls), width)
+        lines += _format_hanging("  ", model_defaults.text_of(cls), width)
         for line in model_defaults.preset_lines(cls):
-            lines += ["", *_hanging("  ", line, width)]
+            lines += ["", *_format_hanging("  ", line, width)]
     return "\n".join([*lines, "", "Example:", f"  {component_docs.example(kind, name)}"])
 
 
@@ -163,10 +163,10 @@ def _option_table(options: type, width: int | None) -> Iterator[str]:
     column = min(28, max(map(len, heads), default=0)) + 2
     for head, field in zip(heads, fields, strict=True):
         text = f"{field.metadata.get('help', '')} ({help_lib.values_of(field, hints[field.name])})"
-        yield from _hanging(head.ljust(column - 2) + "  ", text, width, column)
+        yield from _format_hanging(head.ljust(column - 2) + "  ", text, width, column)
 
 
-def _hanging(head: str, text: str, width: int | None, column: int | None = None) -> list[str]:
+def _format_hanging(head: str, text: str, width: int | None, column: int | None = None) -> list[str]:
     """Returns `head` and `text`, wrapped to `width` below the beginning of `text`."""
     if width is None or len(head) + len(text) <= width:
         return [(head + text).rstrip()]

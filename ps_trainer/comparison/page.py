@@ -53,16 +53,16 @@ def write(runs: Sequence[RecordedRun], out_dir: pathlib.Path) -> pathlib.Path:
     sections = []
     for drawn in plots.draw(runs):
         drawn.save(out_dir / f"{drawn.name}.png", "png")
-        sections.append(f"<h2>{html.escape(drawn.title)}</h2>\n{_svg(drawn)}")
+        sections.append(f"<h2>{html.escape(drawn.title)}</h2>\n{_to_svg(drawn)}")
     *others, last = (run.name for run in runs)
     title = html.escape(f"{', '.join(others)} and {last}" if others else last)
     page = "\n".join(
         [
             f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',
             f'<link rel="icon" href="data:,">\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>',
-            _table("Result", runs, results(runs)),
+            _build_table("Result", runs, results(runs)),
             *(f"<p>{html.escape(note)}</p>" for note in notes(runs)),
-            _table("Settings that differ", runs, differences(runs)) if len(runs) > 1 else "",
+            _build_table("Settings that differ", runs, differences(runs)) if len(runs) > 1 else "",
             *sections,
             _event_list(runs),
             "</body>\n</html>\n",
@@ -80,7 +80,9 @@ def results(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     rows |= {
         f"test {name}": [run.metrics[name].y[-1] if name in run.metrics else None for run in runs] for name in metrics
     }
-    return {name: [_text(value) for value in row] for name, row in rows.items() if any(v is not None for v in row)}
+    return {
+        name: [_format_value(value) for value in row] for name, row in rows.items() if any(v is not None for v in row)
+    }
 
 
 def notes(runs: Sequence[RecordedRun]) -> list[str]:
@@ -107,7 +109,7 @@ def notes(runs: Sequence[RecordedRun]) -> list[str]:
 def differences(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
     """Returns the flags whose values differ between the runs, as text."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in _UNINTERESTING)
-    rows = {f"--{name}": [_text(run.settings.get(name)) for run in runs] for name in names}
+    rows = {f"--{name}": [_format_value(run.settings.get(name)) for run in runs] for name in names}
     return {name: row for name, row in rows.items() if len(set(row)) > 1}
 
 
@@ -117,7 +119,7 @@ def _num_dropped(run: RecordedRun) -> int | None:
     return run.totals.gradients_dropped if no_summary else run.gradients_dropped
 
 
-def _table(title: str, runs: Sequence[RecordedRun], rows: dict[str, list[str]]) -> str:
+def _build_table(title: str, runs: Sequence[RecordedRun], rows: dict[str, list[str]]) -> str:
     if not rows:
         return f"<h2>{title}</h2>\n<p>None.</p>"
     head = "".join(f"<th>{html.escape(run.name)}</th>" for run in runs)
@@ -143,7 +145,7 @@ def _event_list(runs: Sequence[RecordedRun]) -> str:
     )
 
 
-def _svg(drawn: NamedPlot) -> str:
+def _to_svg(drawn: NamedPlot) -> str:
     """Returns a plot as an SVG element. Its ids get the plot's name, because ids are unique within a page."""
     buffer = io.BytesIO()
     drawn.save(buffer, "svg")
@@ -152,7 +154,7 @@ def _svg(drawn: NamedPlot) -> str:
     return re.sub("<svg ", f'<svg id="{drawn.name}" role="img" aria-label="{html.escape(drawn.title)}" ', svg, count=1)
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "–"
     if isinstance(value, (list, tuple)):

@@ -53,17 +53,19 @@ def check_available() -> None:
 
 def draw(runs: Sequence[RecordedRun]) -> Iterator[NamedPlot]:
     """Draws all plots for which the runs have data: loss, test metrics, throughput, staleness, gradients, bytes."""
-    yield _curves("loss", "Training loss", runs, [run.loss for run in runs], "loss")
+    yield _draw_curves("loss", "Training loss", runs, [run.loss for run in runs], "loss")
     for name in dict.fromkeys(name for run in runs for name in run.metrics):
-        yield _curves(f"test-{name}", f"Test {name}", runs, [run.metrics.get(name) for run in runs], name)
-    yield _plot("throughput", "Throughput", (7.0, 3.6), lambda figure: _throughput(figure, runs))
+        yield _draw_curves(f"test-{name}", f"Test {name}", runs, [run.metrics.get(name) for run in runs], name)
+    yield _plot("throughput", "Throughput", (7.0, 3.6), lambda figure: _draw_throughput(figure, runs))
     if any(run.summary.staleness for run in runs):
-        yield _plot("staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _staleness(figure, runs))
+        yield _plot(
+            "staleness", "Staleness of the used gradients", (7.0, 3.6), lambda figure: _draw_staleness(figure, runs)
+        )
     for name, title, parts in _BARS:
         rows = [[value(run) for value in parts.values()] for run in runs]
         if any(value is not None for row in rows for value in row):
-            names = [_name(run, is_partial=name == "gradients" and run.has_partial_gradients) for run in runs]
-            fill = functools.partial(_bars, names=names, labels=list(parts), rows=rows)
+            names = [_name_of_run(run, is_partial=name == "gradients" and run.has_partial_gradients) for run in runs]
+            fill = functools.partial(_draw_bars, names=names, labels=list(parts), rows=rows)
             yield _plot(name, title, (7.0, 1.2 + 0.5 * len(runs)), fill)
 
 
@@ -99,7 +101,7 @@ def _plot(name: str, title: str, size: tuple[float, float], fill: Callable[[Figu
     return NamedPlot(name, title, figure)
 
 
-def _curves(
+def _draw_curves(
     name: str, title: str, runs: Sequence[RecordedRun], curves: Sequence[RunCurve | None], label: str
 ) -> NamedPlot:
     """Draws one panel for each of the `X_AXES`, with the same y axis."""
@@ -109,27 +111,27 @@ def _curves(
         for key, axes in zip(X_AXES, panels, strict=True):
             for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
                 if curve is not None and len(curve.y):
-                    _line(axes, curve.x[key], curve.y, index, run.name, f"{key}-run{index}")
+                    _draw_line(axes, curve.x[key], curve.y, index, run.name, f"{key}-run{index}")
                 _mark_events(axes, run, key, index)
             _scale_x(axes, key, [curve.x[key] for curve in curves if curve is not None and len(curve.y)])
         panels[0].set_ylabel(label)
-        _legend(figure, panels[0])
+        _add_legend(figure, panels[0])
 
     return _plot(name, title, (11.0, 3.8), fill)
 
 
-def _throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
+def _draw_throughput(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     axes = figure.subplots()
     for index, run in enumerate(runs):
-        _line(axes, run.throughput.x["secs"], run.throughput.y, index, run.name, f"secs-run{index}")
+        _draw_line(axes, run.throughput.x["secs"], run.throughput.y, index, run.name, f"secs-run{index}")
         _mark_events(axes, run, "secs", index)
     _scale_x(axes, "secs", [run.throughput.x["secs"] for run in runs])
     axes.set_ylabel("examples per second, all workers")
     axes.set_ylim(bottom=0.0)
-    _legend(figure, axes)
+    _add_legend(figure, axes)
 
 
-def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
+def _draw_staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     axes = figure.subplots()
     width = 0.8 / len(runs)
     highest = last_bar([run.summary.staleness for run in runs])
@@ -143,7 +145,7 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
             shares,
             width,
             **_colour(index),
-            label=_name(run, is_partial=run.has_partial_summary),
+            label=_name_of_run(run, is_partial=run.has_partial_summary),
         )
     has_tail = any(value > highest for run in runs for value in run.summary.staleness)
     num_bars = highest + 1 if has_tail else max(highest + 1, _MIN_BARS)
@@ -153,7 +155,7 @@ def _staleness(figure: Figure, runs: Sequence[RecordedRun]) -> None:
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.set_xlim(-0.6, num_bars - 0.4)
     axes.set(xlabel="updates by other workers between pull and apply", ylabel="share of the used gradients")
-    _legend(figure, axes)
+    _add_legend(figure, axes)
 
 
 def last_bar(histograms: Sequence[Mapping[int, int]]) -> int:
@@ -188,7 +190,9 @@ def _scale_x(axes: Axes, key: str, xs: Sequence[np.ndarray]) -> None:
         axes.set_xlim(0.0, max(axes.get_xlim()[1], 1.05 * end))
 
 
-def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[float | None]]) -> None:
+def _draw_bars(
+    figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[float | None]]
+) -> None:
     """Draws a horizontal bar for each run, made of parts with a label each; the parts' values stand beside it."""
     axes = figure.subplots()
     left = np.zeros(len(names))
@@ -205,12 +209,12 @@ def _bars(figure: Figure, names: Sequence[str], labels: Sequence[str], rows: Seq
     figure.legend(loc="outside upper left", ncols=len(labels))
 
 
-def _name(run: RecordedRun, *, is_partial: bool) -> str:
+def _name_of_run(run: RecordedRun, *, is_partial: bool) -> str:
     """Returns the run's name; says so if the plot counts only a part of the steps."""
     return f"{run.name} (since the last join)" if is_partial else run.name
 
 
-def _line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid: str) -> None:
+def _draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str, gid: str) -> None:
     """Draws one curve; `gid` becomes its id in the page."""
     x, y = _smooth(x, y)
     axes.plot(
@@ -247,6 +251,6 @@ def _colour(index: int) -> dict[str, str]:
     return {"color": _COLOURS[index % len(_COLOURS)]}
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def _add_legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=3)

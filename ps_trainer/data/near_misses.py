@@ -83,18 +83,18 @@ def _parquet(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
         return None
     names = parquet_rows.names_of(file)
     return (
-        f"{file.name} is a Parquet file with the columns {_few(names)}; read it by --dataset=parquet"
+        f"{file.name} is a Parquet file with the columns {_first_few(names)}; read it by --dataset=parquet"
         f" --dataset_option=train_files={file.name} --dataset_option=label=<column> --data_dir={file.parent}, with the"
         f" column of the labels, such as {names[-1]}"
     )
 
 
-def _few(columns: Sequence[str]) -> str:
+def _first_few(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_SHOWN_COLUMNS]) + (", …" if len(columns) > _SHOWN_COLUMNS else "")
 
 
 def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
-    shown = _few(columns)
+    shown = _first_few(columns)
     if _is_list_of_sounds(file, separator, columns):
         return (
             f"looks like a list of sounds with the columns {shown}; a list must have the columns"

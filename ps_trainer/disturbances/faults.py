@@ -160,12 +160,12 @@ def _parse(text: str, cluster: ClusterShape) -> list[Fault]:
     where = f"{_FLAG} {text}"
     kind = text.partition(":")[0]
     if kind == "chaos":
-        return _draw(text, where, cluster)
+        return _draw_chaos(text, where, cluster)
     if kind not in _ROLES:
         known = [*_ROLES, "chaos"]
         raise UnknownNameError(f"{where}: unknown kind {kind!r}; {did_you_mean(kind, known)}known: {', '.join(known)}")
     target, at, tail = text.partition(":")[2].partition("@")
-    task = _task(kind, target, where, cluster)
+    task = _parse_task(kind, target, where, cluster)
     keys: _FaultTime = options_lib.parse(_OPTIONS.get(kind, _FaultTime), _strings(tail, where) if at else [], where)
     fault = Fault(text=text, kind=kind, task=task, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)})
     if kind == "raise" and fault.step is None:
@@ -180,7 +180,7 @@ def _parse(text: str, cluster: ClusterShape) -> list[Fault]:
     return [fault]
 
 
-def _task(kind: str, target: str, where: str, cluster: ClusterShape) -> str:
+def _parse_task(kind: str, target: str, where: str, cluster: ClusterShape) -> str:
     role, colon, index_text = target.partition(":")
     if kind == "slow_ps" and not colon:
         role, index_text = "ps", role  # slow_ps:0
@@ -209,7 +209,7 @@ def _strings(tail: str, where: str) -> list[str]:
     return strings
 
 
-def _draw(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
+def _draw_chaos(text: str, where: str, cluster: ClusterShape) -> list[Fault]:
     tail = text.partition(":")[2]
     keys = options_lib.parse(_Chaos, _strings(tail, where) if tail else [], where)
     tasks = _chaos_tasks(keys.roles, where, cluster)

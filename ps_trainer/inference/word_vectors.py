@@ -143,10 +143,10 @@ def load(checkpoint_dir: pathlib.Path, table: str | None = None, vocabulary: str
     """
     vocabularies = recorded_words.read(checkpoint_dir.parent)
     checkpoint = report.find_checkpoint(checkpoint_dir)
-    named = _chosen("vocabulary", vocabulary, list(vocabularies), list(vocabularies))
+    named = _choose_name("vocabulary", vocabulary, list(vocabularies), list(vocabularies))
     words = vocabularies[named]
     matrices = [name for name in checkpoint if len(checkpoint.shape(name)) == 2]
-    name = _chosen("table", table, matrices, [one for one in matrices if one.rpartition("/")[2] in TABLES])
+    name = _choose_name("table", table, matrices, [one for one in matrices if one.rpartition("/")[2] in TABLES])
     return WordVectors(words, _rows(checkpoint, name, words), f"{name} in {checkpoint.prefix}")
 
 
@@ -161,7 +161,7 @@ def _rows(checkpoint: Checkpoint, name: str, words: RecordedWords) -> np.ndarray
     return checkpoint[name]
 
 
-def _chosen(flag: str, given: str | None, known: Sequence[str], fitting: Sequence[str]) -> str:
+def _choose_name(flag: str, given: str | None, known: Sequence[str], fitting: Sequence[str]) -> str:
     """Returns the name that the user gave, or the only one that fits."""
     if given is not None:
         if given not in known:

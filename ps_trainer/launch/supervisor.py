@@ -162,7 +162,7 @@ class TaskSupervisor:
             if self._signals.first is not None:
                 return RunOutcome(exit_code=128 + self._signals.first, signum=self._signals.first)
             self._note_ends()
-            outcome = self._failure() or self._overdue()
+            outcome = self._find_failure() or self._find_overdue()
             if outcome is not None:
                 return outcome
             if not any(task.is_running for task in self._tasks) and not self._failed and not self._restart_at:
@@ -253,7 +253,7 @@ class TaskSupervisor:
         """Returns whether a worker runs or is about to."""
         return any(task.job_name == "worker" and (task.is_running or task in self._restart_at) for task in self._tasks)
 
-    def _failure(self) -> RunOutcome | None:
+    def _find_failure(self) -> RunOutcome | None:
         if not self._failed or self._failed_at is None:
             return None
         self._board.refresh()
@@ -265,7 +265,7 @@ class TaskSupervisor:
         code = errors.EXIT_USAGE if culprit.exit_code == errors.EXIT_USAGE else errors.EXIT_FAILED
         return RunOutcome(exit_code=code, culprit=culprit, problem=self._restarts.problem(culprit))
 
-    def _overdue(self) -> RunOutcome | None:
+    def _find_overdue(self) -> RunOutcome | None:
         if self._has_workers():
             self._workers_done_at = None
             return None
@@ -289,8 +289,8 @@ class TaskSupervisor:
             others = [task for task in self._tasks if task not in ps]
             for task in ps:
                 task.announce_end()  # a ps task may end with the last worker, before it is asked
-            self._ask(others, end_at, end_at + self._deadlines.workers_end, tick)
-            self._ask(ps, end_at, end_at + self._deadlines.all_end, tick)
+            self._ask_to_end(others, end_at, end_at + self._deadlines.workers_end, tick)
+            self._ask_to_end(ps, end_at, end_at + self._deadlines.all_end, tick)
         finally:
             for task in self._tasks:
                 task.kill()
@@ -298,7 +298,7 @@ class TaskSupervisor:
             self._collect(self._time_fn() + 1.0)
         tick()
 
-    def _ask(self, tasks: Sequence[TaskProcess], end_at: float, until: float, tick: Callable[[], None]) -> None:
+    def _ask_to_end(self, tasks: Sequence[TaskProcess], end_at: float, until: float, tick: Callable[[], None]) -> None:
         for task in tasks:
             task.terminate()
         while _still_running(tasks) and self._time_fn() < until:

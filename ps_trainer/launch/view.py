@@ -174,11 +174,11 @@ class PlainView(View):
         of_max = f"/{self._board.max_steps:,}" if self._board.max_steps else ""
         parts = [f"step {_format_count(task.global_step)}{of_max}"]
         if task.steps_per_sec is not None:
-            parts.append(f"{_rate(task.steps_per_sec)} steps/s")
+            parts.append(f"{_format_rate(task.steps_per_sec)} steps/s")
         if task.examples_per_sec is not None:
-            parts.append(f"{_rate(task.examples_per_sec)} examples/s")
+            parts.append(f"{_format_rate(task.examples_per_sec)} examples/s")
         if task.loss is not None:
-            parts.append(f"loss {_value(task.loss)}")
+            parts.append(f"loss {_format_value(task.loss)}")
         if task.staleness is not None:
             parts.append(f"staleness {task.staleness:.2f}")
         if self._board.secs_left is not None and task.process.is_running:
@@ -222,9 +222,9 @@ class LiveView(View):
                 task.process.name,
                 Text(task.state, style=_style(task.process), no_wrap=True, overflow="ellipsis"),
                 _format_count(task.global_step),
-                _rate(task.steps_per_sec),
-                _rate(task.examples_per_sec),
-                _value(task.loss),
+                _format_rate(task.steps_per_sec),
+                _format_rate(task.examples_per_sec),
+                _format_value(task.loss),
                 _UNKNOWN if task.staleness is None else f"{task.staleness:.2f}",
                 duration(task.process.elapsed_secs),
             )
@@ -241,9 +241,9 @@ class LiveView(View):
             share = min(1.0, board.global_step / board.max_steps)
             parts = [f"[{'#' * round(20 * share):<20}] {board.global_step:,}/{board.max_steps:,} steps"]
         if board.global_steps_per_sec is not None:
-            parts.append(f"{_rate(board.global_steps_per_sec)} steps/s")
+            parts.append(f"{_format_rate(board.global_steps_per_sec)} steps/s")
         if board.examples_per_sec is not None:
-            parts.append(f"{_rate(board.examples_per_sec)} examples/s")
+            parts.append(f"{_format_rate(board.examples_per_sec)} examples/s")
         if board.secs_left is not None and any(task.process.is_running for task in board.workers):
             parts.append(f"{duration(board.secs_left)} left")
         return "  ".join(parts)
@@ -274,14 +274,14 @@ def _worker_summary(task: TaskStatus) -> str:
     totals = task.totals
     parts = [f"{task.process.name:<11}", f"{_format_count(totals.steps)} steps"]
     if totals.steps_per_sec is not None:
-        parts.append(f"{_rate(totals.steps_per_sec)} steps/s")
+        parts.append(f"{_format_rate(totals.steps_per_sec)} steps/s")
     if totals.staleness is not None:
         parts.append(f"staleness {totals.staleness:.2f}")
     return "  ".join([*parts, task.state])
 
 
 def _evaluation_text(evaluation: ReportedEvaluation) -> str:
-    metrics = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.metrics.items())
+    metrics = ", ".join(f"{name} {_format_value(value)}" for name, value in evaluation.metrics.items())
     return f"evaluation at step {evaluation.global_step:,}: {metrics or 'no metrics'}"
 
 
@@ -295,9 +295,9 @@ def _format_count(value: int | None) -> str:
     return _UNKNOWN if value is None else f"{value:,}"
 
 
-def _rate(value: float | None) -> str:
+def _format_rate(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def _value(value: float | None) -> str:
+def _format_value(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.4g}" if abs(value) < 0.1 else f"{value:.3f}"

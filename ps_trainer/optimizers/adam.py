@@ -127,10 +127,9 @@ class Adam(PsOptimizer):
     Formula: m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g;
         w -= lr * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon), with t = step + 1.
         Epsilon is outside the root and not bias-corrected ("epsilon hat").
-    Source: Kingma and Ba 2015, the form at the end of section 2; `tf.train.AdamOptimizer`.
-    Slots: 2 x the parameters (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first).
-    Sparse: equal to the dense form, so it updates the whole table in each step: m and v of every row decay and every
-        row moves. Use `lazy_adam` for embeddings.
+    Source: Kingma and Ba 2015, the form at the end of section 2; `tf.train.AdamOptimizer`. Slots: 2 x the parameters
+    (`<var>/Adam`: m, `<var>/Adam_1`: v, zeros at first). Sparse: equal to the dense form, so it updates the whole table
+    in each step. m and v of every row decay, and every row moves. Use `lazy_adam` for embeddings.
     """
 
     Options = AdamOptions

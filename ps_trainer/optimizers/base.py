@@ -10,7 +10,7 @@ schedule and the slots all lie on ps k, and only gradients travel. On the worker
 more message per ps and step.
 
 Updates are built with `use_locking=True` unless the update rule chooses otherwise. Dense updates of resource variables
-are always exclusive. Sparse ones take only a *shared* lock without it: if two workers push the same row at the same
+are always exclusive. Sparse ones take only a *shared* lock without it. If two workers push the same row at the same
 moment, both updates read the old value, and one is lost.
 """
 

@@ -84,10 +84,9 @@ class Constant(LearningRateSchedule):
 class Piecewise(LearningRateSchedule):
     """Constant pieces, with another factor after each boundary.
 
-    Formula: lr * factors[i], where i is the number of boundaries that are less than step; at a boundary itself
-        the old factor still applies, as in `tf.train.piecewise_constant`.
-    Source: He et al. 2016, section 4.2: a tenth after 1/2 and again after 3/4 of the training. The default values
-        are these for the default of --max_steps.
+    Formula: lr * factors[i], where i is the number of boundaries that are less than step. At a boundary itself the old
+    factor still applies, as in `tf.train.piecewise_constant`. Source: He et al. 2016, section 4.2: a tenth after 1/2
+    and again after 3/4 of the training. The default values are these for the default of --max_steps.
     """
 
     options: Options

@@ -45,20 +45,20 @@ def examine(
     """
     answering = [address for address in addresses if address.answers]
     with ThreadPoolExecutor(max_workers=_POOL) as pool:
-        findings, live = _identities(answering, list(pool.map(_ask, answering)))
+        findings, live = _identities(answering, list(pool.map(_ask_server, answering)))
         yield from findings
         indices = {task: ps for ps, task in enumerate(cluster.ps_tasks)}
         ps_addresses = {indices[t.address.task]: t.address for t in live if t.address.task in indices}
         states = dict(zip(ps_addresses, pool.map(_read, ps_addresses.values(), ps_addresses), strict=True))
-        yield from _ps_tasks(cluster, ps_addresses, states)
+        yield from _ps_findings(cluster, ps_addresses, states)
         ps_0 = states.get(0)
         if ps_0 is not None:
-            yield from _job(cluster, ps_0, settings)
-        yield from _clocks(live)
-        yield from _reach(pool, cluster, addresses, [task.address for task in live], ps_0)
+            yield from _job_findings(cluster, ps_0, settings)
+        yield from _clock_findings(live)
+        yield from _reach_findings(pool, cluster, addresses, [task.address for task in live], ps_0)
 
 
-def _ask(address: TaskAddress) -> reachability.ServerAnswer | str:
+def _ask_server(address: TaskAddress) -> reachability.ServerAnswer | str:
     try:
         return reachability.ask(address.address)
     except tf.errors.OpError as error:
@@ -106,7 +106,7 @@ def _identities(
     return findings, live
 
 
-def _ps_tasks(
+def _ps_findings(
     cluster: ClusterConfig, addresses: Mapping[int, TaskAddress], states: Mapping[int, PsState | None]
 ) -> Iterator[ClusterFinding]:
     """Yields findings on whether the tasks with parameters belong to this cluster, and have the same TensorFlow."""
@@ -134,7 +134,7 @@ def _ps_tasks(
         yield ClusterFinding(OK, "cluster", f"{same}: {list_names(agreeing)}")
 
 
-def _job(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
+def _job_findings(cluster: ClusterConfig, state: PsState, settings: Mapping[str, Any]) -> Iterator[ClusterFinding]:
     """Returns the state of the run and its workers, as ps 0 reports it."""
     run = state.run
     if run is None:
@@ -186,7 +186,7 @@ def _worker_findings(
         yield ClusterFinding(OK, "workers", f"same addresses, TensorFlow {text}{list_names(agreeing)}")
 
 
-def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
+def _clock_findings(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
     """Yields findings on whether the clocks of the tasks agree with the clock of this machine."""
     off = [task for task in live if abs(task.answer.ahead_secs) > _SKEW_SECS + task.answer.uncertain_secs]
     for address, answer in off:
@@ -205,7 +205,7 @@ def _clocks(live: Sequence[_Live]) -> Iterator[ClusterFinding]:
         )
 
 
-def _reach(
+def _reach_findings(
     pool: ThreadPoolExecutor,
     cluster: ClusterConfig,
     addresses: Sequence[TaskAddress],

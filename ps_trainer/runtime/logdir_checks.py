@@ -39,7 +39,7 @@ def findings(logdir: str) -> Iterator[ClusterFinding]:
             fix = "free some space" if is_full else "change its permissions, or give another --logdir"
             yield ClusterFinding(FAIL, ROOM if is_full else FOLDER, reason, fix)
             return
-    yield from _room(where, existing, path / "checkpoints")
+    yield from _room_findings(where, existing, path / "checkpoints")
 
 
 def _write_error(folder: pathlib.Path) -> OSError | None:
@@ -53,20 +53,20 @@ def _write_error(folder: pathlib.Path) -> OSError | None:
     return None
 
 
-def _room(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iterator[ClusterFinding]:
+def _room_findings(where: str, existing: pathlib.Path, checkpoints: pathlib.Path) -> Iterator[ClusterFinding]:
     status = os.statvfs(existing)
     free = status.f_bavail * status.f_frsize
     newest = _newest_bytes(checkpoints)
-    text = f"{where} can be written; {_size(free)} are free there"
+    text = f"{where} can be written; {_format_size(free)} are free there"
     if newest and free < newest:
         yield ClusterFinding(
             FAIL,
             ROOM,
-            f"{text}, the newest checkpoint has {_size(newest)}: the next one will not fit",
+            f"{text}, the newest checkpoint has {_format_size(newest)}: the next one will not fit",
             "free some space",
         )
     elif (newest and free < 3 * newest) or free < _FEW_BYTES:
-        held = f", the newest checkpoint has {_size(newest)}" if newest else ""
+        held = f", the newest checkpoint has {_format_size(newest)}" if newest else ""
         yield ClusterFinding(WARNING, ROOM, f"{text}{held}", "free some space, or lower --keep_checkpoints")
     elif status.f_files and status.f_favail < _FEW_FILES:
         # File systems without a fixed number of files report 0 of them in total.
@@ -88,7 +88,7 @@ def _newest_bytes(checkpoints: pathlib.Path) -> int:
     return by_step[max(by_step)] if by_step else 0
 
 
-def _size(num_bytes: float) -> str:
+def _format_size(num_bytes: float) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if num_bytes < 1024:
             break

@@ -38,12 +38,12 @@ _MAX_EXAMPLES = 2**48
 
 def encode(record: Any) -> str:
     """Returns a record as JSON."""
-    return json.dumps(_plain(record))
+    return json.dumps(_to_json(record))
 
 
 def encode_message(message: Message) -> str:
     """Returns a worker's message as JSON: one flat object, whose field "status" tells the kind of message."""
-    fields = _plain(message)
+    fields = _to_json(message)
     if isinstance(message, StatusMessage):
         fields |= fields.pop("entry")
     else:
@@ -103,17 +103,17 @@ class _Envelope(Message):
     status: str
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Returns a record as JSON values; fields that are None are left out."""
     if isinstance(value, ShardPlan):
         return value.as_dict()
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: _plain(field) for name, field in fields.items() if field is not None}
+        return {name: _to_json(field) for name, field in fields.items() if field is not None}
     if isinstance(value, Mapping):
-        return {key: _plain(element) for key, element in value.items()}
+        return {key: _to_json(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(element) for element in value]
+        return [_to_json(element) for element in value]
     return value
 
 

@@ -67,7 +67,7 @@ class Events:
                 yield self._take_block()
         yield self._take_block()
 
-    def _at(self, when: float, happen: Callable[[float, Any], None], subject: Any) -> None:
+    def _schedule(self, when: float, happen: Callable[[float, Any], None], subject: Any) -> None:
         # The number makes simultaneous events happen in the order in which they were added, and keeps `heapq` from
         # comparing functions.
         self._num_events += 1
@@ -94,7 +94,7 @@ class Events:
         # The end of a pull needs no event: it concerns this worker alone, so its computation can be planned at once.
         self._pulled[worker] = when
         if self._plans[worker].pulls_last:
-            self._at(when, self._push, worker)
+            self._schedule(when, self._push, worker)
         else:
             self._begin_to_compute(when, worker)
 
@@ -102,23 +102,23 @@ class Events:
         self._computed[worker] = computed = when + self._compute[worker]()
         plan = self._plans[worker]
         if not plan.pushes:
-            self._at(computed, self._end_locally, worker)
+            self._schedule(computed, self._end_locally, worker)
         elif plan.pulls_last:
-            self._at(computed, self._pull, worker)
+            self._schedule(computed, self._pull, worker)
         elif self._push_link is None:
-            self._at(computed + self._transfer_secs, self._arrive, worker)
+            self._schedule(computed + self._transfer_secs, self._arrive, worker)
         else:
-            self._at(computed, self._push, worker)
+            self._schedule(computed, self._push, worker)
 
     def _push(self, now: float, worker: int) -> None:
         if self._push_link is None:
-            self._at(now + self._transfer_secs, self._arrive, worker)
+            self._schedule(now + self._transfer_secs, self._arrive, worker)
         else:
             self._push_link.begin(worker, now)
             self._await_link(self._push_link, self._have_pushed)
 
     def _have_pushed(self, when: float, worker: int) -> None:
-        self._at(when, self._arrive, worker)
+        self._schedule(when, self._arrive, worker)
 
     def _await_link(self, link: SharedLink, then: Callable[[float, int], None]) -> None:
         """Adds an event for the end of the link's next transfer.
@@ -128,7 +128,7 @@ class Events:
         """
         end = link.next_end()
         if end is not None:
-            self._at(end, self._look_at_link, (link, link.num_changes, then))
+            self._schedule(end, self._look_at_link, (link, link.num_changes, then))
 
     def _look_at_link(self, now: float, subject: tuple[SharedLink, int, Callable[[float, int], None]]) -> None:
         link, num_changes, then = subject
@@ -144,7 +144,7 @@ class Events:
             return
         # The ps tasks process one push after the other, so a push waits for all that arrived earlier.
         self._work_done_at = max(now, self._work_done_at) + self._work_secs
-        self._at(self._work_done_at, self._take_in, worker)
+        self._schedule(self._work_done_at, self._take_in, worker)
 
     def _take_in(self, now: float, worker: int) -> None:
         before, version = self._rule.version, self._versions[worker]

@@ -1,7 +1,7 @@
 """`PullStaging`: the staging areas in which a pull waits on the worker until the next step takes it.
 
 A pull is part of the step before the one that uses it. `Stage` ops of the earlier step put the values into a staging
-area on the worker; `Unstage` ops of the later step take them out and wait until they are there. A staging area belongs
+area on the worker. `Unstage` ops of the later step wait until they are there, and take them out. A staging area belongs
 to a device and a shared name, so both steps find the same one.
 
 The clock of each ps task has its own staging area on that ps task, because staleness is computed there. So the

@@ -43,7 +43,7 @@ class TableLookups:
         for device, ops in look_ups.items():
             free = [op for op in ops if not _depends(op, ops)]
             for op in ops:
-                self._known[_task(device), op.inputs[1].ref()] = op.inputs[1]
+                self._known[_task_of(device), op.inputs[1].ref()] = op.inputs[1]
             if len(free) > 1:
                 self._combine_messages(device, free)
 
@@ -57,7 +57,7 @@ class TableLookups:
         Returns:
             The same indices on the ps task; None if they are not the ids of look-ups there.
         """
-        known = self._known.get((_task(device), indices.ref()))
+        known = self._known.get((_task_of(device), indices.ref()))
         if known is not None:
             with tf.device(device):
                 return tf.reshape(known, [-1])
@@ -70,8 +70,8 @@ class TableLookups:
             return None if any(part is None for part in parts) else tf.concat(parts, axis=0)
 
     def _is_by_worker(self, op: tf.Operation) -> bool:
-        worker = _task(self._worker_device)
-        return op.type == _LOOK_UP and _task(op.inputs[1].device) == worker != _task(op.device)
+        worker = _task_of(self._worker_device)
+        return op.type == _LOOK_UP and _task_of(op.inputs[1].device) == worker != _task_of(op.device)
 
     def _combine_messages(self, device: str, look_ups: Sequence[tf.Operation]) -> None:
         """Gives the look-ups of a ps task their ids from one message."""
@@ -86,7 +86,7 @@ class TableLookups:
                 part.set_shape([part_ids.shape.num_elements()])
                 there = tf.cast(part, part_ids.dtype)
                 op._update_input(1, there)
-                self._known[_task(device), part_ids.ref()] = there
+                self._known[_task_of(device), part_ids.ref()] = there
 
 
 def _depends(op: tf.Operation, look_ups: Sequence[tf.Operation]) -> bool:
@@ -95,6 +95,6 @@ def _depends(op: tf.Operation, look_ups: Sequence[tf.Operation]) -> bool:
     return op.inputs[1].shape.rank != 1 or any(other in before for other in look_ups)
 
 
-def _task(device: str) -> str:
+def _task_of(device: str) -> str:
     """Returns the task of a device."""
     return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

@@ -66,7 +66,11 @@ def make(config: TrainConfig, directory: pathlib.Path, *, num_ps: int, num_worke
         *_restored_lines(train, checkpoint, found),
         *_initialised_lines(train, is_new=False),
     ]
-    lines += [*_steps(config, checkpoint), *_differences(config, directory), *_workers(train, directory)]
+    lines += [
+        *_describe_steps(config, checkpoint),
+        *_differences(config, directory),
+        *_describe_workers(train, directory),
+    ]
     return CheckpointPlan("\n".join([*lines, *placement]), fits=True)
 
 
@@ -81,7 +85,7 @@ def _restored_lines(train: TrainGraph, checkpoint: Checkpoint, found: compatibil
     model = {spec.name for spec in train.store.specs}
     variables = [name for name in found.restored if name in model]
     slots = [name for name in found.restored if name not in model]
-    lines = [f"  restored: {_count(variables, 'model variable')}; {_count(slots, 'optimizer slot')}"]
+    lines = [f"  restored: {_format_count(variables, 'model variable')}; {_format_count(slots, 'optimizer slot')}"]
     lines.append(f"  the clock of each of the {train.store.num_ps} ps tasks starts at step {checkpoint.step:,}")
     if found.converted:
         lines.append(f"  restored in another type: {list_names(found.converted)}")
@@ -102,7 +106,7 @@ def _initialised_lines(train: TrainGraph, *, is_new: bool = True) -> list[str]:
     return lines
 
 
-def _steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
+def _describe_steps(config: TrainConfig, checkpoint: Checkpoint) -> list[str]:
     if config.max_steps is None:
         return [f"  continues from step {checkpoint.step:,} to the end of the data"]
     if checkpoint.step >= config.max_steps:
@@ -119,7 +123,7 @@ def _differences(config: TrainConfig, directory: pathlib.Path) -> list[str]:
     return [f"  --{name}={now[name]} was {before[name]} in the last run there" for name in changed]
 
 
-def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
+def _describe_workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
     if train.own_variables is None:
         return []
     there = report.worker_files(directory)
@@ -130,5 +134,5 @@ def _workers(train: TrainGraph, directory: pathlib.Path) -> list[str]:
     ]
 
 
-def _count(names: Sequence[str], what: str) -> str:
+def _format_count(names: Sequence[str], what: str) -> str:
     return f"{len(names)} {what}{'' if len(names) == 1 else 's'}" + (f" ({list_names(names)})" if names else "")

@@ -85,7 +85,7 @@ class Checkpointer:
             lambda after_slice: self._read(snapshot, after_slice),
             self._check_and_write,
         )
-        self._tally.hold_up(self._time_fn() - began_at)
+        self._tally.count_hold_up(self._time_fn() - began_at)
         return True
 
     def is_due(self, global_step: int) -> bool:
@@ -236,7 +236,7 @@ class Checkpointer:
     def _note_saved(self, values: Values, secs: float) -> None:
         step = int(values["global_step"])
         if self._config.checkpoint_dir is not None and step != self._saved_step:
-            self._tally.add(sum(value.nbytes for value in values.values()), secs)
+            self._tally.count_save(sum(value.nbytes for value in values.values()), secs)
             self._saved_step = self._tried_step = step
         # From the end of the save, so that steps are made in between even if a save takes longer than the interval.
         self._saved_at = self._time_fn()
@@ -245,7 +245,7 @@ class Checkpointer:
         self._running = None
         if ended.values is not None:
             self._failed_saves = 0
-            self._tally.log(self._held_state.logged_bytes)
+            self._tally.count_logged_bytes(self._held_state.logged_bytes)
             self._note_saved(ended.values, ended.secs)
             self._saved_values = ended.values
             return

@@ -3,7 +3,7 @@
     wait_for_servers   before this worker joins the run: their servers answer it, and reach it
     StageWorkers       in the run: waits until they have joined, and stops the job when one is lost
 
-`stage_host.py` is the other side. The two waits are different: only a server that answers can be part of a session, and
+`stage_host.py` is the other side. The two waits are different. Only a server that answers can be part of a session, and
 only the loss of a worker that has joined the run is noticed.
 """
 

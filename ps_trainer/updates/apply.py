@@ -51,7 +51,7 @@ class Applier:
         self.replica_slots: list[tuple[Piece, tf.Variable]] = []
         self.undo_logs: dict[int, UndoLog] = {}
         self._logged: dict[str, LoggedTable] = {}
-        tables = [optimizers.all[self._index(piece)] for piece in store.pieces if piece.is_table]
+        tables = [optimizers.all[self._optimizer_index(piece)] for piece in store.pieces if piece.is_table]
         if any(one.optimizer.walks_whole_table for one in tables):
             logging.warning(
                 "this optimizer updates whole embedding tables in each step, not only the batch's rows;"
@@ -100,10 +100,10 @@ class Applier:
             with tf.control_dependencies([_values(value) for value, _ in pairs]):
                 step = self._store.clocks[ps].read_value()
             updated = [(piece, piece.variable, value) for (piece, _), (value, _) in zip(gradients, pairs, strict=True)]
-            parts = [step, *(part for _, _, value in updated for part in _parts(value))]
+            parts = [step, *(part for _, _, value in updated for part in _tensors_of(value))]
             # Between the log and the change the step waits for nothing, so that a moment seldom falls between them.
             with tf.control_dependencies(parts if rate_factor is None else [*parts, rate_factor]):
-                log_op = self._log(ps, [(piece, value) for piece, _, value in updated])
+                log_op = self._log_rows(ps, [(piece, value) for piece, _, value in updated])
             with tf.control_dependencies([] if log_op is None else [log_op]):
                 apply_op, slots = self._apply(ps, updated, step, rate_factor, use_locking=use_locking)
         self.slots += slots
@@ -139,7 +139,7 @@ class Applier:
     def _changes_rows(self, piece: Piece) -> bool:
         """Returns whether the piece is a large table of which an update changes only the rows in the gradient."""
         size = piece.variable.shape.num_elements() * piece.variable.dtype.size
-        optimizer = self._optimizers.all[self._index(piece)].optimizer
+        optimizer = self._optimizers.all[self._optimizer_index(piece)].optimizer
         return piece.is_table and size >= undo_log.LARGE_BYTES and not optimizer.walks_whole_table
 
     def _create_logs(self, ps: int, pieces: Sequence[Piece]) -> None:
@@ -149,20 +149,26 @@ class Applier:
             slots = [slot for owner, slot in self.slots if owner.variable is piece.variable]
             self._logged[piece.variable.op.name] = log.add(piece, slots)
 
-    def _log(self, ps: int, gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]]) -> tf.Operation | None:
+    def _log_rows(
+        self, ps: int, gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]]
+    ) -> tf.Operation | None:
         """Builds the op that logs the rows of large tables before they change; None if there are none."""
         tables = [(piece, value) for piece, value in gradients if self._changes_rows(piece)]
         if any(piece.variable.op.name not in self._logged for piece, _ in tables):
             self.create_slots(ps, [piece for piece, _ in gradients])
         changes = [(self._logged[piece.variable.op.name], value) for piece, value in tables]
-        return self.undo_logs[ps].log([(table, _rows(table, value)) for table, value in changes]) if changes else None
+        return (
+            self.undo_logs[ps].log([(table, _changed_rows(table, value)) for table, value in changes])
+            if changes
+            else None
+        )
 
     def _create_slots(
         self, holder: int, variables: Sequence[tuple[Piece, tf.Variable]], step: tf.Tensor
     ) -> list[tuple[Piece, tf.Variable]]:
         slots = []
         for index, part in self._by_optimizer(variables):
-            optimizer = self._create(index, step, None)
+            optimizer = self._create_optimizer(index, step, None)
             optimizer._create_slots([variable for _, variable in part])
             self._slotted[holder, index] = optimizer
             slots += _slots(optimizer, part)
@@ -181,7 +187,7 @@ class Applier:
         """Builds the op that applies (piece, variable, gradient) triples, and returns the slots created for it."""
         ops, slots = [], []
         for index, part in self._by_optimizer(updated):
-            optimizer = self._create(index, step, rate_factor, num_applied, use_locking=use_locking)
+            optimizer = self._create_optimizer(index, step, rate_factor, num_applied, use_locking=use_locking)
             # The optimizer of `_create_slots` reads the clock too early; a new one takes over its slots.
             slotted = self._slotted.get((holder, index))
             if slotted is not None:
@@ -193,14 +199,14 @@ class Applier:
 
     def _by_optimizer(self, parts: Sequence[T]) -> list[tuple[int, list[T]]]:
         """Groups tuples that begin with a piece by the index of the piece's optimizer."""
-        indices = sorted({self._index(part[0]) for part in parts})
-        return [(index, [part for part in parts if self._index(part[0]) == index]) for index in indices]
+        indices = sorted({self._optimizer_index(part[0]) for part in parts})
+        return [(index, [part for part in parts if self._optimizer_index(part[0]) == index]) for index in indices]
 
-    def _index(self, piece: Piece) -> int:
+    def _optimizer_index(self, piece: Piece) -> int:
         # One extent is enough: a layout never puts variables of different optimizers into one piece.
         return self._optimizers.index_of(piece.extents[0].name)
 
-    def _create(
+    def _create_optimizer(
         self,
         index: int,
         step: tf.Tensor,
@@ -250,10 +256,10 @@ def _values(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     return value.values if isinstance(value, tf.IndexedSlices) else value
 
 
-def _parts(value: tf.Tensor | tf.IndexedSlices) -> list[tf.Tensor]:
+def _tensors_of(value: tf.Tensor | tf.IndexedSlices) -> list[tf.Tensor]:
     return [value.values, value.indices] if isinstance(value, tf.IndexedSlices) else [value]
 
 
-def _rows(table: LoggedTable, value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+def _changed_rows(table: LoggedTable, value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     """Returns the indices of the rows that a gradient changes."""
     return value.indices if isinstance(value, tf.IndexedSlices) else tf.range(table.num_rows)

@@ -240,7 +240,7 @@ class GradientGroup:
             updated = tf.cond(closes, lambda: self._apply_average(total), lambda: tf.identity(total))
         # Where workers wait, the members of a group resume when it is closed; elsewhere they resume at once.
         in_group = tf.minimum(members, 1) if self._policy.waits else tf.zeros_like(members)
-        after = self._after(now._replace(members=members, accepted=accepted), closes, size, in_group, resumes)
+        after = self._state_after(now._replace(members=members, accepted=accepted), closes, size, in_group, resumes)
         # The state is written after the update, and the gate opened after the state. A worker that sees the new version
         # may read parameters at once.
         with tf.control_dependencies([updated]):
@@ -268,7 +268,7 @@ class GradientGroup:
         closes = self._policy.is_complete(clock, members, now.gone)
         return closes, tf.where(closes, total, now.size)
 
-    def _after(
+    def _state_after(
         self, now: GroupState, closes: tf.Tensor, size: tf.Tensor, in_group: tf.Tensor, resumes: tf.Tensor
     ) -> GroupState:
         """Returns the state after a visit.

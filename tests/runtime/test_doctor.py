@@ -62,7 +62,7 @@ def reach_of(cluster, partners):
     """The findings where all tasks run, beside a run with these circles of workers."""
     places, state = list(checks.probe(cluster)), PsState(run=ready_run(partners=partners))
     with ThreadPoolExecutor() as pool:
-        return list(doctor._reach(pool, cluster, places, places, state))
+        return list(doctor._reach_findings(pool, cluster, places, places, state))
 
 
 def of_level(findings, level):
@@ -179,7 +179,7 @@ class TestJob:
     def found(self, workers, settings=None):
         roster = Roster(run_id="r", workers=dict(enumerate(workers)))
         state = PsState(run=ready_run(agreement=TrainConfig().agreement()), roster=roster)
-        return list(doctor._job(self.CLUSTER, state, settings or {}))
+        return list(doctor._job_findings(self.CLUSTER, state, settings or {}))
 
     def worker(self, status="training", **own_fields):
         fingerprint = dataclasses.replace(
@@ -224,10 +224,10 @@ class TestJob:
     def test_a_clock_that_differs(self):
         place = checks.TaskAddress("ps", 0, "p:1", "p", 1, Resolved(("10.0.0.1",)), False, "", False)
         ahead = doctor._Live(place, reachability.ServerAnswer(place.device, 90.0, 0.01))
-        (finding,) = doctor._clocks([ahead])
+        (finding,) = doctor._clock_findings([ahead])
         assert finding.level == WARNING and "ps-0 (p:1): its clock is 90.0 s ahead of this machine's" in finding.text
         unsure = doctor._Live(place, reachability.ServerAnswer(place.device, 2.0, 1.5))
-        assert doctor._clocks([unsure]).__next__().level == OK
+        assert doctor._clock_findings([unsure]).__next__().level == OK
 
 
 class TestPreflight:

@@ -74,7 +74,7 @@ class LibSvm(LineSource):
         super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
         paths = [file.path for file in (*train, *test)]
         settings = [self._test_every, len(train)]
-        found = self.facts.find("features", paths, settings, lambda: self._look(paths, len(train)))
+        found = self.facts.find("features", paths, settings, lambda: self._examine_files(paths, len(train)))
         self.num_features, self._scales = found["num_features"], None
         positive = found.get("positive_share")
         self.label_shares = () if positive is None else (1 - positive, positive)
@@ -89,7 +89,7 @@ class LibSvm(LineSource):
                 " crawl: --dataset_option=normalize=true divides each by the largest one of its feature"
             )
 
-    def _look(self, paths: Sequence[pathlib.Path], num_train: int) -> dict[str, Any]:
+    def _examine_files(self, paths: Sequence[pathlib.Path], num_train: int) -> dict[str, Any]:
         """Returns the number of features, and of the training lines the largest value and the share of label 1."""
         index, largest, num_labels, num_positive = 0, 0.0, 0, 0
         for number, path in enumerate(paths):

@@ -66,14 +66,14 @@ class DataSource(abc.ABC):
         reads_sounds: Whether `read` reads WAV files.
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
-            something at each of them; None for other examples.
+            something at each. None for other examples.
         draws: Whether chance changes a training batch (`_draw_batch`), as where words are dropped at random.
         groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
         advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
         text_inputs: Names of the texts that `from_texts` takes; empty if the dataset makes no batch of texts.
         takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another
-            process (`pipeline.facts.Facts`); the dataset then keeps it as its attribute `facts`.
+            process (`pipeline.facts.Facts`). The dataset then keeps it as its attribute `facts`.
     """
 
     num_classes: int | None = None

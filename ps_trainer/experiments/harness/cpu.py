@@ -34,8 +34,8 @@ class CpuUse(NamedTuple):
     share: float  # share of the machine's cores that any process kept busy, 0..1
     tasks_secs: float  # CPU seconds of the watched processes, all threads
     others_secs: float  # CPU seconds of everything else on the machine
-    # Run delay of all threads of the watched processes over the time of the workers' steps: the share of a step for
-    # which its tasks waited for a core. None where the kernel does not count it.
+    # Run delay of all threads of the watched processes over the time of the workers' steps. It is the share of a step
+    # for which its tasks waited for a core. None where the kernel does not count it.
     delayed_share: float | None = None
 
     @property

@@ -48,12 +48,12 @@ def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tens
     readers = _readers(results)
     for ps in range(store.num_ps):
         device = store.ps_device(ps)
-        device_readers = [reader for reader in readers if _same(reader.tensor.device, device)]
+        device_readers = [reader for reader in readers if _is_same_device(reader.tensor.device, device)]
         numbers = list({reader.tensor.ref(): reader.tensor for reader in device_readers}.values())
         values = [(piece, value) for piece, value in snapshot.values if piece.ps == ps]
-        is_stage = any(not _same(piece.device, store.worker_device) for piece, _ in values)
+        is_stage = any(not _is_same_device(piece.device, store.worker_device) for piece, _ in values)
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
-        if _task(device) == _task(store.worker_device) or is_stage or not device_readers or not values:
+        if _task_of(device) == _task_of(store.worker_device) or is_stage or not device_readers or not values:
             continue
         if _can_combine(numbers, [value for _, value in values]):
             message, sizes = _build_message(device, numbers, [value for _, value in values])
@@ -96,17 +96,17 @@ def _readers(results: Sequence[tf.Tensor]) -> list[_Reader]:
             continue
         seen.add(op)
         for index, tensor in enumerate(op.inputs):
-            if _same(tensor.device, op.device):
+            if _is_same_device(tensor.device, op.device):
                 waiting.append(tensor.op)
             elif not any(reader.tensor is tensor and reader.op is op for reader in found):
                 found.append(_Reader(op, index))
     return found
 
 
-def _same(device: str, other: str) -> bool:
+def _is_same_device(device: str, other: str) -> bool:
     return tf.DeviceSpec.from_string(device) == tf.DeviceSpec.from_string(other)
 
 
-def _task(device: str) -> str:
+def _task_of(device: str) -> str:
     """Returns the task of a device."""
     return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

@@ -58,11 +58,11 @@ class MultiStepGraph:
 
 def _build(fetches: StepFetches, worker_device: str, note: Callable[..., np.bool_]) -> list[tf.Operation]:
     results = [fetches.global_step, fetches.staleness, fetches.loss, *fetches.times, *fetches.counts]
-    worker = _task(worker_device)
+    worker = _task_of(worker_device)
     targets: dict[str, list[tf.Operation]] = {worker: []}
     for target in fetches.targets:
         op = getattr(target, "op", target)
-        targets.setdefault(_task(op.device) or worker, []).append(op)
+        targets.setdefault(_task_of(op.device) or worker, []).append(op)
     with tf.device(worker_device), tf.control_dependencies(targets[worker]):
         noted = tf.numpy_function(note, results, tf.bool)
     loop = _Loop(worker, noted)
@@ -88,7 +88,7 @@ class _Loop:
     def copy(self, ops: Iterable[tf.Operation]) -> None:
         """Copies the ops of a step."""
         for op in ops:
-            task = _task(op.device) or self._worker
+            task = _task_of(op.device) or self._worker
             if task not in self.tasks:
                 self.tasks.append(task)
             if _is_private(op):
@@ -139,7 +139,7 @@ class _Loop:
             found = False
             for op in readers:
                 for index, tensor in enumerate(op.inputs):
-                    if (_task(tensor.op.device) or self._worker) == task != (_task(op.device) or self._worker):
+                    if (_task_of(tensor.op.device) or self._worker) == task != (_task_of(op.device) or self._worker):
                         self._nodes[op.name].input[index] = self._after(tensor, task, ops)
                         found = True
             if not found:
@@ -197,7 +197,7 @@ def _is_private(op: tf.Operation) -> bool:
     return not op.inputs and "shared_name" in attributes and not attributes["shared_name"].s
 
 
-def _task(device: str) -> str:
+def _task_of(device: str) -> str:
     """Returns the task of a device, "" for an op without a device."""
     spec = tf.DeviceSpec.from_string(device or "")
     return spec.replace(device_type=None, device_index=None).to_string()
