@@ -27,14 +27,14 @@ _WORDS = 64  # of a window
 
 
 def idx(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """NumPy on MNIST's files, plain or packed."""
+    """Reads MNIST's files by NumPy, plain or packed."""
     images, labels = (_content(folder, f"train-{name}-ubyte") for name in ("images-idx3", "labels-idx1"))
     image_NHW = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28, 1)
     return _batches([image_NHW, np.frombuffer(labels, np.uint8, offset=8)], batch_size)
 
 
 def cifar(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """NumPy on CIFAR-10's binary files."""
+    """Reads CIFAR-10's binary files by NumPy."""
     files = [np.fromfile(path, np.uint8) for path in sorted(folder.rglob("data_batch_*.bin"))]
     records = np.concatenate(files).reshape(-1, 3073)
     image_NHWC = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -42,7 +42,7 @@ def cifar(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
 
 
 def pictures(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """Pillow on one picture after the other, in folders by class."""
+    """Reads one picture after the other by Pillow, in folders by class."""
     paths = list(folder.rglob("*.png"))
     classes = {name: number for number, name in enumerate(sorted({path.parent.name for path in paths}))}
     order = _random.permutation(len(paths))
@@ -51,7 +51,7 @@ def pictures(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
 
 
 def records(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """The package tfrecord, and Pillow on each JPEG."""
+    """Reads records by the package tfrecord, and each JPEG by Pillow."""
     import io
 
     from tfrecord.reader import tfrecord_loader
@@ -63,14 +63,14 @@ def records(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
 
 
 def svmlight(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """The reader of scikit-learn."""
+    """Reads LIBSVM files by scikit-learn."""
     from sklearn.datasets import load_svmlight_file
 
     return _batches(list(load_svmlight_file(str(folder / "train.libsvm"))), batch_size)
 
 
 def table(name: str, delimiter: str) -> Pass:
-    """The CSV reader of pyarrow; words become numbers by its dictionaries."""
+    """Reads CSV by pyarrow; words become numbers by its dictionaries."""
 
     def read(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
         from pyarrow import csv
@@ -87,20 +87,20 @@ def table(name: str, delimiter: str) -> Pass:
 
 
 def parquet(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """The Parquet reader of pyarrow; words become numbers by its dictionaries."""
+    """Reads Parquet by pyarrow; words become numbers by its dictionaries."""
     from pyarrow import parquet as reader
 
     return _batches(_numbers(reader.read_table(folder / "train.parquet")), batch_size)
 
 
 def characters(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """NumPy on the bytes of a text."""
+    """Reads the bytes of a text by NumPy."""
     codes = np.unique(np.frombuffer((folder / "train.txt").read_bytes(), np.uint8), return_inverse=True)[1]
     return _batches([_windows(codes)], batch_size)
 
 
 def words(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """The iterator over lines and the dictionary of gensim."""
+    """Reads words by gensim's iterator over lines and its dictionary."""
     from gensim.corpora import Dictionary
     from gensim.models.word2vec import LineSentence
 
@@ -110,7 +110,7 @@ def words(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
 
 
 def sentence_pairs(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """A loop in Python over both files; sentences of similar length share a batch, as ours do."""
+    """Reads both files in a Python loop; sentences of similar length share a batch, as ours do."""
     columns = []
     for name in ("train.en", "train.zh"):
         lines = [line.split() for line in (folder / name).read_text(encoding="utf-8").splitlines()]
@@ -125,7 +125,7 @@ def sentence_pairs(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
 
 
 def sounds(folder: pathlib.Path, batch_size: int) -> Iterator[int]:
-    """SciPy on one sound after the other: logarithms of its spectrogram, in frames as ours."""
+    """Reads one sound after the other by SciPy: logarithms of its spectrogram, in frames as ours."""
     from scipy.io import wavfile
     from scipy.signal import spectrogram
 
@@ -219,7 +219,7 @@ def _picture(file: Any) -> np.ndarray:
 
 
 def _numbers(table: Any) -> list[np.ndarray]:
-    """The columns of a pyarrow table, words as numbers and missing values as NaN or -1."""
+    """Returns the columns of a pyarrow table, words as numbers and missing values as NaN or -1."""
     columns = []
     for column in table.columns:
         if str(column.type) in ("string", "large_string", "null"):
