@@ -49,13 +49,14 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     Args:
         lines: Lines by workload and contender.
     """
-    shown = [who for who in PEER_CONTENDERS if who != RAW_SOCKET and any(name == who for _, name in lines)]
+    measured = {contender for _, contender in lines}
+    shown = [contender for contender in PEER_CONTENDERS if contender != RAW_SOCKET and contender in measured]
     workloads = [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]
-    head = ["workload", *(f"`{who}`" for who in shown), "÷ best peer", "÷ bare ops"]
+    head = ["workload", *(f"`{contender}`" for contender in shown), "÷ best peer", "÷ bare ops"]
     rows = [head, ["---", *["--:"] * (len(head) - 1)]]
     for workload in workloads:
-        of_workload = {who: lines[workload, who] for who in shown if (workload, who) in lines}
-        cells = [_cell(of_workload[who]) if who in of_workload else NOT_MEASURED for who in shown]
+        of_workload = {contender: lines[workload, contender] for contender in shown if (workload, contender) in lines}
+        cells = [_cell(of_workload[contender]) if contender in of_workload else NOT_MEASURED for contender in shown]
         own = of_workload.get("async", {})
         ratios = [_ratio(own.get(name, "")) for name in ("ratio_to_best_peer", "share_of_engine")]
         rows.append([f"{PEER_WORKLOADS[workload].what} (`{workload}`)", *cells, *ratios])

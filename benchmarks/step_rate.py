@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _matches(flags: argparse.Namespace) -> list[Match]:
     in_mode = {
-        mode: {who: CONTENDERS[who] for who in flags.contenders if mode in CONTENDERS[who].modes} for mode in MODES
+        mode: {name: CONTENDERS[name] for name in flags.contenders if mode in CONTENDERS[name].modes} for mode in MODES
     }
     return [
         Match(f"{workload}-{mode}-{num_ps}ps-{num_workers}w", Cell(workload, mode, num_ps, num_workers), in_mode[mode])
@@ -205,21 +205,21 @@ def _peer_matches(flags: argparse.Namespace) -> list[Match]:
 def _run_match(plan: StepRatePlan, match: Match) -> dict[str, list[Measurement]]:
     """Returns the measurements of the contenders whose runs all succeeded; a failed run ends a contender's turns."""
     cell = match.cell
-    measurements: dict[str, list[Measurement]] = {who: [] for who in match.contenders}
+    measurements: dict[str, list[Measurement]] = {contender: [] for contender in match.contenders}
     for repetition in range(plan.repetitions):
         # A copy, because a failed contender is removed inside.
-        for who in list(measurements):
-            name = f"{match.name}-{who}-{repetition}"
+        for contender in list(measurements):
+            name = f"{match.name}-{contender}-{repetition}"
             try:
-                result = measure(match.contenders[who], cell, plan.timing, plan.folder / "runs" / name)
+                result = measure(match.contenders[contender], cell, plan.timing, plan.folder / "runs" / name)
             except RunError as error:
                 print(f"error: {name} failed: {error}", file=sys.stderr, flush=True)
-                del measurements[who]
+                del measurements[contender]
                 continue
-            measurements[who].append(result)
+            measurements[contender].append(result)
             print(f"{name}: {result.steps_per_sec:.1f} steps/s", file=sys.stderr, flush=True)
             with plan.folder.joinpath("runs.jsonl").open("a") as file:
-                record = {**cell._asdict(), "who": who, "repetition": repetition, **result._asdict()}
+                record = {**cell._asdict(), "who": contender, "repetition": repetition, **result._asdict()}
                 file.write(json.dumps(record) + "\n")
     return measurements
 

@@ -46,18 +46,18 @@ def main(argv: Sequence[str]) -> int:
     flags = parser.parse_args(argv)
     has_failed = False
     for workload in flags.workloads:
-        for who in flags.contenders:
-            if workload not in getattr(PEER_CONTENDERS[who], "workloads", PEER_WORKLOADS):
+        for name in flags.contenders:
+            if workload not in getattr(PEER_CONTENDERS[name], "workloads", PEER_WORKLOADS):
                 continue
-            num_workers = 2 if who in AVERAGING else 1
+            num_workers = 2 if name in AVERAGING else 1
             wanted = reference(workload, num_workers)
             with tempfile.TemporaryDirectory() as folder:
-                got = _losses(who, workload, num_workers, pathlib.Path(folder))
-            num_compared = 1 if who == "paddle_ps" else NUM_STEPS
+                got = _losses(name, workload, num_workers, pathlib.Path(folder))
+            num_compared = 1 if name == "paddle_ps" else NUM_STEPS
             difference = largest_difference(got[:num_compared], wanted[:num_compared])
             is_equal = difference <= _TOLERANCE
             has_failed |= not is_equal
-            print(f"{'same' if is_equal else 'DIFFERENT'}  {workload:14s} {who:10s} {difference:.1e}", flush=True)
+            print(f"{'same' if is_equal else 'DIFFERENT'}  {workload:14s} {name:10s} {difference:.1e}", flush=True)
     return EXIT_FAILED if has_failed else EXIT_DONE
 
 
@@ -94,8 +94,8 @@ def largest_difference(got: Sequence[float], wanted: Sequence[float]) -> float:
     return float(np.max(np.abs(np.subtract(got, wanted)) / np.abs(wanted)))
 
 
-def _losses(who: str, workload: str, num_workers: int, folder: pathlib.Path) -> list[float]:
-    contender = PEER_CONTENDERS[who]
+def _losses(name: str, workload: str, num_workers: int, folder: pathlib.Path) -> list[float]:
+    contender = PEER_CONTENDERS[name]
     hosts = tuple(f"127.0.0.1:{port}" for port in pick_free_ports(1 + num_workers))
     job = CellJob(Cell(workload, PEERS_MODE, 1, num_workers), hosts[:1], hosts[1:], folder)
     tasks: list[subprocess.Popen[bytes]] = []
@@ -122,7 +122,7 @@ def _losses(who: str, workload: str, num_workers: int, folder: pathlib.Path) -> 
     path = folder / "losses-0.json"
     if not path.exists():
         log = folder.joinpath(f"{len(tasks) - num_workers}.log").read_text(errors="replace")
-        print(f"{who} on {workload} failed:\n{log[-2000:]}", file=sys.stderr)
+        print(f"{name} on {workload} failed:\n{log[-2000:]}", file=sys.stderr)
         return []
     return list(json.loads(path.read_text()))
 

@@ -212,8 +212,8 @@ class _Data:
             return _as_arrays(self._given)
         if mode not in self._made:
             with tf.Graph().as_default():
-                made = self.function.call(mode, batch_size=_DEFAULT_BATCH_SIZE)
-            self._made[mode] = _as_arrays(made) if _are_arrays(made) else None
+                examples = self.function.call(mode, batch_size=_DEFAULT_BATCH_SIZE)
+            self._made[mode] = _as_arrays(examples) if _are_arrays(examples) else None
         return self._made[mode]
 
 

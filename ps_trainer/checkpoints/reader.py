@@ -225,10 +225,10 @@ def _warn_of_lost(folder: folder_listing.Folder, step: int) -> None:
     named = folder_listing.step_of(folder.state.newest) if folder.state.newest else None
     lost = {other for other in [named, *folder.orphans] if other is not None and other > max(folder.steps)}
     for other in sorted(lost):
-        how = "the state file names it" if other == named else "its data file exists"
+        evidence = "the state file names it" if other == named else "its data file exists"
         logging.warning(
             "%s has no .index (%s): its save never ended, or files are missing; continuing from model.ckpt-%d",
             folder_listing.prefix_of(folder.path, other),
-            how,
+            evidence,
             step,
         )

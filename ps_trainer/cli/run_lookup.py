@@ -108,9 +108,9 @@ def _fill_in_recorded(
 
 def _check_preset(config: TrainConfig, given: Container[str], recorded: dict[str, Any]) -> None:
     """Raises OptionError for a preset other than the run's, whose options the checkpoint's model need not have."""
-    own = recorded.get("preset") if recorded.get("model") == config.model else None
-    if "preset" in given and config.preset not in (None, own):
-        known = f"config.json records the preset {own}" if own else "config.json records no preset of this model"
+    preset = recorded.get("preset") if recorded.get("model") == config.model else None
+    if "preset" in given and config.preset not in (None, preset):
+        known = f"config.json records the preset {preset}" if preset else "config.json records no preset of this model"
         raise OptionError(
             f"--preset={config.preset}: a preset applies to a training, and {known}; omit the flag, and give options of"
             f" the model that config.json lacks by --model_option (`ps_trainer list {config.model}` prints presets)"

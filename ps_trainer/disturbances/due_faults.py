@@ -39,5 +39,5 @@ class DueFaults(NamedTuple):
     @classmethod
     def from_text(cls, text: str) -> DueFaults:
         """Reads the value of the environment variable."""
-        said = json.loads(text)
-        return cls(tuple(said["steps"]), tuple(Raise(**due) for due in said["raise"]))
+        values = json.loads(text)
+        return cls(tuple(values["steps"]), tuple(Raise(**due) for due in values["raise"]))

@@ -113,10 +113,10 @@ def trace(build: Callable[[], Any], seed: int) -> ModelTrace:
         tf.set_random_seed(seed)
         with tf.variable_scope("", custom_getter=record, use_resource=True):
             build()
-        strangers = [v for v in tf.global_variables() if v.op.name not in variables]
-    if strangers:
-        maker, fix = _origin(strangers[0])
-        names = ", ".join(variable.op.name for variable in strangers if _origin(variable)[0] == maker)
+        unplaced = [v for v in tf.global_variables() if v.op.name not in variables]
+    if unplaced:
+        maker, fix = _origin(unplaced[0])
+        names = ", ".join(variable.op.name for variable in unplaced if _origin(variable)[0] == maker)
         raise OptionError(f"model variables {names} were created by {maker}; {fix}")
     if not specs:
         raise OptionError("the model has no variables; create them by tf.get_variable")

@@ -120,7 +120,7 @@ class ScriptJob:
         else:
             self._worker.left.put(self._steps.take_loss())
         self._is_waiting = True
-        self._script_handle = self._await()
+        self._script_handle = self._wait_for_handle()
         self._is_waiting = False
         self.has_ended = self._script_handle.peers is None
         return self._script_handle.session
@@ -184,7 +184,7 @@ class ScriptJob:
             logging.warning("no checkpoint was saved: %s", failure)
 
     def _start(self) -> None:
-        self._signals.enter_context(signals.watching(self._on_signal, self._in_python))
+        self._signals.enter_context(signals.watching(self._on_signal, self._raise_in_script))
         self._task.begin()
         atexit.register(self._leave_at_exit)
         self._thread.start()
@@ -206,7 +206,7 @@ class ScriptJob:
         elif not hasattr(sys, "ps1"):  # a notebook would lose everything; there, its cell keeps waiting
             exit_codes.end_process(code)
 
-    def _await(self) -> ScriptHandle:
+    def _wait_for_handle(self) -> ScriptHandle:
         while True:
             had_ended = self._ended.is_set()
             with contextlib.suppress(queue.Empty):
@@ -221,7 +221,7 @@ class ScriptJob:
         if not self._is_leaving:
             self.stop.request(signals.interruption(signum))
 
-    def _in_python(self, signum: int) -> None:
+    def _raise_in_script(self, signum: int) -> None:
         """Raises in the script's own code, so that a long computation between two steps ends at once, too."""
         if not self._steps.is_in_step and not self._is_leaving and self._script_handle is not None:
             raise signals.interruption(signum)

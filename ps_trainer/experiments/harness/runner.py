@@ -88,9 +88,11 @@ def prepare(
         folder=folder,
         store=store,
         runs=runs,
-        finished={key: there.result for key, there in found.items() if there.result is not None},
-        old_versions=sorted({there.version for there in found.values() if there.version} - {*store.versions.values()}),
-        remarks=[f"{key} is done again: {there.why_not}" for key, there in found.items() if there.why_not],
+        finished={key: search.result for key, search in found.items() if search.result is not None},
+        old_versions=sorted(
+            {search.version for search in found.values() if search.version} - {*store.versions.values()}
+        ),
+        remarks=[f"{key} is done again: {search.why_not}" for key, search in found.items() if search.why_not],
     )
 
 
@@ -105,22 +107,24 @@ def execute(planned: PlannedExperiment, progress: Progress) -> ExecutionResult:
     for run in planned.missing:
         progress.begin(planned.experiment.name, run)
         try:
-            result = _one(planned, run, _needed_by(planned, run, results), progress)
+            result = _make_comparable(planned, run, _needed_by(planned, run, results), progress)
         except Interrupted:
             raise
         except Exception as error:  # noqa: BLE001 - any error fails only this run; it is shown and kept
-            failures.append(_failure(planned, run, error))
+            failures.append(_record_failure(planned, run, error))
             progress.end(planned.experiment.name, run, "failed")
             progress.note(f"{planned.experiment.name} {run.key} failed: {failures[-1].reason}", style="bold red")
             continue
         results[run.key] = result
-        progress.end(planned.experiment.name, run, f"not comparable: {_waits(result)}" if result.is_contended else "")
+        progress.end(
+            planned.experiment.name, run, f"not comparable: {_describe_waits(result)}" if result.is_contended else ""
+        )
     return ExecutionResult(Results(results[run.key] for run in planned.runs if run.key in results), failures)
 
 
 def contended_sentence(results: Results) -> str:
     """Returns a sentence that names the runs whose times are not comparable; empty without any."""
-    found = [f"{result.run.key} ({_waits(result)})" for result in results if result.is_contended]
+    found = [f"{result.run.key} ({_describe_waits(result)})" for result in results if result.is_contended]
     if not found:
         return ""
     return (
@@ -159,13 +163,13 @@ def _needed_by(planned: PlannedExperiment, run: Run[Any], results: Mapping[str, 
     return figures
 
 
-def _one(planned: PlannedExperiment, run: Run[Any], needed: Record | None, progress: Progress) -> RunResult:
+def _make_comparable(planned: PlannedExperiment, run: Run[Any], needed: Record | None, progress: Progress) -> RunResult:
     """Makes a run, again while its times are not comparable; the last attempt counts."""
     for attempt in range(1, 1 + _MAX_REPETITIONS):
         result = _attempt(planned, run, needed, attempt)
         if not result.is_contended:
             return result
-        progress.note(f"{planned.experiment.name} {run.key} is made again: {_waits(result)}", style="yellow")
+        progress.note(f"{planned.experiment.name} {run.key} is made again: {_describe_waits(result)}", style="yellow")
     return _attempt(planned, run, needed, 1 + _MAX_REPETITIONS)
 
 
@@ -179,7 +183,7 @@ def _attempt(planned: PlannedExperiment, run: Run[Any], needed: Record | None, a
     return planned.store.finish(run, measured, wall_secs, cpu.between(start, end, measured.num_workers), attempt)
 
 
-def _waits(result: RunResult) -> str:
+def _describe_waits(result: RunResult) -> str:
     """Returns the time for which the tasks of a real run waited for cores, in words."""
     if result.cpu is None:
         return "unknown"
@@ -188,11 +192,11 @@ def _waits(result: RunResult) -> str:
     return f"tasks waited for cores for {100 * (result.cpu.delayed_share or 0.0):.1f} % of their steps"
 
 
-def _failure(planned: PlannedExperiment, run: Run[Any], error: Exception) -> Failure:
+def _record_failure(planned: PlannedExperiment, run: Run[Any], error: Exception) -> Failure:
     folder = planned.store.folder / "runs" / run.key
     folder.mkdir(parents=True, exist_ok=True)  # the run may have failed before it began
     text = "".join(traceback.format_exception(error))
     (folder / "error.txt").write_text(text, encoding="utf-8")
     # An error of this package explains itself; of any other, the end of the traceback does.
-    said = str(error) if isinstance(error, PsTrainerError) else "\n".join(text.splitlines()[-_ERROR_LINES:])
-    return Failure(run.key, f"{said}\n(all of it in {folder})")
+    reason = str(error) if isinstance(error, PsTrainerError) else "\n".join(text.splitlines()[-_ERROR_LINES:])
+    return Failure(run.key, f"{reason}\n(all of it in {folder})")

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import DataSource
-from ps_trainer.simulation.replay.graphs import Getter, create_iterator
+from ps_trainer.simulation.replay.graphs import GivenValues, create_iterator
 from ps_trainer.store.extents import VariableSpec
 
 _BATCH_SIZE = 256
@@ -31,7 +31,7 @@ class ReplayEvaluator:
             iterator = create_iterator(dataset.test(batch_size=_BATCH_SIZE))
             batch = iterator.get_next()
             feeds = {spec.name: tf.placeholder(tf.as_dtype(spec.dtype), spec.shape) for spec in specs}
-            with tf.variable_scope("", custom_getter=Getter(feeds)):
+            with tf.variable_scope("", custom_getter=GivenValues(feeds)):
                 output = model.build(batch, training=False)
             sums = {name: tf.reduce_sum(per_example) for name, per_example in output.metrics.items()}
             size = tf.shape(tf.nest.flatten(batch)[0])[0]

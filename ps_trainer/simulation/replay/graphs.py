@@ -37,7 +37,7 @@ class GradientGraph:
         for name, variable in self.untrained.items():
             value = tf.placeholder(variable.dtype.base_dtype, variable.shape)
             self.load_untrained[name] = (variable.assign(value, read_value=False), value)
-        with tf.variable_scope("", custom_getter=Getter(trained | self.untrained)):
+        with tf.variable_scope("", custom_getter=GivenValues(trained | self.untrained)):
             output = model.build(batch, training=True)
         tables = {spec.name for spec in specs if spec.is_table}
         gradients = {}
@@ -110,7 +110,7 @@ class UpdateGraph:
         self.init_ops = [variable.initializer for variable in [*variables.values(), *slots]]
 
 
-class Getter:
+class GivenValues:
     """Custom getter of a variable scope: returns given tensors or variables instead of creating variables.
 
     Args:
