@@ -15,7 +15,7 @@ copyright = "the ps_trainer authors"
 release = re.search(r'__version__ = "(.+)"', (_ROOT / "ps_trainer" / "__init__.py").read_text(encoding="utf-8"))[1]
 
 extensions = ["myst_parser"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "html_image"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"ps_trainer {release}"

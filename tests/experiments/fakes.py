@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
 from ps_trainer.experiments.harness.plots import Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
@@ -136,7 +137,20 @@ class Dice(Experiment):
     name = "dice"
     source = "Pacioli 1494, p. 1 | and others"
     published = (Published("mean of six", 3.5, "points", Tag.RECALLED, "Pacioli 1494"),)
-    scale_down = "Dice of software."
+    texts = PageTexts(
+        question="Are dice fair?",
+        answers=(
+            Outcomes("mean", "the means are as they must be", "the means are not as they must be"),
+            Outcomes("gravity", "dice fall", "dice rise"),
+        ),
+        best_plot="means",
+        background="A die with k sides has k equally likely numbers.",
+        formula="mean = (k + 1)/2",
+        finding="Pacioli (p. 1) divides the stakes.",
+        setup="Dice of software.",
+        reasons=(Outcomes("mean", "Each side is as likely.", "Something is added to each throw."),),
+        limits=("Software does not fall.",),
+    )
     num_seeds = 3
     num_quick_seeds = 1
     bonus = 0

@@ -12,7 +12,7 @@ from ps_trainer import component_tables
 from ps_trainer.experiments.harness import base, dependencies
 
 EXPERIMENTS = pathlib.Path(base.__file__).parents[1]
-FILES = {"__init__.py", "experiment.py", "cases.py", "claims.py", "tables.py", "plots.py"}
+FILES = {"__init__.py", "experiment.py", "cases.py", "claims.py", "tables.py", "plots.py", "texts.py"}
 LARGE_RECORDS = {"records.py"}  # settings and figures, where `cases.py` would be too long with them
 
 

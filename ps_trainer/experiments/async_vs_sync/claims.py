@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
-from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import virtual_training
 from ps_trainer.experiments.toolkit.statistics import ratio_interval
 
 from .cases import TRAINED_ALPHAS, UNEVEN, Mode, RealTraining, TrainedArm, best_arm, lead, predicted_ratio, ratio_of
-
-_CHEN = "Chen et al. 2016"
-
-PUBLISHED = (
-    Published("final test accuracy, synchronous above asynchronous updates, about", 0.5, "%", Tag.RECALLED, _CHEN),
-)
 
 
 def _asynchronous(arms: Sequence[TrainedArm]) -> list[TrainedArm]:

@@ -38,6 +38,7 @@ from .cases import (
     TrainingFigures,
     VirtualTrainingSettings,
 )
+from .texts import TEXTS
 
 RealSettingsT = TypeVar("RealSettingsT", bound=RealSettings)
 
@@ -74,7 +75,6 @@ class VirtualThroughput(Part[ThroughputSettings, ThroughputFigures]):
     figures_type = ThroughputFigures
     selects = {"level": Level.VIRTUAL, "mode": cases.RATES_MODE}
     claims = claims.OF_THROUGHPUT
-    notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[ThroughputSettings]]:
         return [
@@ -231,16 +231,8 @@ class AsyncVsSync(Experiment):
 
     name = "async_vs_sync"
     source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, sections 4 and 5"
-    scale_down = (
-        "A perceptron with 32 hidden units on digits; steps last 100 ms on average, of which the share α is"
-        " exponential; pulls and pushes take no time. Each arm has its own best learning rate of one grid. Examples"
-        f" are counted until the mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} is"
-        f" {virtual_training.TARGET_ACCURACY:.0%}. The real clusters are up to {cases.NUM_REAL_WORKERS} processes on"
-        " one machine that sleep between pull and push. The sources train networks of millions of parameters on up to"
-        " thousands of machines."
-    )
+    texts = TEXTS
     untested = "Chen et al.'s final accuracy with up to 64 workers, and with backup workers"
-    published = claims.PUBLISHED
     parts = (Calibrations(), VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
     num_seeds = 10
     num_quick_seeds = 1

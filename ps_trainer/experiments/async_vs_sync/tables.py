@@ -13,22 +13,6 @@ from ps_trainer.experiments.toolkit.statistics import standard_error
 from . import cases as measured
 from .cases import Mode, RealTraining, Throughput, TrainedArm, best_arm, predicted_ratio, ratio_of
 
-NOTES = (
-    "With the same batch per worker, a synchronous update uses n batches and an asynchronous update uses one. If n"
-    " batches are more than one update can use, synchronous SGD wastes examples. Asynchronous SGD then needs fewer"
-    " examples where its staleness costs little. This is so with exponential steps, whose staleness is geometric."
-    " Geometric staleness tolerates larger learning rates than the same staleness in every update (experiment"
-    " staleness_quality). With the same batch per update, staleness is the only difference.",
-    "Times refer to the same batch per worker. A synchronous worker with one n-th of that batch would have shorter"
-    " steps.",
-    "The target of the real trainings is a loss, because the steps of clusters log no accuracy. The virtual trainings"
-    " beside them have the same target. Time counts from the end of the first step, because a cluster still builds"
-    " its graph in that step.",
-    "A step of the simulator takes its delay and nothing else. A real step takes longer, so a real cluster makes"
-    " fewer steps.",
-    "An arm that misses the target counts with all examples that it may see. This number is a lower bound.",
-)
-
 
 def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
     """Makes the table of the throughputs of both modes and of their ratio."""

@@ -30,6 +30,7 @@ from .records import (
     Rule,
     SweepSettings,
 )
+from .texts import TEXTS
 
 REAL_BACKUPS = (0, 1, 2, 4)
 
@@ -119,7 +120,6 @@ class BackupTiming(Part[SweepSettings, Any]):
         has_arrivals = rule is Rule.TOKENS and not settings.b
         return Measured(records.figures_of(done, settings.num_needed, has_arrivals=has_arrivals), steps)
 
-    notes = tables.NOTES
     cases = staticmethod(cases.timings_of)
     tables = staticmethod(tables.of_timings)
     plots = plots.OF_TIMINGS
@@ -231,13 +231,7 @@ class BackupWorkers(Experiment):
         "Chen, Pan, Monga, Bengio and Jozefowicz 2016, on arrivals and the choice of N and b; Abadi et al. 2016 (OSDI),"
         " section 6.3, Fig. 8c"
     )
-    scale_down = (
-        "In virtual time nothing but the drawn step times takes time: the traffic of more workers is not measured. The"
-        " papers' own numbers of workers, 50 and 100, are run too, with steps fitted to two recalled quantiles, not to"
-        f" the raw data. What updates are worth is measured with a perceptron on digits, N = {records.NUM_NEEDED}. The"
-        f" real clusters are up to 12 processes on one machine that sleep, {records.MEAN_MS:g} ms on average, between"
-        " pull and push."
-    )
+    texts = TEXTS
     untested = "Chen et al.'s time to a final accuracy, and the slower updates of many backup workers by their traffic"
     published = claims.PUBLISHED
     parts = (Calibrations(), BackupTiming(), BackupTraining(), RealBackupClusters())

@@ -15,41 +15,6 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 from .cases import RealBarrier, Sweep, Timings, TrainedRule, real_speedups
 from .records import NUM_NEEDED, SLOW_WORKER, Rule
 
-NOTES = (
-    "Times are in units of the mean step. Each line of a table and each point of a plot is a median over the seeds."
-    " The median is over the means of the runs. Each mean leaves out the first 20 % of its run.",
-    "The two rules drop different shares of gradients. Per update, the token queue hands out N + b tokens in order,"
-    " so workers compute N + b gradients. Of these gradients b are too late, whatever the delays. Behind a true"
-    " barrier, b workers are still computing when an update is made, and their gradients will be dropped. If τ"
-    " updates happen during one step, the ps task drops one gradient, not τ. The barrier therefore drops b/τ"
-    " gradients per update, where τ is the mean staleness of the dropped gradients. Even steps give τ = 1. With heavy"
-    " tails or a slow worker, the dropped share is below b/(N + b).",
-    "The token queue computes more gradients, so it is the faster rule under exponential steps, which are memoryless."
-    " A late worker takes a new token at once, and no early worker waits while tokens remain. With 8 workers, long"
-    " single steps (spikes, from b = 2 on) and a slow worker make the token queue the slower rule. The reason is that"
-    " a token left by a slow worker is old when another worker takes it.",
-    "The claim that each backup worker saves less than the one before does not hold for spikes with 50 workers. Of 50"
-    " steps 5 % are long, which gives 2.5 long steps per update. A first backup worker is therefore seldom enough,"
-    " and the next ones save more.",
-    "The slowest of N steps decides whether backup workers pay, not the tail alone. With shifted exponential steps,"
-    " no backup worker pays among 8 workers, but backup workers pay among 50.",
-    "The fitted lognormal has one fitted number: the share of steps that end within 2 s. The two recalled quantiles"
-    " of the arrivals determine this share. They leave sigma open, so sigma = 0.2 is our choice. The gain depends on"
-    " sigma, as the lognormal steps with sigma = 0.5 in the same table show. The experiment models no traffic, so a"
-    " plain step time never rises with b. In the published measurement, the step time rose with the fifth backup"
-    " worker.",
-    "A real run and its simulation use the same delays. Their courses separate at the first gradient that arrives in"
-    " another order. Simulations that differ by 4 ms per step show how far. Over 60 updates their means differ by up"
-    " to 4 %, one standard deviation, and their medians by up to 6 %. The claims therefore compare means in each"
-    " case, and medians over the cases of a rule.",
-    "On a real cluster, --update=sync with replicas_to_aggregate=N is the same barrier as backup. The real runs"
-    " therefore test the barrier alone, and the token queue runs in virtual time only.",
-    "A step of the simulator takes its delay and nothing else. A real step takes longer, and 8 to 12 workers on few"
-    " cores also wait for a core.",
-    "The published best number of backup workers among 100 minimises the time to convergence. The best number here"
-    " maximises the examples per second. Both are the same only if the number of updates needed falls as 1/N.",
-)
-
 
 def of_timings(timings: Timings) -> list[Table]:
     """Makes a table of step times per number of workers, and a table of contributions by worker."""

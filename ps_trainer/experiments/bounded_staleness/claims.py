@@ -6,19 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
-from ps_trainer.experiments.harness.published import Published, Tag
 
 from .cases import TimedBound, TrainedBound, bound_name, by_cluster
 from .records import SAME_RATE, SLOWNESS
 
 FEW = 3  # a small bound that takes most of the waiting away
-
-_PS14 = "Li et al. 2014 (OSDI), section 5"
-
-PUBLISHED = (
-    Published("workers' idle time without any delay", 50, "%", Tag.RECALLED, _PS14),
-    Published("workers' idle time with a delay of 16", 2, "%", Tag.RECALLED, _PS14),
-)
 
 
 def _without_slow_worker(cases: Sequence[TimedBound]) -> list[dict[int | None, TimedBound]]:

@@ -32,6 +32,7 @@ from .records import (
     RealClockFigures,
     RealClockSettings,
 )
+from .texts import TEXTS
 
 _NUM_LOGGED_STEPS = 300
 _SECS_PER_STEP = 1e-5
@@ -89,7 +90,6 @@ class BoundedTiming(Part[ClockSettings, Any]):
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured(records.figures_of(done.schedule), steps)
 
-    notes = tables.ON_TIMING
     cases = staticmethod(cases.timed_bounds)
     tables = staticmethod(tables.of_timing)
     plots = plots.OF_TIMING
@@ -101,7 +101,6 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
     figures_type = BoundTrainingFigures
     selects = {"what": BoundRun.TRAINING}
     claims = claims.OF_TRAINING
-    notes = tables.ON_TRAINING
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[BoundTrainingSettings]]:
         """Plans every bound with every learning rate; the quick form has no runs."""
@@ -159,7 +158,6 @@ class RealBoundedClusters(real_clusters.RealPart[RealClockSettings]):
 
     figures_type = RealClockFigures
     claims = claims.OF_REAL_CLUSTERS
-    notes = tables.ON_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealClockSettings]]:
         """Plans exponential steps under every bound; the quick form has one bound."""
@@ -208,14 +206,8 @@ class BoundedStaleness(Experiment):
     """The gain of a bound on the lead: waiting and clock rates from bulk synchronous to asynchronous workers."""
 
     name = "bounded_staleness"
-    source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 5 (bounded delay)"
-    scale_down = (
-        "In virtual time nothing but the drawn step times takes time. What a step is worth is measured in the full"
-        f" form only: softmax regression on digits, {records.NUM_TRAINED_WORKERS} workers, batch {_BATCH_SIZE}, the"
-        f" best of {len(records.RATES)} learning rates. The real clusters are {records.NUM_REAL_WORKERS} processes on"
-        " one machine that sleep between pull and push. The sources trained far larger models on up to 1,000 machines."
-    )
+    source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 3.5 (bounded delay)"
+    texts = TEXTS
     untested = "Ho et al.'s reads from a cache on the worker, which may be s clocks old"
-    published = claims.PUBLISHED
     parts = (Calibrations(), BoundedTiming(), BoundedTraining(), RealBoundedClusters())
     num_quick_seeds = 1

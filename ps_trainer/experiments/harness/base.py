@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic
 
 from ps_trainer.experiments.harness.claims import Claim, JudgedClaim
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
 from ps_trainer.experiments.harness.published import Published
 from ps_trainer.experiments.harness.records import Record, from_json
@@ -29,13 +30,13 @@ class Analysis:
 
     tables: Sequence[Table]  # tables of the report
     checked: Sequence[JudgedClaim]  # every claim with its outcome
-    notes: Sequence[str]  # sentences for the report: what was left out, why a claim fails, …
+    notes: Sequence[str]  # sentences with numbers of the runs
 
 
 class Part(abc.ABC, Generic[SettingsT, FiguresT]):
     """Runs of one kind: their execution and their analysis.
 
-    `cases`, `tables` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
+    `cases`, `tables`, `notes` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
     Attributes:
         figures_type: Type of the figures, with which the harness reads finished runs.
@@ -45,7 +46,7 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
         cases: Function that makes of the results what claims, tables, plots and notes use; the results by default.
         tables: Function that makes the report's tables.
         plots: Plots of the report.
-        notes: Sentences for the report if the part has cases, or a function of the cases that returns them.
+        notes: Function that makes sentences with numbers of the runs.
         why_none: Function that explains why a claim was not measured, where the claim itself does not.
     """
 
@@ -54,9 +55,9 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
     sees_all: ClassVar[bool] = False
     claims: ClassVar[Sequence[Claim]] = ()
     plots: ClassVar[Sequence[Plot]] = ()
-    notes: Sequence[str] | Callable[[Any], Sequence[str]] = ()
     cases: Callable[[Results], Any] = staticmethod(lambda results: results)
     tables: Callable[[Any], Sequence[Table]] = staticmethod(lambda cases: ())
+    notes: Callable[[Any], Sequence[str]] = staticmethod(lambda cases: ())
     why_none: Callable[[Any], str] = staticmethod(lambda cases: "")
 
     @abc.abstractmethod
@@ -105,11 +106,11 @@ class Experiment:
     Attributes:
         name: Registered name.
         source: Papers, with sections or figures.
+        texts: Words of the page: question, background, findings of the sources, set-up, reasons, limits.
         parts: Kinds of runs. A run belongs to the first part that owns it.
         claims: Claims of all parts.
         captions: Words below each plot, by its key up to the first `-`.
         published: Numbers of the sources that the report prints.
-        scale_down: How the set-up differs from the source's, in sentences.
         untested: What the sources claim and no claim tests, in words for the verdict.
         num_seeds: Repetitions of a full run.
         num_quick_seeds: Repetitions of a quick run.
@@ -117,11 +118,11 @@ class Experiment:
 
     name: str
     source: str
+    texts: PageTexts
     parts: Sequence[Part[Any, Any]]
     claims: Sequence[Claim]
     captions: Mapping[str, Caption]
     published: Sequence[Published] = ()
-    scale_down: str = ""
     untested: str = ""
     num_seeds: int = 5
     num_quick_seeds: int = 2
@@ -176,7 +177,7 @@ class Experiment:
                 for part, part_cases in cases
                 for claim in part.claims
             ],
-            notes=[note for part, part_cases in cases for note in _notes_of(part, part_cases)],
+            notes=[note for part, part_cases in cases for note in part.notes(part_cases)],
         )
 
     def plots(self, results: Results) -> list[Drawing]:
@@ -194,9 +195,3 @@ class Experiment:
             (part, part.cases(Results(result for result, owner in owned if owner is part or part.sees_all)))
             for part in self.parts
         ]
-
-
-def _notes_of(part: Part[Any, Any], cases: Any) -> Sequence[str]:
-    if callable(part.notes):
-        return part.notes(cases)
-    return part.notes if cases else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -101,6 +102,16 @@ class JudgedClaim(NamedTuple):
     finding: ClaimFinding  # judgement by the claim's limits
     text: str  # measured values in a sentence, with the worst of them; or why there are none
     measured: Sequence[Measure] = ()  # measured values
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClaimLine:
+    """A claim and its outcome, as pages show them."""
+
+    sentence: str
+    measured: str
+    outcome: str
+    kind: str = ""  # empty in files of older versions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,3 +212,9 @@ def verdict_on(checked: Sequence[JudgedClaim], untested: str = "") -> Verdict:
     return Verdict(
         VerdictKind.UNDECIDED if findings <= {ClaimFinding.OK, ClaimFinding.UNDECIDED} else VerdictKind.PARTLY, why
     )
+
+
+def tally(claims: Sequence[ClaimLine], kind: ClaimKind) -> str:
+    """Counts the outcomes of the claims of a kind: "3 ok, 1 refuted"; empty without any."""
+    outcomes = Counter(claim.outcome for claim in claims if claim.kind == kind.value)
+    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 
 from ps_trainer.experiments.harness.labels import Level
 
-PRESENTING = ("claims", "plots", "tables")
+PRESENTING = ("claims", "plots", "tables", "texts")
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _EXPERIMENTS = "ps_trainer.experiments"

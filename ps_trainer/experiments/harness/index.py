@@ -8,16 +8,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness import page
-from ps_trainer.experiments.harness.claims import ClaimKind
+from ps_trainer.experiments.harness.claims import ClaimLine
+from ps_trainer.experiments.harness.conclusion import FAILED, Conclusion
 from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.provenance import origin_sentence
-from ps_trainer.experiments.harness.report import FAILED, ClaimLine, Conclusion, tally
+from ps_trainer.experiments.harness.sections import SYMBOLS, minutes
 from ps_trainer.experiments.harness.store import write_atomically
-from ps_trainer.experiments.harness.tables import Table, texts
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.launch.view import duration
 
-_COLUMNS = texts("experiment", "source", "verdict", *(kind.value for kind in ClaimKind), "run time", "not comparable")
+COLUMNS = (*texts("experiment", "question", "answer", "verdict"), *numbers("d", "minutes"))
+CLAIMS = "Claims"
+
 _CLAIM_COLUMNS = texts("experiment", "claim", "kind", "measured", "outcome")
+_SYMBOLS = (
+    ("n, p", "workers, and ps tasks"),
+    ("M, B", "the size of all parameters in bytes, and what a link carries in bytes per second, in each direction"),
+    ("T, X", "the time to compute a gradient; the time of a step, which differs from step to step"),
+    ("E[X], E[max]", "means: of one step, and of the slowest of n steps"),
+    ("H_n", "1 + 1/2 + … + 1/n, which grows as log n"),
+    ("α", "the share of a step's time that is exponentially distributed; the rest is constant"),
+    ("τ", "staleness: updates that others made between a worker's pull and its push"),
+    ("s", "bound on the lead of the fastest worker over the slowest, in steps"),
+    ("N, b", "gradients that an update needs, and backup workers beside as many workers"),
+    ("λ, c", "learners (workers) of n-softsync, and the gradients of one update, c = λ/n"),
+    ("α₀, μ", "learning rate before it is divided, and momentum or batch size of a learner, as the page says"),
+    ("A1 to A19", "closed forms and models; the guide to experiments lists them"),
+    ("L0", f"{Level.VIRTUAL.value[3:]}: a simulator gives all times; gradients, where there are any, are real"),
+    ("L2", f"{Level.PROCESSES.value[3:]}: real processes and connections, without a network between them"),
+    ("L3", f"{Level.SHAPED.value[3:]}: each task has a network namespace and a link of limited bandwidth"),
+    ("ok, refuted", "every case is inside of the claim's limit; at least one is outside"),
+    ("partly", "inside of the limit, but outside of a narrower range that was expected"),
+    ("undecided", "the limit lies within the 90 % confidence interval of a value"),
+    ("literature", "a source claims it of its own systems; only these claims make the verdict"),
+    ("theory", "a formula, or a count that must come out"),
+    ("simulator", "the simulator against a real cluster, or against what it was fitted to"),
+    ("extension", "beyond what the sources say"),
+    ("shape reproduced", "every claim of the literature is ok; *partly* if some are not, or are not tested"),
+)
 
 
 def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
@@ -37,11 +66,6 @@ def write(out_dir: pathlib.Path, conclusions: Sequence[Conclusion], origin: Mapp
 def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_name: str) -> list[page.Block]:
     """Returns the page's blocks, with links to the reports of that name."""
     rows = [_row(conclusion, report_name) for conclusion in conclusions]
-    claims = [
-        [conclusion.name, claim.sentence, claim.kind, claim.measured, claim.outcome]
-        for conclusion in conclusions
-        for claim in conclusion.claims
-    ]
     secs = sum(conclusion.run_secs for conclusion in conclusions)
     number = f"{len(conclusions)} experiment{'s' if len(conclusions) != 1 else ''}"
     quick = " Quick forms: few repetitions, short runs." if any(one.quick for one in conclusions) else ""
@@ -54,16 +78,29 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
             f" for a core for more than {100 * MAX_DELAYED_SHARE:g} % of a step, or, where they compute all the time,"
             " if other programs used the cores."
         ),
-        Table("", _COLUMNS, rows, ""),
-        Table("Claims", _CLAIM_COLUMNS, claims, ""),
-        page.Paragraph(origin_sentence(origin)),
+        Table("", COLUMNS, rows),
+        page.Heading(SYMBOLS),
+        symbols(),
+        *claims(conclusions, origin),
     ]
 
 
-def _row(conclusion: Conclusion, report_name: str) -> list[str]:
+def symbols() -> Table:
+    """Returns the table that explains symbols, levels, outcomes and kinds of claims."""
+    return Table("", texts("symbol or word", "meaning"), _SYMBOLS)
+
+
+def claims(conclusions: Sequence[Conclusion], origin: Mapping[str, Any]) -> list[page.Block]:
+    """Returns the section with the claims of all experiments and the origin of their numbers."""
+    rows = [
+        [conclusion.name, claim.sentence, claim.kind, claim.measured, claim.outcome]
+        for conclusion in conclusions
+        for claim in conclusion.claims
+    ]
+    return [page.Heading(CLAIMS), Table("", _CLAIM_COLUMNS, rows), page.Paragraph(origin_sentence(origin))]
+
+
+def _row(conclusion: Conclusion, report_name: str) -> list[Any]:
     has_report = not conclusion.verdict.startswith(FAILED)
     link = f"[{conclusion.name}]({conclusion.name}/{report_name})" if has_report else conclusion.name
-    num_contended = len(conclusion.contended)
-    contended = f"{num_contended} of {conclusion.num_runs} runs" if num_contended else "none"
-    counts = [tally(conclusion.claims, kind) for kind in ClaimKind]
-    return [link, conclusion.source, conclusion.verdict, *counts, duration(conclusion.run_secs), contended]
+    return [link, conclusion.question, conclusion.answer, conclusion.verdict, minutes(conclusion.run_secs)]

@@ -6,22 +6,18 @@ as that commit made the results, and drops it when they are made again. `publish
 
 from __future__ import annotations
 
-import itertools
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 
 FILE = pathlib.Path("docs", "results", "marks.json")
 
 _LABEL = "> **Made before a change"
 _OLD_MARK = re.compile(rf"^{re.escape(_LABEL)}.*\n\n?", re.MULTILINE)
-_CELL = re.compile(r" \| ")
-_PLOT = re.compile(r"(\]\(\w+/\w+?-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
 
 
 class Mark(NamedTuple):
@@ -58,25 +54,3 @@ def with_marks(page: str, marks: Iterable[Mark]) -> str:
         end = lines[0].end()
         page = f"{page[:end]}\n\n{mark}{page[end:]}"
     return page
-
-
-def with_captions(page: str, captions: Mapping[str, Caption]) -> str:
-    """Returns an experiment's page with its captions, by key up to its first `-`, below its plots.
-
-    What was seen comes from the table of claims on the page.
-    """
-    seen = _read_claims(page)
-    return _PLOT.sub(lambda match: match[1] + captions[match[2].partition("-")[0]].text(seen), page)
-
-
-def _read_claims(page: str) -> dict[str, ClaimSummary]:
-    """Reads the table of claims of a page: what was seen of each claim, by its sentence; empty without a table."""
-    lines = iter(page.splitlines())
-    header = next((line for line in lines if line.startswith("| claim |")), "")
-    rows = [_cells(line) for line in itertools.takewhile(lambda line: line.startswith("|"), lines)]
-    named = [dict(zip(_cells(header), row, strict=True)) for row in rows]
-    return {row["claim"]: ClaimSummary(row["measured"], row["outcome"]) for row in named}
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.replace("\\|", "|") for cell in _CELL.split(line.removeprefix("| ").removesuffix(" |"))]

@@ -1,6 +1,6 @@
 """Pages made of blocks, rendered as Markdown and as HTML that needs no other file.
 
-In texts, `code` and [words](target) mean what they mean in Markdown; all other text is literal.
+In texts, `code`, **bold** and [words](target) mean what they mean in Markdown; all other text is literal.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import NamedTuple
 from ps_trainer.experiments.harness.plots import PlotFiles
 from ps_trainer.experiments.harness.tables import Table
 
-_INLINE = re.compile(r"`([^`]+)`|\[([^\]]+)\]\(([^)\s]+)\)")
-_MAX_ROWS_SHOWN = 12  # a longer table is folded
+_INLINE = re.compile(r"`([^`]+)`|\*\*([^*`]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 68em; margin: 2em auto;
        padding: 0 1em }
@@ -26,7 +25,7 @@ th, td { padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: left; v
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 figure { margin: 1.5em 0 } img { max-width: 100%; height: auto }
 figcaption, .level { color: #555; font-size: .9em } .level { font-weight: 400 }
-code { background: #f3f3f3; padding: .1em .3em }
+code { background: #f3f3f3; padding: .1em .3em } pre { background: #f3f3f3; padding: .6em 1em; overflow-x: auto }
 """
 
 
@@ -49,7 +48,13 @@ class Bullets(NamedTuple):
     items: Sequence[str]
 
 
-Block = Heading | Paragraph | Bullets | Table | PlotFiles
+class Formula(NamedTuple):
+    """Lines of fixed width."""
+
+    text: str
+
+
+Block = Heading | Paragraph | Bullets | Formula | Table | PlotFiles
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -68,6 +73,11 @@ def to_html(blocks: Sequence[Block]) -> str:
     )
 
 
+def anchor(heading: str) -> str:
+    """Returns the name by which a link reaches a heading, in HTML as in rendered Markdown."""
+    return "-".join(re.findall(r"\w+", heading.lower()))
+
+
 def _markdown(block: Block) -> str:
     match block:
         case Heading(text, depth):
@@ -76,6 +86,8 @@ def _markdown(block: Block) -> str:
             return text
         case Bullets(items):
             return "\n".join(f"* {item}" for item in items)
+        case Formula(text):
+            return f"```text\n{text}\n```"
         case Table():
             return _markdown_table(block)
         case PlotFiles(drawing, caption, png):
@@ -91,19 +103,20 @@ def _markdown_table(table: Table) -> str:
     if not table.title:
         return "\n".join(lines)
     heading = f"**{table.title}** ({table.level})" if table.level else f"**{table.title}**"
-    if len(rows) > _MAX_ROWS_SHOWN:
-        lines = [f"<details><summary>{len(rows)} rows</summary>", "", *lines, "", "</details>"]
-    return "\n".join([heading, "", *lines])
+    size = f"{len(rows)} row{'s' if len(rows) > 1 else ''}"
+    return "\n".join([heading, "", f"<details><summary>{size}</summary>", "", *lines, "", "</details>"])
 
 
 def _html(block: Block) -> str:
     match block:
         case Heading(text, depth):
-            return f"<h{depth}>{_inline(text)}</h{depth}>"
+            return f'<h{depth} id="{anchor(text)}">{_inline(text)}</h{depth}>'
         case Paragraph(text):
             return f"<p>{_inline(text)}</p>"
         case Bullets(items):
             return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"
+        case Formula(text):
+            return f"<pre>{html.escape(text)}</pre>"
         case Table():
             return _html_table(block)
         case PlotFiles():
@@ -136,13 +149,16 @@ def _html_plot(files: PlotFiles) -> str:
 
 
 def _inline(text: str) -> str:
-    """Returns the HTML of a text with code and links."""
+    """Returns the HTML of a text with code, bold words and links."""
     parts, end = [], 0
     for match in _INLINE.finditer(text):
         parts.append(html.escape(text[end : match.start()]))
-        code, link_text, target = match.groups()
-        parts.append(
-            f"<code>{html.escape(code)}</code>" if code else f'<a href="{html.escape(target)}">{_inline(link_text)}</a>'
-        )
+        code, bold, link_text, target = match.groups()
+        if code:
+            parts.append(f"<code>{html.escape(code)}</code>")
+        elif bold:
+            parts.append(f"<b>{html.escape(bold)}</b>")
+        else:
+            parts.append(f'<a href="{html.escape(target)}">{_inline(link_text)}</a>')
         end = match.end()
     return "".join([*parts, html.escape(text[end:])])

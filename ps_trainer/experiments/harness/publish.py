@@ -3,8 +3,9 @@
     python -m ps_trainer.experiments.harness.publish runs/experiments
 
 writes into `docs/results`: `all-claims.md`, a page for each experiment and `plots/*.png`, and replaces the existing
-files. Without a folder, it updates the existing pages with the current captions and marks (`marks.py`). The runs' own
-files are not in the repository, so numbers and plots stay as they are.
+files. Then, or without a folder only this, it updates the existing pages: texts (`page_texts.py`), captions, the
+overview in `index.md`, and marks (`marks.py`). The runs' own files are not in the repository, so numbers and plots
+stay as they are.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import sys
 
 from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, PsTrainerError, UsageError
-from ps_trainer.experiments.harness import marks
+from ps_trainer.experiments.harness import index, marks, published_pages, sections
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 
+INDEX_NAME = "index.md"  # page over all experiments, of a run and in the repository
 RESULTS = pathlib.Path("docs", "results")  # folder of the pages, in the repository
 SUMMARY_NAME = "all-claims.md"  # page with the claims of all experiments
 PLOTS_FOLDER = "plots"
 MAX_BYTES = 3_000_000
 
 _IMAGE = re.compile(r"\]\(([^)/\s]+\.png)\)")
-_REPORT_LINK = re.compile(r"\]\(([\w.]+)/report\.md\)")
+_OTHERS_ON_INDEX = re.compile(rf"\A.*?^## {index.CLAIMS}$", re.MULTILINE | re.DOTALL)
 _FILES_LINE = re.compile(r"^Beside this page: .*\n*", re.MULTILINE)
 
 
@@ -40,16 +42,17 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     Raises:
         UsageError: The folder holds no reports, a report is of a quick run, or all is more than `MAX_BYTES`.
     """
-    index = out_dir / "index.md"
+    index_page = out_dir / INDEX_NAME
     reports = {name: path for name in names if (path := out_dir / name / "report.md").exists()}
-    if not index.exists() or not reports:
+    if not index_page.exists() or not reports:
         raise UsageError(f"{out_dir} holds no reports; run `ps_trainer experiment all --out_dir={out_dir}`")
     for report in reports.values():
         if json.loads((report.parent / "conclusion.json").read_text(encoding="utf-8"))["quick"]:
             raise UsageError(f"{report} is of a quick run; only full ones are published. Run it without --quick")
-    files = {SUMMARY_NAME: _REPORT_LINK.sub(r"](\1.md)", index.read_text(encoding="utf-8")).encode()}
+    claims = _OTHERS_ON_INDEX.sub("# All claims of the experiments", index_page.read_text(encoding="utf-8"))
+    files = {SUMMARY_NAME: claims.encode()}
     for name, report in reports.items():
-        text = _FILES_LINE.sub("", report.read_text(encoding="utf-8"))
+        text = published_pages.with_local_links(_FILES_LINE.sub("", report.read_text(encoding="utf-8")))
         plots = {f"{PLOTS_FOLDER}/{name}-{file}": (report.parent / file).read_bytes() for file in _IMAGE.findall(text)}
         files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1)", text).encode(), **plots}
     size = sum(map(len, files.values()))
@@ -64,16 +67,26 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
 
 
 def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Updates captions and marks of the published pages in a clone of the repository, and returns the pages."""
+    """Updates texts, captions, overview and marks of the published pages in a clone, and returns the pages."""
     all_marks = marks.read(repository)
-    captions = {repository / RESULTS / f"{name}.md": component_tables.EXPERIMENTS.load(name).captions for name in names}
-    named = [repository / RESULTS / SUMMARY_NAME, *captions, *(repository / mark.page for mark in all_marks)]
-    pages = [path for path in dict.fromkeys(named) if path.exists()]  # `publish` removes those without a report
-    for path in pages:
-        page = marks.with_captions(path.read_text(encoding="utf-8"), captions.get(path, {}))
+    folder = repository / RESULTS
+    experiments = {folder / f"{name}.md": component_tables.EXPERIMENTS.create(name) for name in names}
+    named = [folder / SUMMARY_NAME, *experiments, *(repository / mark.page for mark in all_marks)]
+    pages = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(named) if path.exists()}
+    summaries = []
+    for path, experiment in experiments.items():
+        if path in pages:  # `publish` removes those without a report
+            page = published_pages.with_texts(pages[path], experiment)
+            pages[path] = published_pages.with_captions(page, experiment.captions)
+            summaries.append(published_pages.summary(experiment, page))
+    if (folder / INDEX_NAME).exists():
+        page = (folder / INDEX_NAME).read_text(encoding="utf-8")
+        page = published_pages.with_section(page, sections.SYMBOLS, [index.symbols()])
+        pages[folder / INDEX_NAME] = published_pages.with_overview(page, summaries)
+    for path, page in pages.items():
         page_marks = [mark for mark in all_marks if repository / mark.page == path]
         path.write_text(marks.with_marks(page, page_marks), encoding="utf-8")
-    return pages
+    return list(pages)
 
 
 def main(argv: list[str]) -> int:

@@ -16,14 +16,13 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness import page, plots
-from ps_trainer.experiments.harness.base import Analysis, Experiment
-from ps_trainer.experiments.harness.claims import ClaimKind, JudgedClaim, verdict_on
-from ps_trainer.experiments.harness.provenance import origin_sentence
+from ps_trainer.experiments.harness import page, plots, sections
+from ps_trainer.experiments.harness.base import Experiment
+from ps_trainer.experiments.harness.claims import ClaimLine, JudgedClaim, verdict_on
+from ps_trainer.experiments.harness.conclusion import FAILED, Conclusion
 from ps_trainer.experiments.harness.runner import (
     ExecutionResult,
     PlannedExperiment,
@@ -32,44 +31,7 @@ from ps_trainer.experiments.harness.runner import (
 )
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.harness.store import write_atomically
-from ps_trainer.experiments.harness.tables import Table, texts
 from ps_trainer.launch.view import duration
-
-FAILED = "run failed"
-
-_CLAIM_COLUMNS = texts("claim", "kind", "measured", "refuted if", "outcome")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClaimLine:
-    """A claim and its outcome, as the index page shows them."""
-
-    sentence: str
-    measured: str
-    outcome: str
-    kind: str = ""  # empty in files of older versions
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Conclusion:
-    """Outcome of an experiment, as `conclusion.json` holds it."""
-
-    name: str  # name of the experiment
-    title: str  # title of the experiment
-    source: str  # papers
-    quick: bool  # whether it was the quick form
-    verdict: str  # kind and reason, or `FAILED`
-    claims: Sequence[ClaimLine]  # claims with their outcomes; empty where a run failed
-    num_runs: int  # number of finished runs
-    run_secs: float  # sum of their durations
-    contended: Sequence[str]  # keys of the runs whose times are not comparable
-    failures: Sequence[str]  # keys of failed runs, and what else failed
-
-
-def tally(claims: Sequence[ClaimLine], kind: ClaimKind) -> str:
-    """Counts the outcomes of the claims of a kind: "3 ok, 1 refuted"; empty without any."""
-    outcomes = Counter(claim.outcome for claim in claims if claim.kind == kind.value)
-    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
 
 
 def title_of(experiment: Experiment) -> str:
@@ -102,9 +64,10 @@ def write(
             plots.save(drawing, planned.experiment.captions[drawing.plot.caption_key].text(seen), planned.folder)
             for drawing in planned.experiment.plots(results)
         ]
-        blocks = build(planned, results, analysis, checked, conclusion, files, origin)
-        write_atomically(planned.folder / "report.md", page.to_markdown(blocks))
-        write_atomically(planned.folder / "report.html", page.to_html(blocks))
+        of_runs = sections.OfRuns(levels_of(results), files, analysis, _remarks(planned, results), origin)
+        for suffix, render in (("md", page.to_markdown), ("html", page.to_html)):
+            blocks = sections.build(planned.experiment, conclusion, checked, of_runs, suffix)
+            write_atomically(planned.folder / f"report.{suffix}", render(blocks))
     save_conclusion(planned, conclusion)
     return conclusion, checked
 
@@ -124,6 +87,8 @@ def conclude(
         title=title_of(planned.experiment),
         source=planned.experiment.source,
         quick=planned.quick,
+        question=planned.experiment.texts.question,
+        answer=planned.experiment.texts.answer(checked) if checked else "",
         verdict=f"{FAILED}: {', '.join(failures)}"
         if failures
         else str(verdict_on(checked, planned.experiment.untested)),
@@ -141,47 +106,6 @@ def conclude(
         contended=[result.run.key for result in executed.results if result.is_contended],
         failures=failures,
     )
-
-
-def build(
-    planned: PlannedExperiment,
-    results: Results,
-    analysis: Analysis,
-    checked: Sequence[JudgedClaim],
-    conclusion: Conclusion,
-    files: Sequence[plots.PlotFiles],
-    origin: Mapping[str, Any],
-) -> list[page.Block]:
-    """Returns the page's blocks."""
-    experiment = planned.experiment
-    quick = ", quick form" if planned.quick else ""
-    claims = [
-        [check.claim.sentence, check.claim.kind.value, check.text, check.claim.refuted_if, check.finding.value]
-        for check in checked
-    ]
-    blocks: list[page.Block] = [
-        page.Heading(conclusion.title, 1),
-        page.Paragraph(f"`{experiment.name}`{quick}. Verdict: {conclusion.verdict}."),
-        page.Paragraph(
-            "Claims: "
-            + "; ".join(f"{kind.value}: {count}" for kind in ClaimKind if (count := tally(conclusion.claims, kind)))
-            + ". The verdict comes from those of the literature."
-        ),
-        page.Paragraph(f"Source: {experiment.source}."),
-        *([page.Paragraph(experiment.scale_down)] if experiment.scale_down else []),
-        page.Heading("Claims"),
-        Table("", _CLAIM_COLUMNS, claims, levels_of(results)),
-        *files,
-        *analysis.tables,
-    ]
-    if experiment.published:
-        blocks += [page.Heading("Published numbers"), page.Bullets([str(number) for number in experiment.published])]
-    notes = [*analysis.notes, *_remarks(planned, results)]
-    blocks += [page.Heading("Notes"), page.Bullets(notes)]
-    blocks += [page.Heading("Where the numbers come from"), page.Paragraph(origin_sentence(origin))]
-    links = ("results.csv", "steps.jsonl", "provenance.json")
-    blocks.append(page.Paragraph("Beside this page: " + ", ".join(f"[{name}]({name})" for name in links) + "."))
-    return blocks
 
 
 def levels_of(results: Results) -> str:

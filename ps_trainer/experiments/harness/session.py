@@ -20,9 +20,9 @@ from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from ps_trainer.experiments.harness import index, plots, report
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, JudgedClaim
+from ps_trainer.experiments.harness.conclusion import Conclusion
 from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
-from ps_trainer.experiments.harness.report import Conclusion
 from ps_trainer.experiments.harness.runner import PlannedExperiment, execute, prepare
 from ps_trainer.experiments.harness.store import lock_folder
 

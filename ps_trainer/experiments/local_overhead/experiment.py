@@ -15,6 +15,7 @@ from ps_trainer.experiments.toolkit import local_control
 
 from . import claims, plots, tables
 from .cases import BYTES_PER_PARAMETER, RULES, SIZES, OverheadFigures, OverheadSettings, overheads_of
+from .texts import TEXTS
 
 _LEVEL = Level.PROCESSES
 _START_SECS = 16.0
@@ -79,15 +80,11 @@ class OneWorker(Part[OverheadSettings, OverheadFigures]):
 
 
 class LocalOverhead(Experiment):
-    """The cost of a ps task on one machine: the same losses to the last bit, and a + b·M ms more per step."""
+    """The cost of a ps task on one machine: losses and step times with and without one."""
 
     name = "local_overhead"
     source = "Abadi et al. 2016 (OSDI), Table 1; tensorflow/benchmarks, issue 15"
-    scale_down = (
-        "One process (`--num_ps=0`) against 1 worker and 1 or 2 ps tasks as processes of the same machine, models of"
-        " 2.6 kB to 17 MB on digits, batch 16, one thread per op. The source's table compares libraries on one GPU;"
-        " neither its models nor its GPU are here, and its numbers stand below for reference only."
-    )
+    texts = TEXTS
     untested = "Abadi et al.'s table, which compares libraries on a GPU"
     published = claims.PUBLISHED
     parts = (OneWorker(),)

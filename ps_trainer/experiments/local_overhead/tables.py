@@ -23,14 +23,6 @@ def notes(overheads: Overheads) -> list[str]:
     return [
         *([f"Overhead per step = {line.a:.2f} ms + M · {line.b / 1000:.4f} s/MB."] if line else []),
         f"{sum(one == 0 for one in differences)} of {len(differences)} runs have the same losses to the last bit.",
-        "Both sides compute with the same number of threads per op and without TensorFlow's graph rewriting. Another"
-        " number of threads changes the order in which TensorFlow sums a product of large matrices (1,024 × 1,024)."
-        " Losses then differ by about 1e-7. This was the only difference found during development. The threads cause"
-        " it, not the ps tasks.",
-        "One worker and one ps task without a pause keep two cores about 75 % busy. This load is the measured one and"
-        " not contention. Times count if other programs took less than a tenth of that CPU time.",
-        "The overhead of a ps task comes from copies. Parameters and gradients are packed, sent and unpacked, once in"
-        " each direction.",
     ]
 
 

@@ -14,10 +14,11 @@ from .cases import NullSteps, StepCase
 
 CONTENDED = "no such run is comparable, as its tasks waited for cores"
 
+_OSDI = "Abadi et al. 2016, Fig. 7"
 _TABLE_RATIO = 16
 
 PUBLISHED = tuple(
-    Published(f"median step of {curve}{size}, {n} workers", 1000 * secs, "ms", Tag.SUMMARY, "Abadi et al. 2016, Fig. 7")
+    Published(f"median step of {curve}{size}, {n} worker{'s' * (n > 1)}", 1000 * secs, "ms", Tag.SUMMARY, _OSDI)
     for (curve, megabytes), by_n in PAPER_STEP_SECS.items()
     for size in [f" {megabytes * MEGABYTE / 1e9:g} GB" if megabytes else ""]
     for n, secs in by_n.items()

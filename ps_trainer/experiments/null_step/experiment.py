@@ -31,6 +31,7 @@ from .cases import (
     skew_ms,
     step_ms,
 )
+from .texts import TEXTS
 
 RATE = "200mbit"
 
@@ -157,14 +158,7 @@ class NullStep(Experiment):
 
     name = "null_step"
     source = "Abadi et al. 2016 (OSDI), section 6.2, Fig. 7"
-    scale_down = (
-        "Tasks are processes of one machine (L2), or each in a network namespace behind a link of 200 mbit/s (L3); 1 to"
-        " 8 workers and 1 to 4 ps tasks, parameters of 1 to 64 MB, tables of 16 and 256 MB. Where workers would wait"
-        " for a core they sleep 50 to 400 ms between pull and push, which is taken off again. The source has 16 ps"
-        " tasks, up to 100 workers, and a machine for each: these numbers are run in virtual time (L0), at 10 Gbit/s"
-        " per task, which is an assumption; steps there have an exponential part with the source's median of one worker"
-        " for scalar and sparse."
-    )
+    texts = TEXTS
     published = claims.PUBLISHED
     parts = (SourceScale(), PlainTransfers(), RealSteps())
     num_quick_seeds = 2

@@ -10,33 +10,6 @@ from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
 
 from .cases import NullSteps, StepCase
 
-_NOTES = (
-    "A step lasts from the moment at which every worker has the parameters of an update to the same moment of the"
-    " next update. The injected delay between pull and push is subtracted. The time that the operating system adds to"
-    " wake a process is not subtracted.",
-    "Bytes per step are the bytes that one worker received and sent. This worker is the chief only if the chief is"
-    " alone. On shaped hosts, the counters of the host's interface give the bytes, headers included. On one machine,"
-    " the kernel's counts of the worker's connections give them.",
-    "The gradient of these models is the pulled values times 1, so no constant can replace it. TensorFlow's graph"
-    " rewriting is off. Tables are written in full before the first step, so no step touches a page for the first"
-    " time. Gradients of tables travel as rows and ids, and `sgd` applies them row by row.",
-    "If the step with the larger table is the shorter one, the table does not cause the difference. Single runs on"
-    " cores that other programs use differ as much. A dense step of one worker differs as much from the prediction.",
-    "On few cores, the scalar step of processes on one machine grows because they wait for a core. All workers wake"
-    " at the same moment, and n + p processes share the cores. The source has one machine for each process.",
-    "The prediction assumes that all pulls end before the first push. A worker that has its parameters before the"
-    " others begins to push while the others still pull. Its push uses the other direction of the ps tasks' links, so"
-    " the step is shorter. It is shorter by at most the time from the first worker to the last one. The prediction,"
-    " plus a few per cent for the processors' work, therefore lies between two times. The lower one is the step, and"
-    " the upper one is the step plus that time. With even shares of the link, the step is not shorter. If the link"
-    " served the workers one after the other, the step would be (n + 1)/(2n) of the prediction. The shares of 4"
-    " workers and one ps task are least even. Their step can therefore fall below the prediction by more than the"
-    " claim's 15 %. In addition, 64 KiB at each end of a link pass without waiting, which is noticeable at 1 MB.",
-    "The source's dense numbers, as a summary gives them, are shorter than a pull followed by a push at 10 Gbit/s."
-    " They are longer than a pull and a push at the same time. Either the source's pulls and pushes overlapped in"
-    " part, or its links were faster.",
-)
-
 
 def tables(steps: NullSteps) -> list[Table]:
     """Makes a table of real runs for each level, and a table at the source's scale."""
@@ -65,7 +38,6 @@ def notes(steps: NullSteps) -> list[str]:
             if contended
             else []
         ),
-        *_NOTES,
     ]
 
 

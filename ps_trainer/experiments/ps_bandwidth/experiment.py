@@ -15,6 +15,7 @@ from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
 
 from . import claims, plots, tables
 from .cases import Arm, LinkCase, LinkFigures, LinkSetting, cases_of
+from .texts import TEXTS
 
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
@@ -64,9 +65,7 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
             else f"shaped hosts are not available: {shaped_clusters.why_not() or 'no run was made'}"
         )
 
-    def notes(self, cases: Sequence[LinkCase]) -> list[str]:
-        return tables.notes(cases) if cases else []
-
+    notes = staticmethod(tables.notes)
     tables = staticmethod(tables.tables)
     plots = plots.PLOTS
 
@@ -79,12 +78,7 @@ class PsBandwidth(Experiment):
         "Dive into Deep Learning, chapter Parameter Servers; Jiang et al. 2020 (BytePS), section 4; Sergeev and Del"
         " Balso 2018 (Horovod); Li et al. 2014"
     )
-    scale_down = (
-        "Each task, or each worker together with a ps task, is in a network namespace behind a link of 100 mbit/s each"
-        " way, with up to 4 workers and 8 hosts, and a model of 8 MB (6 MB in the quick form) that computes nothing."
-        " The token buckets let 64 KiB pass without waiting. B is what TCP can carry, 0.956 of the rate. There is no"
-        " latency, and no switch that could be the bottleneck."
-    )
+    texts = TEXTS
     untested = "BytePS's push and pull that overlap"
     published = claims.PUBLISHED
     parts = (ShapedLinks(),)

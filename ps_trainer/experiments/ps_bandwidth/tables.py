@@ -19,36 +19,10 @@ def tables(cases: Sequence[LinkCase]) -> list[Table]:
 
 
 def notes(cases: Sequence[LinkCase]) -> list[str]:
-    """Returns the sentences for the report."""
-    notes = [
-        "B is the link's rate times 1,448/1,514, the share of a full frame that TCP carries as payload. No parameter"
-        " is fitted.",
-        "A synchronous step pushes and then pulls, so it uses each link in only one direction at a time. With p = n"
-        " ps tasks on hosts of their own, a step therefore takes 2M/B. M/B is possible if a worker pulls one part of"
-        " the model while it still pushes another part. 2M/B is n/(n − 1) times the ring's time, not half of it. The"
-        " claim of M/B is refuted for training that waits for the whole update before it pulls. TensorFlow 1 also"
-        " waits in this way, so the claim would be refuted for it, too.",
-        "A worker cannot pull before its own push is done. But one worker's pull and another's push can use the link"
-        " of a ps task at the same time, in opposite directions. Synchronous workers do not overlap in this way."
-        " Asynchronous workers do so once they are out of step, so they are faster where n > p. They gain less than a"
-        " factor of two, because pulls and pushes do not always coincide. The prediction comes from the simulator,"
-        " because this case has no closed form.",
-        "Where several workers pull through one link, the round is a few per cent shorter than 2nM/(pB). A link"
-        " serves its queue in order, so the first worker to have all its parameters pushes while others still pull."
-        " The effect shrinks as the model grows relative to the queue, which holds half a second of data.",
-        "The ring, and ps tasks on the workers' hosts, transfer the predicted number of bytes, on idle cores."
-        " Nevertheless, they take 1.2 to 1.4 times the predicted time. In these arms, every host sends and receives"
-        " at the same time. The links are not the cause: plain TCP in both directions at once takes the predicted"
-        " time (4 MB each way at 100 mbit/s: 0.336 s, predicted 0.335). Queues of 0.05 s instead of 0.5 s changed the"
-        " ratios only from 1.28 to 1.26 and from 1.40 to 1.35. The remaining suspect is the way in which TensorFlow"
-        " and gRPC send, but the cause was not found.",
-        "Only other activity on the machine makes these results random. Seeds are repetitions, so three are enough.",
-    ]
+    """Returns the note of the report, if both of its arms were measured."""
     beside = pairs(cases, Arm.PS, Arm.RING)
     mixed = [f"{case.timed_secs.median / ring.timed_secs.median:.2f} (n={case.setting.n})" for case, ring in beside]
-    if mixed:
-        notes.insert(2, f"Measured time with p = n hosts beside the workers' over the ring's time: {', '.join(mixed)}.")
-    return notes
+    return [f"Time with p = n hosts beside the workers' over the ring's time: {', '.join(mixed)}."] if mixed else []
 
 
 def _case_table(cases: Sequence[LinkCase]) -> Table:

@@ -21,6 +21,7 @@ from .records import (
     ScaleSettings,
     StepTimes,
 )
+from .texts import TEXTS
 
 _RATE = "200mbit"
 _MEAN_MS = 200.0
@@ -62,7 +63,6 @@ class OurScale(_ScalePart):
 
     selects = {"scale": "ours"}
     claims = claims.OF_OUR_SCALE
-    notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[ScaleSettings]]:
         """Runs on real and virtual clusters; only virtual ones where shaped hosts are not available."""
@@ -118,13 +118,7 @@ class ScalingCurve(Experiment):
 
     name = "scaling_curve"
     source = "Abadi et al. 2016 (OSDI), section 6.3, Fig. 8; TensorFlow's benchmarks of 2017; Géron 2017, chapter 12"
-    scale_down = (
-        "Real clusters of up to 8 workers and 4 ps tasks in network namespaces behind links of 200 mbit/s each way,"
-        " with a model of 1 or 4 MB that computes nothing: its workers sleep 200 ms (lognormal, sigma 0.2) between pull"
-        " and push, and a step counts as one image. The simulator repeats these and continues to 64 workers, and to the"
-        " paper's 200 with 17 ps tasks and Inception-v3. There, bandwidth (1 GB/s) and compute time (32 images at 28"
-        " per second) are derived from published figures, and the distribution of compute times is our assumption."
-    )
+    texts = TEXTS
     untested = "throughput at the sources' scale"
     published = claims.PUBLISHED
     parts = (OurScale(), PapersScale())

@@ -8,30 +8,7 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 
 from .cases import CurvePoint, Scale, SyncAndAsync, ThroughputCurve
-from .records import NUM_REAL_SEEDS, PERCENTILES, ROUNDS, SHAPE_NAMES
-
-NOTES = (
-    "A step pulls, computes and pushes, one after the other. Synchronous workers use one direction of a link at a"
-    " time, so their ceiling is pB/(2M) steps per second. Asynchronous workers get out of step: one worker's pull"
-    " passes at the same time as another's push. Their ceiling is therefore pB/M. The predicted time of a"
-    " synchronous step is a sum with the term 2nM/(pB), that of an asynchronous one a closed network (A19), in which"
-    " pulls and pushes have a link each.",
-    "The closed forms and the simulator share a link evenly. A real link serves its queue in order. When several"
-    " workers pull at once, the first has its parameters long before the last and computes in the meantime. This"
-    " shortens a synchronous step where transfers fit into the queue (half a second of data): with 8 workers and 1"
-    " MB.",
-    "The shape of Fig. 8 depends on the delays: sync is near async at the median and far above it in the tail. When"
-    " every worker's time varies a little (lognormal), the slowest of n workers is slow at the median, too. The tail"
-    " is then relatively *shorter*, because the maximum of many times varies less than one time. The shape needs"
-    " delays that are long and rarer than one in n steps, so that most rounds have none.",
-    "In virtual time, transfers and compute times of one worker do not overlap. TensorFlow begins to push the"
-    " gradients of the last layers while it still computes those of the first layers. This overlap hides a part of"
-    " the transfers.",
-    f"Real runs have {ROUNDS} steps per worker and {NUM_REAL_SEEDS} seeds. Virtual runs have as many steps as"
-    " percentiles need, even where they are compared with real runs. In a short run of a few asynchronous workers,"
-    " the result depends on how the workers began. The simulator does not count the cost of a step on the machine"
-    " besides its transfers, some 20 to 40 ms.",
-)
+from .records import PERCENTILES, SHAPE_NAMES
 
 
 def of_ours(scale: Scale) -> list[Table]:

@@ -32,6 +32,7 @@ from .cases import (
     RealRateSettings,
     Updates,
 )
+from .texts import TEXTS
 
 REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
 _NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # for run keys
@@ -223,19 +224,11 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
 
 
 class StalenessAwareRate(Experiment):
-    """Learning rates that follow the staleness: α₀ fails where α₀/τ trains as synchronous updates do."""
+    """Learning rates that follow the staleness: α₀, α₀/n and α₀/τ against synchronous updates."""
 
     name = "staleness_aware_rate"
     source = "Zhang, Gupta, Lian and Liu 2016, Staleness-aware Async-SGD, section 4, Figs 3 and 4; Gupta et al. 2016"
-    scale_down = (
-        f"A perceptron with 32 hidden units on digits, momentum 0.9, λ = {_NUM_LEARNERS} learners with batch"
-        f" {_BATCH_SIZE} each, {_NUM_EPOCHS[0]} epochs, {_NUM_SMALL_RATE_EPOCHS[0]} with the small α₀, no decay; in the"
-        f" short form λ = {_NUM_QUICK_LEARNERS}, batch {_QUICK_BATCH_SIZE} and fewer epochs. λ and batches are the"
-        " paper's; its network was convolutional, on CIFAR-10, for 140 epochs. Each gradient is divided by its own"
-        " staleness before the mean over the c gradients of an update and before the momentum. The real clusters are λ"
-        f" = {cases.NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push, and divide by τ as"
-        " the rule `staleness_aware` does."
-    )
+    texts = TEXTS
     untested = "learning rates tuned for each arm, and widely spread staleness"
     published = claims.PUBLISHED
     parts = (Calibrations(), VirtualArms(), RealArms())

@@ -12,21 +12,6 @@ from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, s
 
 from .cases import MOMENTUM, NUM_REAL_LEARNERS, NUM_TEST_EXAMPLES, RateTraining, RateTrainings, RealArm, Updates
 
-_NOTES = (
-    "On a quadratic with momentum μ, the largest stable rate is 2 (1 + μ) without staleness, and 1 − μ at a staleness"
-    " of 1. 1-softsync has a staleness of 1, at which α₀/τ is α₀. Therefore α₀/τ cannot restore the result of"
-    " synchronous updates at their limit. For larger τ, the largest stable rate falls nearly as 1/τ, so with α₀/τ the"
-    " limit of α₀ is nearly the same for all n. The rule works if α₀ is stable at a staleness of 1. At μ = 0.9, this"
-    " limit is 38 times below the synchronous limit. The sources use α₀ = 0.001, the rate of their single learner."
-    " How far this rate lies below the limit of their network was not measured here.",
-    "A standard error is the error of the difference of means between seeds, with the error of the 360 test digits"
-    " added. It hides differences below about 2 % in test error.",
-    "n-softsync with c = λ/n gradients per update makes n times as many updates per epoch as synchronous training."
-    " With α₀/n and α₀/τ, the parameters move about as far per epoch as in synchronous training.",
-    "“α₀/τ of the rule” is `--update=staleness_aware`, which divides the optimizer's whole step, including the"
-    " velocity.",
-)
-
 
 def of_virtual_time(trainings: RateTrainings) -> list[Table]:
     """Returns tables of test errors, and of stable rates of a quadratic with momentum; none without trainings."""
@@ -62,7 +47,6 @@ def notes(trainings: RateTrainings) -> list[str]:
     return [
         f"No synchronous run fails up to the rate {trainings.largest_stable_rate:g} of the grid, the largest such rate."
         " A run has failed when it gets more than half of the test examples wrong.",
-        *_NOTES,
     ]
 
 

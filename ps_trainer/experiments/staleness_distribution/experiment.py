@@ -25,6 +25,7 @@ from .cases import (
     histograms_as_json,
     staleness_of,
 )
+from .texts import TEXTS
 
 _COUNTS = (2, 4, 8, 16)
 _VIRTUAL_MEAN_MS = 100.0
@@ -66,7 +67,6 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
 
     figures_type = StalenessFigures
     claims = claims.CLAIMS
-    notes = tables.NOTES
     sees_all = True
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StalenessSettings]]:
@@ -123,18 +123,14 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
 
 
 class StalenessDistribution(Experiment):
-    """The staleness of gradients: n − 1 on average, whatever the delays, with a shape that the delays decide."""
+    """The staleness of gradients: its mean and its distribution, by step times and numbers of workers."""
 
     name = "staleness_distribution"
     source = (
         "Zhang, Gupta, Lian and Liu 2016, section 2.4, Fig. 1; Hermans 2017, thesis; TensorFlow's docstring of"
         " SyncReplicasOptimizer; Mitliagkas et al. 2016"
     )
-    scale_down = (
-        "Asynchronous updates and n-softsync. In virtual time nothing but the drawn step times takes time, and no"
-        " gradient is computed. The real clusters are processes on one machine whose workers sleep between pull and"
-        " push. The papers' learners were machines."
-    )
+    texts = TEXTS
     published = claims.PUBLISHED
     parts = (calibration.Calibrations(), VirtualStaleness(), RealStaleness())
 

@@ -11,18 +11,6 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .cases import SLOW_RATES, Staleness, by_level
 
-NOTES = (
-    "The mean staleness counts the gradients that are on their way, so it does not depend on the delays. Idle gaps"
-    " between a push and the next pull lower it below n − 1. Parameters that are pulled ahead raise it above n − 1."
-    " Nothing else changes it.",
-    "The sources' bound of 2n on the staleness is a statement about even step times. The last claim compares"
-    " exponential steps with this bound.",
-    "The analysis leaves out the first 20 % of each run and pools the seeds.",
-    "Real steps are even only if a core is free whenever a step needs one. Other processes that take cores spread the"
-    " staleness of even steps. They also make the spread for exponential steps smaller than geometric. The mean stays"
-    " n − 1.",
-)
-
 
 def tables(cases: Sequence[Staleness]) -> list[Table]:
     """Returns tables of all cases, and of each worker where one worker is slow; one of each kind per level."""

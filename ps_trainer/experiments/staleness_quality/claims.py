@@ -9,16 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
-from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 
 from .cases import FIXED_RATE, Kind, StaleTraining, by_depth, select, tuned_pairs
-
-PUBLISHED = (
-    Published("test error on MNIST without staleness", 0.36, "%", Tag.RECALLED, "Chen et al. 2016, section 2"),
-    Published("with an average staleness of 20", 0.47, "%", Tag.RECALLED, "Chen et al. 2016"),
-    Published("with an average staleness of 50", 0.79, "%", Tag.RECALLED, "Chen et al. 2016"),
-)
 
 
 def _rising_share(cases: Sequence[StaleTraining]) -> float:

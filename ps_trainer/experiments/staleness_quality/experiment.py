@@ -27,6 +27,7 @@ from .cases import (
     stable_rates,
     trainings_of,
 )
+from .texts import TEXTS
 
 OPTIMIZER_RATES = {
     "momentum": (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08),
@@ -80,7 +81,6 @@ class StaleTrainings(Part[StaleTrainingSettings, StaleTrainingFigures]):
 
     figures_type = StaleTrainingFigures
     claims = claims.OF_TRAINING
-    notes = tables.NOTES
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StaleTrainingSettings]]:
         taus = _QUICK_TAUS if quick else _TAUS
@@ -124,21 +124,14 @@ class StaleTrainings(Part[StaleTrainingSettings, StaleTrainingFigures]):
 
 
 class StalenessQuality(Experiment):
-    """The effect of staleness on training: a smaller largest learning rate, and more updates to the same accuracy."""
+    """The effect of staleness on training: largest learning rates, and updates to the same accuracy."""
 
     name = "staleness_quality"
     source = (
         "Chen et al. 2016, section 2; Dai et al. 2019, Toward Understanding the Impact of Staleness; Levin and May 1976"
     )
-    scale_down = (
-        f"Softmax regression and perceptrons with 1, 2 and 4 hidden layers of 32 units on digits, batch {_BATCH_SIZE},"
-        " one stream of batches whose gradients are of parameters some updates old. Updates are counted until the mean"
-        f" accuracy of the last {virtual_training.WINDOW_EXAMPLES} training examples is"
-        f" {virtual_training.TARGET_ACCURACY:.0%}; after {_NUM_UPDATES} updates a run has failed. The papers' networks"
-        " were convolutional and their measure the test error, whose differences are below the noise of 360 digits."
-    )
+    texts = TEXTS
     untested = "Dai et al.'s statement about RMSProp"
-    published = claims.PUBLISHED
     parts = (Quadratic(), StaleTrainings())
     num_seeds = 10
     num_quick_seeds = 1

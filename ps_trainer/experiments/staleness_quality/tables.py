@@ -12,24 +12,6 @@ from ps_trainer.experiments.toolkit.statistics import spread, standard_error
 
 from .cases import FIXED_RATE, Kind, StaleTraining, best, by_depth, select, tuned_pairs
 
-NOTES = (
-    "Asynchronous workers with exponential steps have geometric staleness. On the quadratic, the mean of the"
-    " parameter alone would be stable up to the rate 2 (1 + 2τ). This limit grows with τ, because the staleness acts"
-    " on the mean as momentum, not as delay. The random choice of the old version adds noise, and this noise limits"
-    " the stable learning rate. The noise feeds in η² w² per update, while the momentum damps at 1 / (1 + τ). The"
-    " boundary therefore falls as 1 / √(1 + τ), as the table's last column shows, and not as 1 / (1 + τ).",
-    "A ramp does not move the stability boundary. The loss falls while the current staleness is inside the boundary."
-    " The loss rises again once the staleness is outside, long after the beginning. A ramp helps where only the"
-    " beginning of training is hard. The source's deep networks are such a case, because their gradients are largest"
-    " at the beginning. Here, the whole course is hard.",
-    "A run that does not reach the target counts in medians with the number of updates after which it gave up. This"
-    " number is a lower bound. In slowdowns, a model that fails with staleness in most seeds counts as infinitely"
-    " slow. Where both models of a pair fail, the report compares nothing. The target is a moving mean over a window,"
-    " so no run reaches it in fewer updates than one window takes.",
-    "The best rate of a stale run may be much smaller than the best rate without staleness. The grid's table"
-    " therefore gives the slowdown at both rates.",
-)
-
 
 def of_quadratic(rates: Mapping[str, Mapping[int, float]]) -> list[Table]:
     """Returns the largest stable learning rates, and their products with 1 + τ and √(1 + τ)."""

@@ -62,5 +62,5 @@ def test_every_caption_on_the_published_page_says_what_its_table_of_claims_says(
                 assert amended[sentence], "the page has no such claim; publish it, or say what was amended"
                 continue
             (row,) = rows
-            _, measured, *_, outcome = re.split(r" \| ", row.removesuffix(" |"))
+            _, _, measured, *_, outcome = re.split(r" \| ", row.removesuffix(" |"))
             assert f"“{sentence}”: {outcome} ({measured})." in page

@@ -6,8 +6,9 @@ import dataclasses
 import json
 
 from ps_trainer.experiments.harness import index
+from ps_trainer.experiments.harness.claims import ClaimLine
+from ps_trainer.experiments.harness.conclusion import Conclusion
 from ps_trainer.experiments.harness.provenance import provenance
-from ps_trainer.experiments.harness.report import ClaimLine, Conclusion
 
 ORIGIN = provenance(["python", "-m", "ps_trainer", "experiment", "all"])
 CONCLUSION = Conclusion(
@@ -16,6 +17,8 @@ CONCLUSION = Conclusion(
     source="Pacioli 1494",
     quick=False,
     verdict="partly",
+    question="Are dice fair?",
+    answer="They are.",
     claims=[
         ClaimLine(sentence="Dice are fair", measured="all 2 inside", outcome="ok", kind="literature"),
         ClaimLine(sentence="Dice are red", measured="1 of 2 outside", outcome="refuted", kind="extension"),
@@ -26,7 +29,14 @@ CONCLUSION = Conclusion(
     failures=[],
 )
 FAILED = dataclasses.replace(
-    CONCLUSION, name="coins", verdict="run failed: heads", claims=[], failures=["heads"], contended=[], quick=True
+    CONCLUSION,
+    name="coins",
+    verdict="run failed: heads",
+    answer="",
+    claims=[],
+    failures=["heads"],
+    contended=[],
+    quick=True,
 )
 
 
@@ -45,8 +55,8 @@ def test_the_index_has_a_row_per_experiment_and_one_per_claim(tmp_path):
     index.write(tmp_path, [CONCLUSION], ORIGIN)
     lines = (tmp_path / "index.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| ") and "---" not in line]
-    assert rows[1] == "| [dice](dice/report.md) | Pacioli 1494 | partly | 1 ok |  |  | 1 refuted | 2:05 | 1 of 7 runs |"
-    assert rows[3:] == [
+    assert rows[1] == "| [dice](dice/report.md) | Are dice fair? | They are. | partly | 2 |"
+    assert rows[-2:] == [
         "| dice | Dice are fair | literature | all 2 inside | ok |",
         "| dice | Dice are red | extension | 1 of 2 outside | refuted |",
     ]
@@ -57,5 +67,20 @@ def test_the_index_has_a_row_per_experiment_and_one_per_claim(tmp_path):
 def test_an_experiment_without_a_report_is_not_linked(tmp_path):
     index.write(tmp_path, [FAILED], ORIGIN)
     text = (tmp_path / "index.md").read_text()
-    assert "| coins | Pacioli 1494 | run failed: heads |  |  |  |  | 2:05 | none |" in text
+    assert "| coins | Are dice fair? |  | run failed: heads | 2 |" in text
     assert "Quick forms" in text
+
+
+def test_symbols_are_explained_below_the_heading_that_pages_link_to(tmp_path):
+    index.write(tmp_path, [CONCLUSION], ORIGIN)
+    assert "\n## Symbols and levels\n\n| symbol or word | meaning |\n" in (tmp_path / "index.md").read_text()
+    assert '<h2 id="symbols-and-levels">' in (tmp_path / "index.html").read_text()
+
+
+def test_conclusions_of_older_versions_have_no_question(tmp_path):
+    old = dataclasses.asdict(CONCLUSION)
+    del old["question"], old["answer"]
+    (tmp_path / "dice").mkdir()
+    (tmp_path / "dice" / "conclusion.json").write_text(json.dumps(old))
+    (conclusion,) = index.read(tmp_path, ["dice"])
+    assert (conclusion.question, conclusion.answer) == ("", "")

@@ -1,4 +1,4 @@
-"""Marks and captions on an existing page."""
+"""Marks on an existing page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import marks
 from ps_trainer.experiments.harness.marks import Mark
-from ps_trainer.experiments.harness.plots import Caption
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 from ps_trainer.experiments.harness.publish import RESULTS
 
@@ -46,17 +45,6 @@ def test_a_mark_stands_only_on_what_its_commit_made_and_below_one_line():
         marks.with_marks(PAGE, [mark(after="`pears`")])
     with pytest.raises(UsageError, match="2 lines .* begin with '`apples`'"):
         marks.with_marks(PAGE + PAGE, [mark()])
-
-
-def test_a_page_receives_the_present_captions():
-    captions = {"height": Caption("Height against time.", "a parabola.", ("They fall",))}
-    page = marks.with_captions(PAGE, captions)
-    assert "*Height* (L0 virtual time). Height against time. Expected: a parabola. Seen: no claim is" in page
-    assert "They fall." not in page
-    table = "| claim | measured | refuted if | outcome |\n| --- | --- | --- | --- |\n"
-    rows = "| They fall | \\|v\\| = 9.8 | v is below 9 | ok |\n\n| They fall | 1 | no claim | refuted |\n"
-    page = marks.with_captions(PAGE.replace("![Height]", f"{table}{rows}\n![Height]"), captions)
-    assert "Expected: a parabola. Seen: “They fall”: ok (|v| = 9.8).\n" in page
 
 
 def git(*args):

@@ -41,27 +41,24 @@ class ParsedPage(html.parser.HTMLParser):
             self.texts.append((self.open[-1], data))
 
 
-def test_a_table_in_markdown():
-    assert page.to_markdown([TABLE]).splitlines() == [
-        "**Times** (L0 virtual time)",
-        "",
-        "| rule | time (s) |",
-        "| --- | --: |",
-        "| `sync` | 1.24 |",
-        "| a \\| b <c> | – |",
-        "| none | – |",
-    ]
+ROWS = ["| rule | time (s) |", "| --- | --: |", "| `sync` | 1.24 |", "| a \\| b <c> | – |", "| none | – |"]
 
 
-@pytest.mark.parametrize(("num_rows", "is_folded"), [(12, False), (13, True)])
-def test_a_long_table_is_folded_in_markdown(num_rows, is_folded):
-    table = dataclasses.replace(TABLE, rows=[TABLE.rows[0]] * num_rows)
-    lines = page.to_markdown([table]).splitlines()
-    assert ("<details><summary>13 rows</summary>" in lines) == is_folded
-    assert lines[0] == "**Times** (L0 virtual time)"
-    assert lines.count("| `sync` | 1.24 |") == num_rows
-    claims = dataclasses.replace(table, title="")  # has no title, and `marks` reads it from the page
-    assert "<details>" not in page.to_markdown([claims])
+def test_a_table_with_a_title_is_folded_in_markdown():
+    fold = ["<details><summary>3 rows</summary>", "", *ROWS, "", "</details>"]
+    assert page.to_markdown([TABLE]).splitlines() == ["**Times** (L0 virtual time)", "", *fold]
+    one = dataclasses.replace(TABLE, rows=TABLE.rows[:1])
+    assert "<summary>1 row</summary>" in page.to_markdown([one])
+
+
+def test_a_table_without_a_title_is_not_folded():
+    assert page.to_markdown([dataclasses.replace(TABLE, title="")]).splitlines() == ROWS
+
+
+def test_a_formula_keeps_its_lines():
+    formula = page.Formula("a  = b\n\n  < c")
+    assert page.to_markdown([formula]) == "```text\na  = b\n\n  < c\n```\n"
+    assert "<pre>a  = b\n\n  &lt; c</pre>" in page.to_html([formula])
 
 
 def test_a_table_in_html():
@@ -72,13 +69,14 @@ def test_a_table_in_html():
     assert ("span", "(L0 virtual time)") in parsed.texts
 
 
-def test_texts_keep_links_and_code_and_no_other_markup():
-    blocks = [page.Heading("A <b>", 1), page.Paragraph("See [the `x` page](a.html?b=1&c): 1 < 2"), page.Bullets(["*"])]
+def test_texts_keep_links_code_and_bold_words_and_no_other_markup():
+    see = page.Paragraph("See [the `x` page](a.html?b=1&c): **1 < 2**")
+    blocks = [page.Heading("A <b>", 1), see, page.Bullets(["*"])]
     text = page.to_html(blocks)
-    assert '<a href="a.html?b=1&amp;c">the <code>x</code> page</a>: 1 &lt; 2' in text
+    assert '<a href="a.html?b=1&amp;c">the <code>x</code> page</a>: <b>1 &lt; 2</b>' in text
     assert "<title>A &lt;b&gt;</title>" in text
     assert "<li>*</li>" in text
-    assert page.to_markdown(blocks) == "# A <b>\n\nSee [the `x` page](a.html?b=1&c): 1 < 2\n\n* *\n"
+    assert page.to_markdown(blocks) == "# A <b>\n\nSee [the `x` page](a.html?b=1&c): **1 < 2**\n\n* *\n"
 
 
 @pytest.fixture

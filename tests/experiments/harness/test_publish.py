@@ -19,22 +19,27 @@ def out_dir(tmp_path):
     """One finished experiment, as written by the `experiment` command."""
     folder = tmp_path / "out" / "falling_apples"
     folder.mkdir(parents=True)
-    (folder.parent / "index.md").write_text("# Experiments\n\n| [falling_apples](falling_apples/report.md) | ok |\n")
+    (folder.parent / "index.md").write_text(
+        "# Experiments\n\n| [falling_apples](falling_apples/report.md) | ok |\n\n## Claims\n\n| falling_apples | ok |\n"
+    )
     (folder / "report.md").write_text(
-        "# Apples fall\n\n## Claims\n\n![Height](height.png)\n\nBeside this page: [results.csv](results.csv).\n"
+        "# Apples fall\n\n## Claims\n\n![Height](height.png)\n\n[Symbols](../index.md#symbols)\n\nBeside this page:"
+        " [results.csv](results.csv).\n"
     )
     (folder / "conclusion.json").write_text(json.dumps({"quick": False}))
     Image.effect_noise((64, 48), 50).convert("RGB").save(folder / "height.png")
     return folder.parent
 
 
-def test_each_report_is_a_page_and_the_index_links_to_it(out_dir, tmp_path):
+def test_each_report_is_a_page_and_the_claims_of_all_are_another(out_dir, tmp_path):
     folder = tmp_path / "repository"
     written = publish.publish(out_dir, folder, ["missing", "falling_apples"])
-    assert "| [falling_apples](falling_apples.md) | ok |" in (folder / publish.SUMMARY_NAME).read_text()
+    claims = (folder / publish.SUMMARY_NAME).read_text()
+    assert claims == "# All claims of the experiments\n\n| falling_apples | ok |\n"
     page = (folder / "falling_apples.md").read_text()
     assert page.startswith("# Apples fall\n\n## Claims\n")
     assert "![Height](plots/falling_apples-height.png)" in page
+    assert "[Symbols](index.md#symbols)" in page
     assert "Beside this page" not in page
     assert [path.name for path in written] == [publish.SUMMARY_NAME, "falling_apples.md", "falling_apples-height.png"]
     assert written[2].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
@@ -72,10 +77,10 @@ def test_the_command_names_its_usage(capsys):
 NAMES = component_tables.EXPERIMENTS.names()
 
 
-def test_published_pages_have_the_present_captions_and_marks(tmp_path):
-    """After a change of a caption or a mark, run `python -m ps_trainer.experiments.harness.publish`."""
+def test_published_pages_have_the_present_texts_captions_and_marks(tmp_path):
+    """After a change of a text, a caption or a mark, run `python -m ps_trainer.experiments.harness.publish`."""
     pages = {mark.page for mark in marks.read(REPOSITORY)}
-    pages |= {(publish.RESULTS / f"{name}.md").as_posix() for name in ("all-claims", *NAMES)}
+    pages |= {(publish.RESULTS / f"{name}.md").as_posix() for name in ("all-claims", "index", *NAMES)}
     for page in (*pages, str(marks.FILE)):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / page, tmp_path / page)

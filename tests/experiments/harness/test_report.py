@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness import report
+from ps_trainer.experiments.harness import published_pages, report
 from ps_trainer.experiments.harness.progress import PlainProgress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.runner import execute, prepare
@@ -36,7 +37,9 @@ def test_the_report_names_claims_outcomes_numbers_and_their_origin(write):
     folder, conclusion, checked = write()
     text = (folder / "report.md").read_text()
     assert [one.finding.value for one in checked] == ["ok", "not testable"]
-    assert text.startswith("# Throws dice and looks at the mean\n")
+    assert text.startswith(
+        "# Throws dice and looks at the mean\n\n**Question:** Are dice fair?\n\n**Answer:** The means"
+    )
     assert "Verdict: shape reproduced." in text
     assert "Claims: literature: 1 ok; theory: 1 not testable. The verdict comes from those of the literature." in text
     assert "Seen: “The mean of a die with k sides is (k + 1)/2”: ok (all 2 inside, the worst 0." in text
@@ -45,11 +48,45 @@ def test_the_report_names_claims_outcomes_numbers_and_their_origin(write):
     assert "recalled, not read again (Pacioli 1494)" in text
     assert "the paper says" not in text
     assert "(L0 virtual time)" in text
-    assert "Dice of software." in text
+    assert "Each side is as likely." in text
+    assert "Something is added to each throw." not in text
     assert "4 runs, 2 seeds each" in text
     assert "`python -m ps_trainer experiment dice`" in text
     assert "not comparable" not in text
     assert conclusion.verdict == "shape reproduced"
+
+
+def test_sections_have_an_order(write):
+    folder, *_ = write()
+    text = (folder / "report.md").read_text()
+    parts = (
+        *("**Question:**", "**Answer:**", "Verdict:", "![Means & runs](means.png)"),
+        *("## Background", "mean = (k + 1)/2", "[Symbols and levels](../index.md#symbols-and-levels)"),
+        *("## What the sources found", "Pacioli (p. 1)", "## What was run", "Dice of software."),
+        *("## What you see, and why", "**Holds** (literature)", "## Claims", "| claim |"),
+        *("## Tables", "* Dice are `random.Random`.", "**Means**", "## Limits", "* Software does not fall."),
+        *("## How to reproduce", "`ps_trainer experiment dice` makes these 4 runs in 1 minute on", "* 4 runs, 2 seeds"),
+    )
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "](../index.html#symbols-and-levels)" not in text
+    assert 'href="../index.html#symbols-and-levels"' in (folder / "report.html").read_text()
+
+
+def test_the_best_plot_is_not_among_the_others(write, dice, monkeypatch):
+    monkeypatch.setattr(dice, "texts", dataclasses.replace(dice.texts, best_plot="no plot"))
+    folder, *_ = write()
+    text = (folder / "report.md").read_text()
+    assert text.index("## More plots") < text.index("![Means & runs](means.png)") < text.index("## Tables")
+
+
+def test_a_published_report_has_the_present_texts(write, dice):
+    folder, *_ = write()
+    page = published_pages.with_local_links((folder / "report.md").read_text())
+    page = page.replace("](means.png)", "](plots/dice-means.png)")
+    assert published_pages.with_texts(page, dice()) == page
+    assert published_pages.with_captions(page.replace("Seen:", "Old:"), dice.captions) == page
+    assert [line.outcome for line in published_pages.read_claims(page)] == ["ok", "not testable"]
 
 
 def test_the_page_needs_no_other_file(write):
@@ -114,7 +151,11 @@ def test_a_broken_die_refutes_the_claim(write, dice, monkeypatch):
     folder, conclusion, checked = write()
     assert checked[0].finding.value == "refuted"
     assert conclusion.verdict == "not reproduced"
-    assert "2 of 2 outside" in (folder / "report.md").read_text()
+    assert conclusion.answer == "The means are not as they must be (in both cases)."
+    text = (folder / "report.md").read_text()
+    assert "2 of 2 outside" in text
+    assert "Something is added to each throw." in text
+    assert "Each side is as likely." not in text
 
 
 def test_with_a_failed_run_there_is_no_verdict(write, dice):
@@ -135,3 +176,4 @@ def test_the_conclusion_is_kept_for_the_index(write):
     assert kept["claims"][0]["outcome"] == "ok"
     assert kept["run_secs"] == pytest.approx(conclusion.run_secs)
     assert ", quick form" in (folder / "report.md").read_text()
+    assert "`ps_trainer experiment dice --quick` makes" in (folder / "report.md").read_text()

@@ -1,0 +1,105 @@
+"""The words on the page of the experiment on backup workers."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+from .records import NUM_NEEDED
+
+_SPIKES = (
+    "Spikes are the exception: of 50 steps 5 % are long, 2.5 in each update. One backup worker is then seldom enough,"
+    " and the next ones save more."
+)
+
+TEXTS = PageTexts(
+    question="Do backup workers make synchronous training faster, and do they gain more than they cost?",
+    answers=(
+        Outcomes(
+            "falls",
+            "each further backup worker makes an update faster",
+            "a further backup worker does not always make an update faster",
+        ),
+        Outcomes(
+            "pays",
+            "with heavy-tailed step times they gain more than they cost",
+            "with heavy-tailed step times they do not always gain more than they cost",
+        ),
+        Outcomes(
+            "light",
+            "with light tails and few workers they do not",
+            "with light tails and few workers they can gain, too",
+        ),
+        Outcomes(
+            "real_pays",
+            "on a real cluster of 8 workers they gain as well",
+            "on a real cluster of 8 workers they do not gain more than they cost",
+        ),
+    ),
+    best_plot="speedups",
+    background=(
+        "A synchronous update waits for the slowest of N workers. With b backup workers, N + b compute, and the first N"
+        " gradients make the update. The step becomes shorter, but N + b machines must be paid for. Whether that pays"
+        " depends on the slowest steps, the tail. A late worker is not cancelled: it finishes its step, and its"
+        " gradient is dropped. TensorFlow's own rule hands out tokens instead, and a fast worker may take two."
+    ),
+    formula=(
+        "speed-up per worker paid for = t(0)/t(b) · N/(N + b)          (A5)\n"
+        "\n"
+        "t(b)  time of an update with b backup workers: the N-th of N + b steps if late\n"
+        "      workers are cancelled (A3), more if they finish their step (A4)"
+    ),
+    finding=(
+        "Abadi et al. (section 6.3, Fig. 8c) add 0 to 5 backup workers to 50 workers that train Inception-v3. Four give"
+        " the shortest median step, 1.93 s. A fifth makes it slightly longer, because the first discarded worker is"
+        " then more often no straggler, and sends traffic. Three give the best speed-up per worker, 9.5 %. Chen et al."
+        " find 96 workers with 4 backup workers the best choice among 100. All of this is taken from summaries."
+    ),
+    setup=(
+        "In virtual time, only the drawn step times take time: 4, 8, 50 and 100 workers, a true barrier and"
+        " TensorFlow's token queue, seven distributions. For the papers' 50 and 100 workers, steps are also fitted to"
+        f" two quantiles of Chen et al.'s arrivals. A perceptron on digits with N = {NUM_NEEDED} shows what an update"
+        " is worth. The real clusters are up to 12 processes on one machine that sleep between pull and push. Times are"
+        " in units of the mean step; lines and points are medians over the seeds, without the first 20 % of a run."
+    ),
+    reasons=(
+        Outcomes("falls", "With one more worker, the first N gradients are there earlier."),
+        Outcomes("pays", "The slowest of N heavy-tailed steps is far above the mean, so leaving out a few saves much."),
+        Outcomes("light", "Where all steps take nearly the same time, the last gradients come soon after the others."),
+        Outcomes("size", "The more workers there are, the slower is the slowest of them."),
+        Outcomes("optimistic", "Order statistics let all workers begin together. A late worker first ends its step."),
+        Outcomes("diminishing", refuted=_SPIKES, partly=_SPIKES),
+        Outcomes("tokens_drop", "N + b tokens are handed out for each update, so b gradients are too late."),
+        Outcomes(
+            "barrier_drop",
+            "While an update is made, b workers are still computing. A step during which τ updates happen is dropped"
+            " once, not τ times.",
+        ),
+        Outcomes("restores", "The barrier goes on without the slow worker in almost every update."),
+        Outcomes("penalty", "A token that the slow worker leaves is old when another worker takes it."),
+        Outcomes("work", "Dropped gradients change nothing, and the gradients of an update are all fresh."),
+        Outcomes("gain_of_50", "The spread of the fitted steps, σ = 0.2, is our choice, and the gain depends on it."),
+        Outcomes(
+            "real_time",
+            refuted="8 to 12 processes that wake at once wait for few cores. The simulations beside older runs had no"
+            " cost of a step besides its delay.",
+        ),
+        Outcomes("real_median", refuted="The same wait for cores makes the median update longer."),
+        Outcomes(
+            "real_pays",
+            refuted="The expected gain is a few per cent, and the mean of so few updates is not known better than that."
+            " More processes on the same cores also make every step longer.",
+        ),
+    ),
+    limits=(
+        "The two quantiles of Chen et al.'s arrivals are recalled, not read again. A σ that reproduces the published"
+        " gain exists for any such pair, so the fit is consistent with the sources and predicts nothing.",
+        "No traffic is modelled, so a step never becomes longer with b, as it did with the published fifth backup"
+        " worker.",
+        "A real run and its simulation have the same delays, until a gradient arrives in another order. After 60"
+        " updates their means differ by up to 4 %, one standard deviation.",
+        "On a real cluster, `--update=sync` with `replicas_to_aggregate=N` is the same barrier. TensorFlow's token"
+        " queue runs in virtual time only.",
+        "The best number of backup workers here gives the most examples per second. Chen et al.'s gives the shortest"
+        " time to convergence.",
+    ),
+)

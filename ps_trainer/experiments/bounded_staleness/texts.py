@@ -1,0 +1,84 @@
+"""The words on the page of the experiment on bounded staleness."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+from .records import NUM_REAL_WORKERS, NUM_TRAINED_WORKERS, TARGET_LOSS
+
+TEXTS = PageTexts(
+    question="How much waiting does a bound on the lead of fast workers save?",
+    answers=(
+        Outcomes(
+            "few",
+            "a bound of 3 steps takes at least half of the waiting away, where delays come and go",
+            "a bound of 3 steps leaves more than half of the waiting",
+        ),
+        Outcomes(
+            "permanent",
+            "no finite bound helps against one worker that stays slow",
+            "with one worker that stays slow, the others do not all go at its pace",
+        ),
+        Outcomes(
+            "interior",
+            "the objective is reached soonest under a finite bound",
+            "the objective is reached soonest without a bound",
+        ),
+    ),
+    best_plot="shares",
+    background=(
+        "Behind a barrier, every step lasts as long as the slowest worker's. Without a barrier nobody waits, but"
+        " parameters may be very old. Under stale synchronous parallel (SSP), a worker may be at most s steps ahead of"
+        " the slowest: s = 0 is a barrier, no bound is asynchronous training. A lead hides delays that come and go. A"
+        " worker that stays slow uses up every lead once, and then decides the pace of all."
+    ),
+    formula=(
+        "begin of step c = max(end of the worker's own step c − 1,\n"
+        "                      last end of step c − 1 − s of any worker)          (A17)\n"
+        "\n"
+        "s  bound on the lead, in steps; a clock is one step of one worker"
+    ),
+    finding=(
+        "Ho et al. (abstract) report that SSP raises the share of time in which workers compute. On several problems it"
+        " converges faster than synchronous and asynchronous schemes. There, a read at clock c returns all updates up"
+        " to clock c − s − 1, possibly from a cache on the worker. Li et al. (section 3.5) offer bounded delay between"
+        " sequential and eventual consistency: a task waits until all tasks from before the delay have ended."
+    ),
+    setup=(
+        "Clock rates and waiting of 4 and 8 workers in virtual time, under bounds from 0 to none. There, only the drawn"
+        f" step times take time. Softmax regression on digits with {NUM_TRAINED_WORKERS} workers shows what a step is"
+        f" worth: updates and time to a test loss of {TARGET_LOSS:g}, at the best of three learning rates. The real"
+        f" clusters are {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push. Rates and waiting"
+        " are medians over the seeds without the first 20 % of a run; the largest leads are over whole runs."
+    ),
+    reasons=(
+        Outcomes("few", "A worker that is slow now is seldom slow three times in a row."),
+        Outcomes("permanent", "Each lead is used up once. After that, all wait for the slow worker in every step."),
+        Outcomes(
+            "work",
+            refuted="Here a worker pulls the newest parameters in each step, so it is at most n − 1 updates behind on"
+            " average, whatever s is. Behind a barrier, n gradients of the same parameters make one step that"
+            " is n times as long. That is too long at a rate that a looser bound tolerates.",
+        ),
+        Outcomes(
+            "interior",
+            refuted="More updates with a larger bound would be needed for a best bound in between. Here a larger bound"
+            " costs no updates, as workers always read the newest parameters, and it saves waiting.",
+        ),
+        Outcomes(
+            "real_rate",
+            refuted="Processes that wake at once wait for a core. The simulations beside older runs had no cost of a"
+            " step besides its delay.",
+        ),
+    ),
+    limits=(
+        "The rule is not Ho et al.'s: reads come from the ps task, never from a cache that may be s clocks old, and"
+        " each gradient is an update of its own. So the claims about updates and objective are not in the verdict.",
+        "The test loss is read every 8 updates, so that differences of a few per cent are not resolved.",
+        "Waiting of real clusters is not logged. The 5th percentile of a step's time besides its delay counts as"
+        " communication, and what is left besides computing as waiting.",
+        "The lead of a real worker is a lower limit: the steps of the others count as completed when their delay ends.",
+        "With a permanently slow worker and no bound, the rate is a mean over workers that drift apart for ever.",
+        "The sources trained far larger models on up to 1,000 machines.",
+    ),
+)

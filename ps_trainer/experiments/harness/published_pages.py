@@ -1,0 +1,127 @@
+"""The published pages of `docs/results`, whose runs are not in the repository: what they say, and their present texts.
+
+Numbers, plots and tables of a page stay as they are. What the claims found is read from the page's table of claims.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer.errors import UsageError
+from ps_trainer.experiments.harness import index, sections
+from ps_trainer.experiments.harness.base import Experiment
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, JudgedClaim, Verdict, verdict_on
+from ps_trainer.experiments.harness.page import Block, to_markdown
+from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
+from ps_trainer.experiments.harness.report import title_of
+from ps_trainer.experiments.harness.tables import Table
+
+_CELL = re.compile(r" \| ")
+_PLOT = re.compile(r"(\]\(\w+/\w+?-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
+_IMAGE = re.compile(r"!\[([^\]]*)\]\((plots/[^)\s]+)\)")
+_TITLE = re.compile(r"\A# [^\n]*")
+_HEAD = re.compile(r"\A(# [^\n]*\n\n).*?(?=^!\[|^## )", re.MULTILINE | re.DOTALL)
+_RUNS = re.compile(r"makes these (\d+) runs in (\d+) minute")
+_OVERVIEW = re.compile(r"^\| experiment \| question .*\n(?:\|.*\n)*", re.MULTILINE)
+_INDEX_LINK = re.compile(r"\]\(\.\./index\.md#")
+_THUMBNAIL_WIDTH = 160
+
+
+class Summary(NamedTuple):
+    """The facts of a published page that the overview shows."""
+
+    experiment: Experiment
+    answer: str  # answer in a sentence
+    verdict: Verdict
+    num_runs: int  # number of runs
+    minutes: int  # their duration
+    image: tuple[str, str]  # title and path of the first plot
+
+    def row(self) -> list[Any]:
+        """Returns the row of the overview."""
+        name, (title, path) = self.experiment.name, self.image
+        plot = f'<img src="{path}" alt="{title}" width="{_THUMBNAIL_WIDTH}">'
+        question, verdict = self.experiment.texts.question, self.verdict.kind.value
+        return [f"[{name}]({name}.md)<br>{plot}", question, self.answer, verdict, self.minutes]
+
+
+def read_claims(page: str) -> list[ClaimLine]:
+    """Returns the lines of the page's table of claims; none without a table."""
+    lines = iter(page.splitlines())
+    header = next((line for line in lines if line.startswith("| claim |")), "")
+    _, *rows = [_cells(line) for line in itertools.takewhile(lambda line: line.startswith("|"), lines)] or [[]]
+    named = [dict(zip(_cells(header), row, strict=True)) for row in rows]
+    return [
+        ClaimLine(sentence=row["claim"], measured=row["measured"], outcome=row["outcome"], kind=row.get("kind", ""))
+        for row in named
+    ]
+
+
+def judged(experiment: Experiment, lines: Iterable[ClaimLine]) -> list[JudgedClaim]:
+    """Returns the claims of the lines that the experiment still has, with their outcomes."""
+    claims = {claim.sentence: claim for claim in experiment.claims}
+    return [
+        JudgedClaim(claims[line.sentence], ClaimFinding(line.outcome), line.measured)
+        for line in lines
+        if line.sentence in claims
+    ]
+
+
+def summary(experiment: Experiment, page: str) -> Summary:
+    """Returns the facts of a page that the overview shows."""
+    checked = judged(experiment, read_claims(page))
+    runs, image = _RUNS.search(page), _IMAGE.search(page)
+    if not runs or not image:
+        raise UsageError(f"the page of {experiment.name} does not state its runs, or has no plot; publish it again")
+    verdict = verdict_on(checked, experiment.untested)
+    answer = experiment.texts.answer(checked)
+    return Summary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
+
+
+def with_captions(page: str, captions: Mapping[str, Caption]) -> str:
+    """Returns a page with its captions, by key up to its first `-`, below its plots."""
+    seen = {line.sentence: ClaimSummary(line.measured, line.outcome) for line in read_claims(page)}
+    return _PLOT.sub(lambda match: match[1] + captions[match[2].partition("-")[0]].text(seen), page)
+
+
+def with_texts(page: str, experiment: Experiment) -> str:
+    """Returns a page with the present texts of its experiment, without marks in the sections that get them."""
+    lines = read_claims(page)
+    checked = judged(experiment, lines)
+    verdict = str(verdict_on(checked, experiment.untested))
+    page = _TITLE.sub(lambda _: f"# {title_of(experiment)}", page, count=1)
+    for heading, blocks in sections.of_texts(experiment, checked, lines, verdict).items():
+        page = with_section(page, heading, blocks)
+    return page
+
+
+def with_section(page: str, heading: str, blocks: Sequence[Block]) -> str:
+    """Returns a page with other blocks below a heading; without a heading, those between the title and the first plot.
+
+    Raises:
+        UsageError: The page has no such heading.
+    """
+    section = re.compile(rf"^(## {re.escape(heading)}\n\n).*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    text = with_local_links(to_markdown(blocks))
+    page, count = (section if heading else _HEAD).subn(lambda match: f"{match[1]}{text}\n", page, count=1)
+    if not count:
+        raise UsageError(f"a page has no section {heading!r}; publish it again")
+    return f"{page.rstrip()}\n"
+
+
+def with_overview(page: str, summaries: Iterable[Summary]) -> str:
+    """Returns the index page with this overview of the experiments."""
+    table = Table("", index.COLUMNS, [summary.row() for summary in summaries])
+    return _OVERVIEW.sub(lambda _: to_markdown([table]), page)
+
+
+def with_local_links(page: str) -> str:
+    """Returns a page whose index page lies beside it."""
+    return _INDEX_LINK.sub("](index.md#", page)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.replace("\\|", "|") for cell in _CELL.split(line.removeprefix("| ").removesuffix(" |"))]

@@ -1,0 +1,59 @@
+"""The words on the page of the experiment on the cost of a ps task."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+TEXTS = PageTexts(
+    question="What does a ps task cost if everything runs on one machine?",
+    answers=(
+        Outcomes("equal", "the losses stay the same at every step", "the losses differ"),
+        Outcomes("slower", "a step with a ps task takes longer", "a step with a ps task does not always take longer"),
+        Outcomes(
+            "linear",
+            "it takes longer by a fixed time and by a time in proportion to the size of the model",
+            "the additional time is not a fixed time plus a time in proportion to the size of the model",
+        ),
+    ),
+    best_plot="overhead",
+    background=(
+        "Without a ps task, one process keeps the parameters in its own memory. With a ps task, the worker pulls them"
+        " before each step and pushes a gradient after it. Both are packed, sent through a socket and unpacked. The"
+        " arithmetic must not change, so the losses must stay the same. Each message has a cost of its own, and each"
+        " byte is copied. So a straight line against the size of the model is expected."
+    ),
+    formula=(
+        "step with a ps task = step without + a + b·M\n"
+        "\n"
+        "a  time of the messages, whatever their size\n"
+        "b  time to copy and to send a byte"
+    ),
+    finding=(
+        "Abadi et al. (Table 1) compare TensorFlow with Caffe, Neon and Torch on one GPU, for four convolutional"
+        " networks. TensorFlow's steps differ from Torch's by at most 6 %, with the same GPU kernels below both. Issue"
+        " 15 of tensorflow/benchmarks says that one worker is slower in distributed mode, and that this is by design."
+        " Neither source measures what a ps task adds on one machine."
+    ),
+    setup=(
+        "One process (`--num_ps=0`) against one worker with one or two ps tasks, as processes of the same machine. The"
+        " models have 2.6 kB to 17 MB and train on digits, with batches of 16 and one thread per op. The plot shows"
+        " plain SGD. Further runs compare only the losses, under other optimizers, update rules and layouts, and with"
+        " two ps tasks."
+    ),
+    reasons=(
+        Outcomes(
+            "equal",
+            "The ps task applies the same updates in the same order to the same values.",
+            "Another order of a sum changes the last bits. The number of threads per op decides that order.",
+        ),
+        Outcomes("slower", "Parameters and gradients are packed, sent and unpacked, once in each direction."),
+        Outcomes("linear", "The fixed part comes from the messages and the calls, the rest from copies."),
+    ),
+    limits=(
+        "The claim about the line is weak: the line is fitted to the same models that it is checked with.",
+        "There is no network. Between machines, the time on the link comes on top.",
+        "A worker and a ps task that never pause keep two cores about 75 % busy. This load is what is measured. Times"
+        " count if other programs used less than a tenth of it.",
+        "The source's libraries, networks and GPU are not here. Its numbers are given for reference only.",
+    ),
+)

@@ -1,0 +1,85 @@
+"""The words on the page of the experiment on the null step."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.toolkit.sized_settings import ROWS_PER_STEP
+
+TEXTS = PageTexts(
+    question="How long does a synchronous step take if the workers compute nothing?",
+    answers=(
+        Outcomes(
+            "linear",
+            "the time of a dense step grows with the size of all parameters",
+            "the time of a dense step grows more slowly than the size of all parameters",
+        ),
+        Outcomes(
+            "rows_only",
+            "a sparse step moves only the rows of its batch",
+            "a sparse step moves more than the rows of its batch",
+        ),
+        Outcomes(
+            "table_size",
+            "its time does not depend on the size of the table",
+            "the times of sparse steps from a small and a large table differ by more than 10 %",
+        ),
+    ),
+    best_plot="source_scale",
+    background=(
+        "A null step pulls parameters, computes nothing and pushes an update. What remains is the cost of messages, of"
+        " bytes and of waiting for the last worker. A dense step moves all parameters, a sparse step only the rows of"
+        " its batch, and a scalar step one number from each ps task. First all workers pull, then all push. In each of"
+        " the two phases the link that carries the most bytes decides: that of a worker or that of a ps task."
+    ),
+    formula=(
+        "dense step = 2 · max(M/B, nM/(pB))          a pull and then a push (A10)\n"
+        "\n"
+        "M/B      all parameters through the link of one worker\n"
+        "nM/(pB)  the share of one of p ps tasks, n times through its link"
+    ),
+    finding=(
+        "Abadi et al. (section 6.2, Fig. 7) measure null steps with 16 ps tasks and 1 to 100 workers. From 1 to 100"
+        " workers, the median scalar step grows about fivefold, a dense step of 100 MB fourfold, and one of 1 GB"
+        f" sevenfold. Sparse steps read {ROWS_PER_STEP} random rows of a table of 1 GB or 16 GB. Their times do not"
+        " vary with the size of the table. Two summaries of the paper agree on these numbers."
+    ),
+    setup=(
+        "At L2, tasks are processes of one machine. At L3, each has a network namespace behind a link of 200 mbit/s."
+        " There are 1 to 8 workers, 1 to 4 ps tasks, parameters of 1 to 64 MB, and tables of 16 and 256 MB. A step"
+        " lasts from the moment at which every worker has an update to the same moment of the next update. Where"
+        " workers would wait for a core, they sleep between pull and push, and this time is subtracted. At L0, a"
+        " simulator has the source's numbers of tasks, with links of 10 Gbit/s."
+    ),
+    reasons=(
+        Outcomes(
+            "table_size",
+            refuted="The same rows travel from both tables. Steps of a few milliseconds on shared cores differ by more"
+            " than this limit from run to run.",
+        ),
+        Outcomes("sparse_dense", f"Only {ROWS_PER_STEP} rows travel, and `sgd` applies their gradients row by row."),
+        Outcomes(
+            "scalar",
+            "With few cores, the growth is that of a queue for cores: all workers wake at the same moment. The source"
+            " has one machine for each task.",
+        ),
+        Outcomes(
+            "bandwidth",
+            refuted="Discrepancy: where a step takes longer than its links need, the cause was not found. A step can"
+            " also be shorter, because the first workers push while the others still pull.",
+        ),
+        Outcomes(
+            "phases",
+            "Either pulls and pushes of the source overlap in part, or its links are faster than 10 Gbit/s.",
+        ),
+    ),
+    limits=(
+        "The bandwidth of the source's links is inferred from its own dense steps. So the L0 claim about them checks"
+        " consistency and predicts nothing.",
+        "The simulated scalar and sparse steps are exponential, with the source's median of one worker.",
+        "Bytes per step are those of one worker, the chief only if it is alone. At L3 they include all headers.",
+        "64 KiB pass each end of a shaped link without waiting, which is noticeable at 1 MB.",
+        "The gradient is the pulled values times 1, so no constant can replace it, and graph rewriting is off. Tables"
+        " are written in full before the first step.",
+        "More than 8 real workers, and tables above 256 MB, were not run.",
+    ),
+)

@@ -1,0 +1,84 @@
+"""The words on the page of the experiment on the ps tasks' links."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+TEXTS = PageTexts(
+    question="How many ps tasks does it take until their links are no longer the bottleneck?",
+    answers=(
+        Outcomes(
+            "ps_round",
+            "as many as there are workers, as a synchronous round takes 2nM/(pB) until p = n",
+            "a synchronous round does not take 2nM/(pB)",
+        ),
+        Outcomes(
+            "unsharded",
+            "a variable with most of the bytes defeats additional ps tasks",
+            "a variable with most of the bytes does not defeat additional ps tasks as predicted",
+        ),
+        Outcomes("partitioned", "cut into parts it does not", "cut into parts it still does"),
+        Outcomes(
+            "colocated",
+            "a ring all-reduce, or a ps task on each worker's host, takes the time that its bytes need",
+            "a ring all-reduce, or a ps task on each worker's host, takes longer than its bytes need",
+        ),
+    ),
+    best_plot="round",
+    background=(
+        "In a round, each of n workers sends M bytes of gradients and receives M bytes of parameters. If one ps task"
+        " holds everything, its link carries nM bytes each way. With p ps tasks it carries nM/p, so the time of a round"
+        " falls as 1/p until the workers' own links are the limit. In a ring all-reduce, every worker sends and"
+        " receives 2(n − 1)M/n bytes, whatever n is. A ps task on each worker's host moves as many."
+    ),
+    formula=(
+        "synchronous round = 2 · max(M/B, nM/(pB))             ps tasks on other hosts (A10)\n"
+        "ring, or colocated = 2(n − 1)M / (nB)                 (A11)\n"
+        "with k more hosts ≥ 2n(n − 1)M / ((n² + kn − 2k)B)    both directions at once (A12)"
+    ),
+    finding=(
+        "Dive into Deep Learning (chapter Parameter Servers) derives O(n) for one server and O(n/p) for p servers. Its"
+        " example adds up 160 MB of gradients of 4 GPUs. It takes 60 ms on one GPU, 80 ms on the CPU, 15 ms with a"
+        " share on each. Jiang et al. (section 4) prove the least time for k additional hosts, with M/B at k = n. Their"
+        " BytePS is up to 84 % faster than all-reduce and up to 245 % faster than a parameter server. Sergeev and Del"
+        " Balso report that distributed TensorFlow lost about half of 128 GPUs to communication."
+    ),
+    setup=(
+        "Each task, or each worker together with a ps task, is in a network namespace behind a link of 100 mbit/s each"
+        " way. There are up to 4 workers and 8 hosts, and a model of 8 MB that computes nothing. B is the rate that TCP"
+        " can use: 1,448 of 1,514 bytes of a frame. No parameter is fitted. Arms: ps tasks on separate hosts, ps tasks"
+        " on the workers' hosts, a ring, asynchronous workers, and a variable with three quarters of the bytes."
+    ),
+    reasons=(
+        Outcomes(
+            "ps_round",
+            "Where several workers pull through one link, a round may be a few per cent shorter: the first worker to"
+            " have all its parameters pushes while others still pull.",
+        ),
+        Outcomes(
+            "colocated",
+            refuted="Discrepancy: in these arms every host sends and receives at the same time, and takes longer than"
+            " its bytes need. Plain TCP in both directions at once does not, on the same links. The cause was not"
+            " found; TensorFlow's and gRPC's way of sending is the remaining suspect.",
+        ),
+        Outcomes(
+            "extra_hosts",
+            refuted="A synchronous step pushes and then pulls, so it uses a link in one direction at a time: 2M/B. M/B"
+            " needs workers that pull one part while they still push another, as BytePS's do.",
+        ),
+        Outcomes(
+            "both_directions",
+            "Once workers are out of step, the pull of one passes at the same time as the push of another. Not all"
+            " coincide, so the gain is less than a factor of two.",
+        ),
+        Outcomes("unsharded", "The ps task with the most bytes decides (A18)."),
+    ),
+    limits=(
+        "There are at most 4 workers, and one size of model. The simulator has no ring and no colocated ps tasks, so"
+        " larger clusters are not shown.",
+        "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
+        "The prediction for asynchronous workers comes from the simulator, because there is no closed form.",
+        "Only other activity on the machine makes these results random, so three repetitions are enough.",
+        "BytePS's overlap of push and pull, and 0 < k < n additional hosts, were not run.",
+    ),
+)

@@ -1,0 +1,76 @@
+"""The words on the page of the experiment on learning rates that follow the staleness."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+from .cases import NUM_REAL_LEARNERS
+
+TEXTS = PageTexts(
+    question="Does it help to divide the learning rate by the staleness?",
+    answers=(
+        Outcomes(
+            "fails_small",
+            "without the division, training fails at the largest staleness",
+            "without the division, training does not fail at the largest staleness",
+        ),
+        Outcomes(
+            "aware_small",
+            "with it, training ends where synchronous training ends",
+            "with it, training does not always end where synchronous training ends",
+        ),
+        Outcomes(
+            "aware",
+            "this is so even at the largest rate of synchronous training",
+            "from the largest rate of synchronous training it fails, too",
+        ),
+    ),
+    best_plot="errors",
+    background=(
+        "In n-softsync, the ps task makes an update of every c = λ/n gradients of λ learners. A larger n means more"
+        " updates, of staler gradients: the mean staleness is about n. The largest stable learning rate falls nearly as"
+        " 1/τ, and momentum lowers it further. The staleness-aware rule divides the rate by the staleness of each"
+        " gradient. Fresh gradients keep the full rate, and stale ones move the parameters less."
+    ),
+    formula=(
+        "α = α₀ / max(1, τ)\n"
+        "\n"
+        "α₀    learning rate of synchronous updates; the mean of τ is about n\n"
+        "α₀/n  the same rate for every gradient, whatever its staleness is"
+    ),
+    finding=(
+        "Zhang et al. (section 4, Figs 3 and 4) train a convolutional network on CIFAR-10 with 30 learners, batch 4 and"
+        " momentum 0.9. With α₀ = 0.001, 15- and 30-softsync fail at a test error of 90 %. With α₀/τ, every n ends near"
+        " 18 %, and the curves cannot be told apart. On ImageNet with 18 learners, α₀ fails for n = 9 and 18. Gupta et"
+        " al. study the same protocols."
+    ),
+    setup=(
+        "A perceptron with 32 hidden units on digits, momentum 0.9, λ = 30 learners with batches of 4. Runs have 12"
+        " epochs, or 24 with the small α₀. The learning rate does not decay. In virtual time, each gradient is divided"
+        " by its own staleness before the mean of an update and before the momentum. The real clusters are λ ="
+        f" {NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push. There,"
+        " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
+    ),
+    reasons=(
+        Outcomes("fails_small", "The largest stable rate falls nearly as 1/τ, so the full rate is far above it."),
+        Outcomes("fails", "The full rate is at the limit without staleness, and the limit falls with the staleness."),
+        Outcomes(
+            "aware_small",
+            "The largest stable rate falls nearly as 1/τ. So α₀/τ keeps the same distance from it for every n.",
+        ),
+        Outcomes(
+            "aware",
+            refuted="In 1-softsync the staleness is about 1, where α₀/τ is α₀. With momentum μ, the limit on a"
+            " quadratic is 2 (1 + μ) without staleness and 1 − μ at a staleness of 1. At μ = 0.9, 38 times less.",
+        ),
+        Outcomes("global", "With nearly even steps, nearly every gradient has the staleness n."),
+        Outcomes("batch", "The mean of λ gradients of batches of μ is the gradient of a batch of λμ."),
+    ),
+    limits=(
+        "A standard error has the error of the 360 test digits added, so it hides differences below about 2 %.",
+        "The small α₀ is below the best rate of synchronous training, and no arm has a rate of its own.",
+        "How far the sources' α₀ = 0.001 is below the limit of their network was not measured.",
+        "n-softsync makes n times as many updates per epoch as synchronous training. With α₀/n and α₀/τ, the parameters"
+        " move about as far per epoch.",
+    ),
+)

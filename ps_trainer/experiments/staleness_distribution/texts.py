@@ -1,0 +1,83 @@
+"""The words on the page of the experiment on the distribution of staleness."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+TEXTS = PageTexts(
+    question="How stale are the gradients of asynchronous workers?",
+    answers=(
+        Outcomes(
+            "mean",
+            "on average n − 1 updates for n workers",
+            "the average is not n − 1 updates for n workers",
+        ),
+        Outcomes(
+            "spike",
+            "with nearly even steps almost every gradient has this staleness",
+            "with nearly even steps the staleness spreads more than expected",
+        ),
+        Outcomes(
+            "geometric",
+            "with exponential steps the distribution is geometric",
+            "with exponential steps the distribution is not quite geometric",
+        ),
+    ),
+    best_plot="histograms-L0",
+    background=(
+        "The staleness of a gradient is the number of updates by others between its pull and its push. While a worker"
+        " computes, each of the n − 1 others has one gradient under way. Counting them gives the mean, whatever the"
+        " step times are. The distribution depends on the step times. Workers of equal pace take turns. Exponential"
+        " steps forget their past, so each next push may come from any worker. A slow worker sees many updates of"
+        " others during one of its steps."
+    ),
+    formula=(
+        "mean τ = (n − 1) / c                         c gradients per update (A6)\n"
+        "P(τ = k) = (1/n) · (1 − 1/n)^k               exponential steps (A7)\n"
+        "mean τ of worker i = (Σ_{j≠i} r_j) / r_i     r_i steps per second of worker i (A8)"
+    ),
+    finding=(
+        "Zhang et al. (section 2.4, Fig. 1) measure n-softsync with 30 learners. The mean staleness is about 15 for"
+        " 15-softsync and 30 for 30-softsync. For 1-softsync it is 0, 1 or 2. Fewer than 1 in 10,000 gradients are"
+        " staler than 2n. Hermans finds a mean of n − 1, and a tail that looks geometric. TensorFlow's"
+        " `SyncReplicasOptimizer` documents N − 1 stale steps on average for asynchronous training."
+    ),
+    setup=(
+        "Asynchronous updates with 2 to 60 workers in virtual time, and with up to 16 processes on one machine that"
+        " sleep between pull and push. Step times are nearly even, lognormal or exponential; in some runs one worker is"
+        " four times slower. n-softsync makes updates of c gradients. In virtual time no gradient is computed. The"
+        " first 20 % of each run are left out, and seeds are pooled."
+    ),
+    reasons=(
+        Outcomes(
+            "mean",
+            "While one gradient is computed, n − 1 others are under way. Idle gaps between a push and the next pull"
+            " would lower the mean, and parameters pulled ahead would raise it.",
+        ),
+        Outcomes(
+            "spike",
+            refuted="Real steps are even only if a core is free whenever a worker wakes. A wait for a core changes the"
+            " order of the pushes.",
+        ),
+        Outcomes(
+            "geometric",
+            refuted="A real step has a constant part besides its exponential delay. So two pushes of one worker follow"
+            " each other more rarely than in the model.",
+        ),
+        Outcomes(
+            "simulated", refuted="Several workers that wake at once wait for a core, which the simulator leaves out."
+        ),
+        Outcomes(
+            "per_worker",
+            refuted="The slow worker makes few gradients, so its mean is uncertain. The constant part of its real steps"
+            " also makes its staleness smaller.",
+        ),
+        Outcomes("heavy_tail", "So the sources' bound of 2n is a statement about even steps."),
+    ),
+    limits=(
+        "In virtual time, the means of asynchronous workers and of n-softsync are counts that must come out. There they"
+        " check the simulator.",
+        "The sources' learners were machines that computed gradients. Here they sleep.",
+        "Updates of 8 workers with c = 8 gradients run in virtual time only.",
+    ),
+)

@@ -1,0 +1,123 @@
+"""The texts of a page: what every experiment declares, and what a page shows of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from ps_trainer import component_tables
+from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, ClaimKind, JudgedClaim, Limit
+from ps_trainer.experiments.harness.page_texts import NO_CAUSE, UNANSWERED, Outcomes
+from tests.experiments.fakes import Dice
+
+OK, REFUTED, PARTLY = ClaimFinding.OK, ClaimFinding.REFUTED, ClaimFinding.PARTLY
+EXPERIMENTS = [component_tables.EXPERIMENTS.load(name) for name in component_tables.EXPERIMENTS.names()]
+# What only a formula has: a sign between two terms.
+FORMULA = re.compile(r"\S (=|≥|≈|<) \S")
+PLACE = re.compile(r"\((section|Table|Fig|abstract|chapter)[^)]*\)")  # in a source
+SENTENCE = re.compile(r"(?<=[.?!:;])\s+")
+
+
+def check(key="mean", finding=OK, text="0.05 (k=6); at most 0.1", kind=ClaimKind.LITERATURE):
+    claim = Claim(key=key, sentence=key, kind=kind, quantity="q", limit=Limit(high=0.1), measure=lambda cases: ())
+    return JudgedClaim(claim, finding, text)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_every_experiment_has_all_texts(experiment):
+    texts = experiment.texts
+    assert texts.question.endswith("?") and len(texts.question.split()) <= 20
+    assert 60 <= len(texts.background.split()) <= 100  # about five lines
+    assert FORMULA.search(texts.formula)
+    assert max(map(len, texts.formula.splitlines())) <= 84  # the width of the site's column
+    assert PLACE.search(texts.finding)
+    assert experiment.source.partition(" ")[0].rstrip(",") in texts.finding
+    assert 40 <= len(texts.setup.split()) <= 110
+    assert texts.limits
+    sentences = [one for text in (texts.background, texts.finding, texts.setup) for one in SENTENCE.split(text)]
+    assert [one for one in sentences if len(one.split()) > 25] == []
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_texts_name_claims_and_a_plot_that_exist(experiment):
+    keys = {claim.key for claim in experiment.claims}
+    texts = experiment.texts
+    for words in (*texts.answers, *texts.reasons):
+        assert words.claim in keys
+        assert words.ok or words.refuted
+    assert all(words.ok and words.refuted for words in texts.answers)
+    for named in (texts.answers, texts.reasons):
+        assert len({words.claim for words in named}) == len(named)
+    assert texts.best_plot.partition("-")[0] in experiment.captions
+
+
+def test_the_answer_is_made_of_the_outcomes_of_claims():
+    texts = Dice.texts
+    assert texts.answer([check(text="all 36 inside, the worst 1 (n=2)")]) == (
+        "The means are as they must be (in all 36 cases)."
+    )
+    assert texts.answer([check(finding=REFUTED, text="2 of 12 outside"), check("gravity")]) == (
+        "The means are not as they must be (in 2 of 12 cases); dice fall."
+    )
+    assert texts.answer([check(text="3 [2, 4] (median of 9); of the cases 2 of 9 outside")]) == (
+        "The means are as they must be (in 7 of 9 cases)."
+    )
+
+
+@pytest.mark.parametrize("finding", [ClaimFinding.UNDECIDED, ClaimFinding.NOT_TESTABLE])
+def test_a_claim_that_decides_nothing_answers_nothing(finding):
+    assert Dice.texts.answer([check(finding=finding)]) == UNANSWERED
+    assert Dice.texts.answer([]) == UNANSWERED
+
+
+@pytest.mark.parametrize(
+    ("finding", "shown", "hidden"),
+    [
+        (OK, "Each side is as likely.", "Something is added to each throw."),
+        (REFUTED, "Something is added to each throw.", "Each side is as likely."),
+    ],
+)
+def test_a_reason_is_shown_only_for_its_outcome(finding, shown, hidden):
+    (text,) = Dice.texts.seen([check(finding=finding)])
+    assert shown in text
+    assert hidden not in text
+
+
+def test_what_is_seen_names_outcome_kind_and_numbers():
+    (text,) = Dice.texts.seen([check(finding=REFUTED)])
+    assert text == (
+        "**Does not hold** (literature): “mean” (0.05 (k=6); at most 0.1). Something is added to each throw."
+    )
+
+
+def test_a_refuted_claim_without_a_reason_is_a_discrepancy():
+    (text,) = Dice.texts.seen([check("gravity", REFUTED)])
+    assert text.endswith(NO_CAUSE)
+
+
+def test_claims_that_are_ok_and_need_no_words_are_counted():
+    checks = [check("a", kind=ClaimKind.THEORY), check("b"), check(finding=PARTLY), check("c")]
+    assert Dice.texts.seen(checks) == [
+        "**Holds in part** (literature): “mean” (0.05 (k=6); at most 0.1). Each side is as likely.",
+        "3 more claims are ok.",
+    ]
+    assert Dice.texts.seen([check("a")]) == ["1 claim is ok."]
+
+
+def test_claims_of_the_literature_come_first():
+    checks = [check("a", REFUTED, kind=ClaimKind.SIMULATOR), check("b", REFUTED)]
+    first, second = Dice.texts.seen(checks)
+    assert "(literature)" in first and "(simulator)" in second
+
+
+def test_words_of_a_partly_kept_claim_default_to_those_of_a_kept_one():
+    words = Outcomes("a", "holds", "fails")
+    assert [words.of(finding) for finding in (OK, PARTLY, REFUTED)] == ["holds", "holds", "fails"]
+    assert words._replace(partly="nearly").of(PARTLY) == "nearly"
+
+
+def test_texts_without_reasons_give_none():
+    texts = dataclasses.replace(Dice.texts, reasons=())
+    assert texts.seen([check()]) == ["1 claim is ok."]
