@@ -45,7 +45,7 @@ _SYMBOLS = (
     ("theory", "a formula, or a count that must come out"),
     ("simulator", "the simulator against a real cluster, or against what it was fitted to"),
     ("extension", "beyond what the sources say"),
-    ("shape reproduced", "every claim of the literature is ok; *partly* if some are not, or are not tested"),
+    ("shape reproduced", "every claim of the literature is ok; “partly” if some are not, or are not tested"),
 )
 
 
