@@ -77,7 +77,10 @@ class Parquet(Csv):
         if not self._is_learned:
             return parquet_rows.chunks(path, self._names, self._options.kinds(), label, wanted=self._names)
         wanted = {label, *self._features.numbers, *self._features.categories}
-        return parquet_rows.chunks(path, self._names, self.columns.kinds, label, wanted=wanted)
+        is_to_predict = bool(self._dialect.trained_names)
+        return parquet_rows.chunks(
+            path, self._names, self.columns.kinds, label, wanted=wanted, is_to_predict=is_to_predict
+        )
 
     def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
         return dict.fromkeys(parquet_rows.texts_of(path), CATEGORY) | self._options.kinds()

@@ -47,7 +47,13 @@ def num_rows(path: pathlib.Path) -> int:
 
 
 def chunks(
-    path: pathlib.Path, names: Sequence[str], kinds: Mapping[str, str], label: str, *, wanted: Collection[str]
+    path: pathlib.Path,
+    names: Sequence[str],
+    kinds: Mapping[str, str],
+    label: str,
+    *,
+    wanted: Collection[str],
+    is_to_predict: bool = False,
 ) -> Iterator[Chunk]:
     """Yields all rows of a file.
 
@@ -60,6 +66,7 @@ def chunks(
         kinds: Kinds of columns that are known, by name.
         label: Name of the column of labels, which are texts.
         wanted: Names of the columns to read; the others are empty.
+        is_to_predict: Whether messages name no option, because the trained model needs the options of its training.
 
     Raises:
         DataError: A column has a type that is neither number nor text, or a value is infinite, or the file is damaged.
@@ -68,7 +75,7 @@ def chunks(
     read = [name for name in names if name in wanted and kinds.get(name) != IGNORE]
     types = {name: file.schema_arrow.field(name).type for name in read}
     for name in read:
-        _check_type(arrow, path, name, types[name])
+        _check_type(arrow, path, name, types[name], is_to_predict=is_to_predict)
     number = 0
     try:
         for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=read):
@@ -77,7 +84,7 @@ def chunks(
                 is_text = name == label or kinds.get(name) in (CATEGORY, HASH)
                 columns[name] = _values(arrow, batch.column(batch.schema.get_field_index(name)), is_text=is_text)
             chunk = Chunk(number, number + 1, columns, "row")
-            _check_finite(path, chunk)
+            _check_finite(path, chunk, is_to_predict=is_to_predict)
             yield chunk
             number += batch.num_rows
     except (arrow.lib.ArrowException, OSError) as error:
@@ -103,15 +110,13 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _check_type(arrow: Any, path: pathlib.Path, name: str, arrow_type: Any) -> None:
+def _check_type(arrow: Any, path: pathlib.Path, name: str, arrow_type: Any, *, is_to_predict: bool) -> None:
     """Raises DataError for lists, structs and the like."""
     if arrow.types.is_nested(arrow_type):
         shown = str(arrow_type)
         shown = shown if len(shown) <= _SHOWN_TYPE else f"{shown[:_SHOWN_TYPE]}…"
-        raise DataError(
-            f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; leave it out with"
-            f" --dataset_option=columns={name}:ignore"
-        )
+        fix = "write it as in the training files" if is_to_predict else f"leave it out with {_leave_out(name)}"
+        raise DataError(f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; {fix}")
 
 
 def _values(arrow: Any, column: Any, *, is_text: bool) -> list[str] | np.ndarray:
@@ -144,11 +149,15 @@ def _floats(column: Any) -> np.ndarray:
     return np.array(column.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _check_finite(path: pathlib.Path, chunk: Chunk) -> None:
+def _check_finite(path: pathlib.Path, chunk: Chunk, *, is_to_predict: bool) -> None:
     for name, values in chunk.columns.items():
         if isinstance(values, np.ndarray) and np.isinf(values).any():
             at = int(np.argmax(np.isinf(values)))
+            fix = "" if is_to_predict else f", or leave the column out with {_leave_out(name)}"
             raise DataError(
-                f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is infinite; correct it, or"
-                f" leave the column out with --dataset_option=columns={name}:{IGNORE}"
+                f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is infinite; correct it{fix}"
             )
+
+
+def _leave_out(name: str) -> str:
+    return f"--dataset_option=columns={name}:{IGNORE}"

@@ -166,6 +166,18 @@ def test_a_run_predicts_for_parquet_and_for_csv_without_labels(both, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("values", "message"), [([float("inf")] * 9, "row 1: .* value is infinite; correct it"), ([[1]] * 9, "type list")]
+)
+def test_an_error_in_a_file_to_predict_for_names_no_option_of_a_training(both, tmp_path, values, message):
+    source = create(both, "form=sparse")
+    columns = random_columns(9, seed=1)
+    write(tmp_path / "new.parquet", columns | {next(iter(source._features.numbers)): values})
+    with pytest.raises(DataError, match=message) as raised:
+        source.read(tmp_path / "new.parquet", 9)
+    assert "--" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
         ({"x": [1.0, 2.0], "tags": [[1], [2]]}, (), "column 'tags' has the type list.*columns=tags:ignore"),
