@@ -15,12 +15,20 @@ from ps_trainer.data.pipeline.shard_plan import ShardPlan
 def read_batches(
     make_dataset: Callable[[], tf.data.Dataset], max_batches: int | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """The batches of the dataset that `make_dataset` builds in a separate graph; `max_batches` of an endless one."""
+    """The batches of the dataset that `make_dataset` builds in a separate graph; `max_batches` of an endless one.
+
+    AutoGraph, Grappler and `tf.data` leave it as it is: to translate or optimize it takes longer than to read it.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = options.experimental_optimization.apply_default_optimizations = False
+    config = tf.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # as in a training (`runtime/server.py`)
+    as_written = tf.autograph.experimental.do_not_convert(make_dataset)
     with tf.Graph().as_default():
-        iterator = tf.data.make_initializable_iterator(make_dataset())
+        iterator = tf.data.make_initializable_iterator(as_written().with_options(options))
         batch = iterator.get_next()
         batches: list[dict[str, np.ndarray]] = []
-        with tf.Session() as session:
+        with tf.Session(config=config) as session:
             session.run([iterator.initializer, tf.tables_initializer()])
             while max_batches is None or len(batches) < max_batches:
                 try:
