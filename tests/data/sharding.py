@@ -10,7 +10,7 @@ from tests.data.reading import read_column
 from tests.testing.repetitions import representatives
 
 # An uneven number is enough for a reader; `test_line_source.py` reads with more workers.
-NUM_WORKERS = representatives((1, 2, 3, 7), (1, 3))
+NUM_WORKERS = representatives((1, 2, 3, 7), (3,))
 
 
 def assert_every_record_once(source: DataSource, key: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.null_step.cases import link_bytes_per_sec, loss_error, null_steps_of, skew_ms, step_ms
 from ps_trainer.experiments.null_step.experiment import NullStep
 from ps_trainer.experiments.toolkit import goodput, shaped_clusters, theory, virtual_run
@@ -89,11 +90,19 @@ def machine(monkeypatch):
     return machine
 
 
+@pytest.fixture(scope="module")
+def virtual_results(tmp_path_factory):
+    experiment = NullStep()
+    runs = [run for run in experiment.runs([0], quick=True) if run.level is Level.VIRTUAL]
+    return results_of(experiment, runs, tmp_path_factory.mktemp("runs"))
+
+
 @pytest.fixture
-def quick(machine, tmp_path):
+def quick(machine, virtual_results, tmp_path):
     def results():
         experiment = NullStep()
-        return experiment, results_of(experiment, experiment.runs([0], quick=True), tmp_path)
+        real = [run for run in experiment.runs([0], quick=True) if run.level is not Level.VIRTUAL]
+        return experiment, Results([*virtual_results, *results_of(experiment, real, tmp_path)])
 
     return results
 
@@ -123,14 +132,16 @@ def test_a_broken_cluster_refutes_the_claims_about_it(quick, machine, broken, cl
     assert refuted(findings_of(*quick())) == claims
 
 
-def test_a_simulator_whose_ps_tasks_have_no_limit_refutes_the_reading_of_the_source(quick, monkeypatch):
+def test_a_simulator_whose_ps_tasks_have_no_limit_refutes_the_reading_of_the_source(machine, tmp_path, monkeypatch):
     run = virtual_run.run
 
     def unlimited(*args, **kwargs):
         return run(*args, **{**kwargs, "ps_bytes_per_sec": math.inf})
 
     monkeypatch.setattr(virtual_run, "run", unlimited)
-    assert refuted(findings_of(*quick())) == {"phases"}
+    experiment = NullStep()
+    results = results_of(experiment, experiment.runs([0], quick=True), tmp_path)
+    assert refuted(findings_of(experiment, results)) == {"phases"}
 
 
 def test_without_shaped_hosts_the_claims_about_links_are_not_testable(quick, monkeypatch):
