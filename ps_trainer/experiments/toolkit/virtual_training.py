@@ -39,17 +39,21 @@ def digits(
     model_options: Sequence[str] = (),
     optimizer: str = "sgd",
     optimizer_options: Sequence[str] = (),
+    warmup_steps: int = 0,
     batch_size: int,
     seed: int,
 ) -> Any:
-    """Returns a `simulation.replay` `TrainingSetup` of a registered model on digits, with a constant learning rate."""
+    """Returns a `simulation.replay` `TrainingSetup` of a registered model on digits.
+
+    Its learning rate is constant after `warmup_steps` updates.
+    """
     from ps_trainer.simulation.replay.training_setup import TrainingSetup
 
     return TrainingSetup(
         model=component_tables.MODELS.create(model, model_options),
         dataset=component_tables.DATASETS.create("digits", (), data_dir=None),
         optimizer=component_tables.OPTIMIZERS.create(optimizer, optimizer_options),
-        rate_schedule=component_tables.SCHEDULES.create("constant", ()),
+        rate_schedule=component_tables.SCHEDULES.create("constant", (f"warmup_steps={warmup_steps}",)),
         learning_rate=learning_rate,
         batch_size=batch_size,
         seed=seed,

@@ -1,0 +1,1 @@
+"""Experiment: the learning rate of larger batches."""

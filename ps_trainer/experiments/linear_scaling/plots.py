@@ -1,0 +1,66 @@
+"""The plots of the experiment on linear scaling, and the words below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
+
+from .cases import ScaledTraining, Scaling, find
+
+_MARKERS: dict[str, str] = {Scaling.NONE: "s", Scaling.ROOT: "^", Scaling.LINEAR: "o", Scaling.WARM: "D"}
+
+
+def _draw_examples(figure: Figure, cases: Sequence[ScaledTraining]) -> None:
+    axis = figure.add_subplot()
+    for scaling in Scaling:
+        shown = [case for k in sorted({case.k for case in cases}) if (case := find(cases, k, scaling))]
+        medians, p10, p90 = np.array([spread(case.examples) for case in shown]).T
+        style = {"fmt": f"{_MARKERS[scaling]}-", "mfc": "none", "lw": 1, "capsize": 2, "label": scaling}
+        bars = axis.errorbar([case.k for case in shown], medians, (medians - p10, p90 - medians), **style)
+        lost = [case for case in shown if case.is_lost]
+        axis.plot(
+            [case.k for case in lost], [case.median for case in lost], "^", ms=10, mfc="none", mew=1.5,
+            color=bars.lines[0].get_color(),
+        )  # fmt: skip
+    finish(axis, "k, workers", "examples to the target", log="xy")
+
+
+def _draw_losses(figure: Figure, cases: Sequence[ScaledTraining]) -> None:
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, scaling in zip(axes, (Scaling.NONE, Scaling.WARM), strict=True):
+        for k in sorted({case.k for case in cases}):
+            if case := find(cases, k, scaling):
+                shortest = min(map(len, case.losses))
+                losses = np.median([one[:shortest] for one in case.losses], axis=0)
+                axis.plot(WINDOW_EXAMPLES * np.arange(1, shortest + 1), losses, lw=1, label=f"k = {k}")
+        axis.set_title(f"learning rate {scaling}", fontsize=9)
+        axis.set_yscale("log")
+        finish(axis, "examples", "training loss" if axis is axes[0] else "")
+
+
+OF_TRAINING = (
+    Plot(
+        key="examples",
+        title="Examples to the target, by the number of workers",
+        shows="Median of the examples to the target against the number of workers k, both axes logarithmic, bars from"
+        " the 10th to the 90th percentile. Large triangles: most runs gave up there, so their examples are that many"
+        " or more.",
+        expected="η rises in proportion to k; k η with warm-up stays level up to some k, and rises beyond.",
+        claims=("same", "unscaled", "breaks", "warmup", "root"),
+        draw=_draw_examples,
+    ),
+    Plot(
+        key="losses",
+        title="Training loss by examples",
+        shows="Median training loss of windows of 640 examples, until the first seed reaches the target.",
+        expected="at the left the curves separate, at the right those of small k coincide.",
+        claims=("same", "unscaled"),
+        draw=_draw_losses,
+        size=(6.4, 3.4),
+    ),
+)
