@@ -59,6 +59,7 @@ OF_TRAINING = (
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
         measure=_over_one_worker(Scaling.WARM, LARGEST),
+        why_none=lambda cases: "the short form has no 32 workers",
     ),
     Claim(
         key="warmup",
