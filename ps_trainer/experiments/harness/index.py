@@ -81,7 +81,9 @@ def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_n
         Table("", COLUMNS, rows),
         page.Heading(SYMBOLS),
         symbols(),
-        *claims(conclusions, origin),
+        page.Heading(CLAIMS),
+        claims({one.name: one.claims for one in conclusions}),
+        page.Paragraph(origin_sentence(origin)),
     ]
 
 
@@ -90,14 +92,14 @@ def symbols() -> Table:
     return Table("", texts("symbol or word", "meaning"), _SYMBOLS)
 
 
-def claims(conclusions: Sequence[Conclusion], origin: Mapping[str, Any]) -> list[page.Block]:
-    """Returns the section with the claims of all experiments and the origin of their numbers."""
+def claims(lines: Mapping[str, Sequence[ClaimLine]]) -> Table:
+    """Returns the table of the claims of all experiments, whose lines are given by the name of the experiment."""
     rows = [
-        [conclusion.name, claim.sentence, claim.kind, claim.measured, claim.outcome]
-        for conclusion in conclusions
-        for claim in conclusion.claims
+        [name, claim.sentence, claim.kind, claim.measured, claim.outcome]
+        for name, of_one in lines.items()
+        for claim in of_one
     ]
-    return [page.Heading(CLAIMS), Table("", _CLAIM_COLUMNS, rows), page.Paragraph(origin_sentence(origin))]
+    return Table("", _CLAIM_COLUMNS, rows)
 
 
 def _row(conclusion: Conclusion, report_name: str) -> list[Any]:

@@ -2,10 +2,10 @@
 
     python -m ps_trainer.experiments.harness.publish runs/experiments
 
-writes into `docs/results`: `all-claims.md`, a page for each experiment and `plots/*.png`, and replaces the existing
-files. Then, or without a folder only this, it updates the existing pages: texts (`page_texts.py`), captions, the
-overview in `index.md`, and marks (`marks.py`). The runs' own files are not in the repository, so numbers and plots
-stay as they are.
+writes into `docs/results` a page for each experiment of the run and `plots/*.png`, in place of the earlier ones. The
+pages of other experiments stay. Then, or without a folder only this, it updates all pages: texts (`page_texts.py`),
+captions, the overview in `index.md`, the claims of all pages in `all-claims.md`, and marks (`marks.py`). The runs' own
+files are not in the repository, so numbers and plots stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ PLOTS_FOLDER = "plots"
 MAX_BYTES = 3_000_000
 
 _IMAGE = re.compile(r"\]\(([^)/\s]+\.png)\)")
-_OTHERS_ON_INDEX = re.compile(rf"\A.*?^## {index.CLAIMS}$", re.MULTILINE | re.DOTALL)
 _FILES_LINE = re.compile(r"^Beside this page: .*\n*", re.MULTILINE)
 
 
@@ -37,20 +36,18 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     Args:
         out_dir: Folder of the `experiment` command, with `index.md` and a folder per experiment.
         folder: Folder of the pages.
-        names: All experiments. The pages of those without a report are removed.
+        names: All experiments. Pages and plots of those without a report stay.
 
     Raises:
         UsageError: The folder holds no reports, a report is of a quick run, or all is more than `MAX_BYTES`.
     """
-    index_page = out_dir / INDEX_NAME
     reports = {name: path for name in names if (path := out_dir / name / "report.md").exists()}
-    if not index_page.exists() or not reports:
+    if not reports:
         raise UsageError(f"{out_dir} holds no reports; run `ps_trainer experiment all --out_dir={out_dir}`")
     for report in reports.values():
         if json.loads((report.parent / "conclusion.json").read_text(encoding="utf-8"))["quick"]:
             raise UsageError(f"{report} is of a quick run; only full ones are published. Run it without --quick")
-    claims = _OTHERS_ON_INDEX.sub("# All claims of the experiments", index_page.read_text(encoding="utf-8"))
-    files = {SUMMARY_NAME: claims.encode()}
+    files: dict[str, bytes] = {}
     for name, report in reports.items():
         text = published_pages.with_local_links(_FILES_LINE.sub("", report.read_text(encoding="utf-8")))
         plots = {f"{PLOTS_FOLDER}/{name}-{file}": (report.parent / file).read_bytes() for file in _IMAGE.findall(text)}
@@ -58,8 +55,8 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     size = sum(map(len, files.values()))
     if size > MAX_BYTES:
         raise UsageError(f"pages and plots are {size:,} bytes; {MAX_BYTES:,} are allowed. Draw fewer or smaller plots")
-    for old in [*(folder / PLOTS_FOLDER).glob("*.png"), *(folder / f"{name}.md" for name in names)]:
-        old.unlink(missing_ok=True)
+    for old in [plot for name in reports for plot in (folder / PLOTS_FOLDER).glob(f"{name}-*.png")]:
+        old.unlink()
     (folder / PLOTS_FOLDER).mkdir(parents=True, exist_ok=True)
     for file, data in files.items():
         (folder / file).write_bytes(data)
@@ -67,18 +64,21 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
 
 
 def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Updates texts, captions, overview and marks of the published pages in a clone, and returns the pages."""
+    """Updates texts, captions, overview, claims and marks of the published pages in a clone, and returns the pages."""
     all_marks = marks.read(repository)
     folder = repository / RESULTS
     experiments = {folder / f"{name}.md": component_tables.EXPERIMENTS.create(name) for name in names}
-    named = [folder / SUMMARY_NAME, *experiments, *(repository / mark.page for mark in all_marks)]
+    named = [*experiments, *(repository / mark.page for mark in all_marks)]
     pages = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(named) if path.exists()}
-    summaries = []
+    summaries, published = [], {}
     for path, experiment in experiments.items():
-        if path in pages:  # `publish` removes those without a report
+        if path in pages:  # an experiment that was never published has none
             page = published_pages.with_texts(pages[path], experiment)
             pages[path] = published_pages.with_captions(page, experiment.captions)
             summaries.append(published_pages.summary(experiment, page))
+            published[experiment.name] = page
+    if published:
+        pages[folder / SUMMARY_NAME] = published_pages.all_claims(published)
     if (folder / INDEX_NAME).exists():
         page = (folder / INDEX_NAME).read_text(encoding="utf-8")
         page = published_pages.with_section(page, sections.SYMBOLS, [index.symbols()])

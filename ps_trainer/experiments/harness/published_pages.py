@@ -14,12 +14,13 @@ from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import index, sections
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, JudgedClaim, Verdict, verdict_on
-from ps_trainer.experiments.harness.page import Block, to_markdown
+from ps_trainer.experiments.harness.page import Block, Heading, Paragraph, to_markdown
 from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 from ps_trainer.experiments.harness.report import title_of
 from ps_trainer.experiments.harness.tables import Table
 
 _CELL = re.compile(r" \| ")
+_COMMIT = re.compile(r"\bcommit ([0-9a-f]{7})\b")
 _PLOT = re.compile(r"(\]\(\w+/\w+?-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\((plots/[^)\s]+)\)")
 _TITLE = re.compile(r"\A# [^\n]*")
@@ -79,6 +80,18 @@ def summary(experiment: Experiment, page: str) -> Summary:
     verdict = verdict_on(checked, experiment.untested)
     answer = experiment.texts.answer(checked)
     return Summary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
+
+
+def all_claims(pages: Mapping[str, str]) -> str:
+    """Returns the page with the claims of at least one experiment, whose pages are given by its name."""
+    by_commit: dict[str, list[str]] = {}
+    for name, page in pages.items():
+        by_commit.setdefault(_COMMIT.findall(page)[-1], []).append(name)
+    made = [f"commit {commit} made {', '.join(names)}" for commit, names in by_commit.items()]
+    claims = index.claims({name: read_claims(page) for name, page in pages.items()})
+    return to_markdown(
+        [Heading("All claims of the experiments", 1), claims, Paragraph(f"Of these, {'; '.join(made)}.")]
+    )
 
 
 def with_captions(page: str, captions: Mapping[str, Caption]) -> str:

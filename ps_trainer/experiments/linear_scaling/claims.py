@@ -46,10 +46,11 @@ OF_TRAINING = (
     ),
     Claim(
         key="unscaled",
-        sentence="With the learning rate of one worker, k workers need about k times the examples",
+        sentence="With the learning rate of one worker, k workers need more examples",
         kind=ClaimKind.LITERATURE,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
+        amended="2026-11-26, the sentence said k times as many, which the limit does not test",
         measure=_over_one_worker(Scaling.NONE, *SAME, *LARGE),
     ),
     Claim(

@@ -14,6 +14,7 @@ from ps_trainer.experiments.toolkit import virtual_run, virtual_training
 
 from . import claims, plots, tables
 from .cases import BATCH_SIZE, NUM_EXAMPLES, NUM_TRAIN, ScaledFigures, ScaledSettings, ScaledTraining, Scaling
+from .texts import TEXTS
 
 TARGET = 0.97
 RATE = 0.05  # of one worker; a quarter of the best one, so that k times it is a useful rate for some k
@@ -79,6 +80,7 @@ class LinearScaling(Experiment):
 
     name = "linear_scaling"
     source = "Goyal et al. 2017, sections 2.1, 2.2 and 5; Krizhevsky 2014."
+    texts = TEXTS
     parts = (ScaledTrainings(),)
     published = claims.PUBLISHED
     num_seeds = 10

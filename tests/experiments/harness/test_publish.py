@@ -31,29 +31,27 @@ def out_dir(tmp_path):
     return folder.parent
 
 
-def test_each_report_is_a_page_and_the_claims_of_all_are_another(out_dir, tmp_path):
+def test_each_report_is_a_page(out_dir, tmp_path):
     folder = tmp_path / "repository"
     written = publish.publish(out_dir, folder, ["missing", "falling_apples"])
-    claims = (folder / publish.SUMMARY_NAME).read_text()
-    assert claims == "# All claims of the experiments\n\n| falling_apples | ok |\n"
     page = (folder / "falling_apples.md").read_text()
     assert page.startswith("# Apples fall\n\n## Claims\n")
     assert "![Height](plots/falling_apples-height.png)" in page
     assert "[Symbols](index.md#symbols)" in page
     assert "Beside this page" not in page
-    assert [path.name for path in written] == [publish.SUMMARY_NAME, "falling_apples.md", "falling_apples-height.png"]
-    assert written[2].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
+    assert [path.name for path in written] == ["falling_apples.md", "falling_apples-height.png"]
+    assert written[1].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
 
 
-def test_pages_and_plots_of_an_earlier_run_are_removed_and_other_files_stay(out_dir, tmp_path):
+def test_plots_of_an_earlier_run_are_removed_and_other_experiments_stay(out_dir, tmp_path):
     plots = tmp_path / "repository" / "plots"
     plots.mkdir(parents=True)
-    for old in (plots / "old.png", plots.parent / "old.md", plots.parent / "index.md"):
+    other = [plots / "other-height.png", plots.parent / "other.md"]
+    for old in (plots / "falling_apples-speed.png", *other):
         old.write_bytes(b"")
-    publish.publish(out_dir, plots.parent, ["old", "falling_apples"])
-    assert [path.name for path in plots.iterdir()] == ["falling_apples-height.png"]
-    pages = {"index.md", publish.SUMMARY_NAME, "falling_apples.md"}
-    assert {path.name for path in plots.parent.glob("*.md")} == pages
+    publish.publish(out_dir, plots.parent, ["other", "falling_apples"])
+    assert {path.name for path in plots.iterdir()} == {"falling_apples-height.png", "other-height.png"}
+    assert all(path.exists() for path in other)
 
 
 def test_a_failed_publication_leaves_the_repository_unchanged(out_dir, tmp_path, monkeypatch):
@@ -95,8 +93,7 @@ def test_a_mark_of_an_experiment_that_was_not_published_again_is_left_out(out_di
     shutil.copy(REPOSITORY / marks.FILE, tmp_path / marks.FILE)
     shutil.copytree(REPOSITORY / "docs" / "explanation", tmp_path / "docs" / "explanation")
     pages = publish.update(tmp_path, NAMES)
-    assert [page.name for page in pages] == [publish.SUMMARY_NAME, "update-rules.md"]
-    assert "Made before a change" not in pages[0].read_text()
+    assert [page.name for page in pages] == ["update-rules.md"]
 
 
 def test_every_published_mark_stands_on_its_page():
