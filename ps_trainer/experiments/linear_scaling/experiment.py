@@ -17,7 +17,7 @@ from .cases import BATCH_SIZE, NUM_EXAMPLES, NUM_TRAIN, ScaledFigures, ScaledSet
 from .texts import TEXTS
 
 TARGET = 0.97
-RATE = 0.05  # of one worker; a quarter of the best one, so that k times it is a useful rate for some k
+RATE = 0.05  # of one worker, which is fastest with 0.2 to 0.4, so that k times it is a useful rate for some k
 _COUNTS = (1, 2, 4, 8, 16, 32)
 _QUICK_COUNTS = (1, 2, 8)
 _SECS_PER_GRADIENT = 0.001
@@ -79,7 +79,7 @@ class LinearScaling(Experiment):
     """Linear scaling and warm-up: how the learning rate must grow with the number of synchronous workers."""
 
     name = "linear_scaling"
-    source = "Goyal et al. 2017, sections 2.1, 2.2 and 5; Krizhevsky 2014."
+    source = "Goyal et al. 2017, sections 2.1, 2.2 and 5; Krizhevsky 2014"
     texts = TEXTS
     parts = (ScaledTrainings(),)
     published = claims.PUBLISHED
