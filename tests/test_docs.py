@@ -133,8 +133,6 @@ def test_index_of_the_results_has_the_figures_of_the_pages():
     rows = [cells[-1] for cells in lines[2:]]  # after the header and the line below it
     words = ("ok", "refuted", "undecided", "partly", "withdrawn")
     ok, refuted, undecided, partly, withdrawn = (rows.count(word) for word in words)
-    counts = (
-        f"Of {len(rows)} claims {ok} are ok, {refuted} refuted, {undecided} undecided, {partly} partly ok and {withdrawn}"
-        " withdrawn."
-    )
+    counts = f"Of {len(rows)} claims {ok} are ok, {refuted} refuted, {undecided} undecided, {partly} partly ok and"
+    counts += f" {withdrawn} withdrawn."
     assert counts in " ".join(index.split())

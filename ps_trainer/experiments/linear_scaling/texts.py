@@ -35,7 +35,8 @@ TEXTS = PageTexts(
     ),
     formula=(
         "k updates:   w(t + k) = w(t) − η Σⱼ g(w(t + j); batch j)\n"
-        "one update:  w(t + 1) = w(t) − k η · (1/k) Σⱼ g(w(t); batch j)      alike while g(w(t + j)) ≈ g(w(t))\n"
+        "one update:  w(t + 1) = w(t) − k η · (1/k) Σⱼ g(w(t); batch j)\n"
+        "             alike while g(w(t + j)) ≈ g(w(t))\n"
         "\n"
         "k  workers, each with a batch of b examples; a batch of all workers has k b\n"
         "η  learning rate of one worker"
@@ -48,8 +49,8 @@ TEXTS = PageTexts(
     setup=(
         "A perceptron with 32 hidden units on digits, whose 1,437 training examples are spread over the workers. Rule"
         " `sync` averages the gradients of k workers with batches of 16. η = 0.05; on three other seeds one worker was"
-        f" fastest with 0.2 to 0.4. A run ends when the mean accuracy of the last {WINDOW_EXAMPLES} examples is 97 %, or"
-        " gives up after 40 epochs. The warm-up lasts one epoch."
+        f" fastest with 0.2 to 0.4. A run ends when the mean accuracy of the last {WINDOW_EXAMPLES} examples is 97 %."
+        " It gives up after 40 epochs. The warm-up lasts one epoch."
     ),
     reasons=(
         Outcomes("unscaled", "An update goes as far as that of one worker, and k times fewer updates are made."),
