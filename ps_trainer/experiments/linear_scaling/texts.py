@@ -29,8 +29,8 @@ TEXTS = PageTexts(
     background=(
         "Synchronous SGD with k workers takes the mean of k gradients, so it makes one update where one worker makes k."
         " As long as the parameters hardly move during these k updates, one update with k times the learning rate goes"
-        " as far. The rule must break where k times the rate is more than the largest useful rate, or where the noise"
-        " of a batch is no longer what limits an update. At the start the parameters move fast. So the rate begins"
+        " as far. The rule must break where k times the rate is more than the largest useful rate. It also breaks where"
+        " the noise of a batch no longer limits an update. At the start the parameters move fast. So the rate begins"
         " small there, and grows over some epochs: the warm-up."
     ),
     formula=(
@@ -42,9 +42,9 @@ TEXTS = PageTexts(
         "η  learning rate of one worker"
     ),
     finding=(
-        "Goyal et al. (section 2.1) state the rule: a batch k times as large takes k times the learning rate. With a"
-        " warm-up to k times the rate in the first 5 epochs (section 2.2), they train ResNet-50 on ImageNet with"
-        " batches of up to 8,192 images without loss of accuracy (abstract). Larger batches lose accuracy."
+        "Goyal et al. (section 2.1) state the rule: a batch k times as large takes k times the learning rate. Their"
+        " rate grows to k times in the first 5 epochs (section 2.2). They train ResNet-50 on ImageNet with batches of"
+        " up to 8,192 images without loss of accuracy (abstract). Larger batches lose accuracy."
     ),
     setup=(
         "A perceptron with 32 hidden units on digits, whose 1,437 training examples are spread over the workers. Rule"
