@@ -100,12 +100,12 @@ def _sums_of(
 
 
 def _examples(dataset: Any, num_examples: int | None) -> Any:
-    if num_examples is None:
-        return dataset.test(batch_size=_BATCH_SIZE)
+    examples = dataset.test(batch_size=_BATCH_SIZE)
+    if examples is None or num_examples is None:
+        return examples
     if hasattr(dataset, "test_sample"):
         return dataset.test_sample(batch_size=_BATCH_SIZE, num_examples=num_examples)
-    examples = dataset.test(batch_size=_BATCH_SIZE)
-    return None if examples is None else examples.unbatch().take(num_examples).batch(_BATCH_SIZE)
+    return examples.unbatch().take(num_examples).batch(_BATCH_SIZE)
 
 
 class _Sums:

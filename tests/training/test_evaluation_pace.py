@@ -7,6 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models.layers import ModelOutput
+from ps_trainer.api.data import ArrayDataset, LargeArrayDataset
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.array_source import ArraySource
 from ps_trainer.errors import Interrupted
@@ -95,3 +96,10 @@ def test_a_dataset_that_does_not_know_its_number_is_cut(components, caplog):
     assert measured(streamed, num_examples=300) == pytest.approx(NUMBERS[:300].mean(), rel=1e-5)
     assert measured(streamed, max_secs=2.0, time_fn=FakeTime()) < 0.7 * NUMBERS.mean()
     assert "--eval_examples" in caplog.text
+
+
+def test_training_examples_do_not_stand_in_for_test_examples(components):
+    """Neither of a dataset from arrays in memory, nor of one from larger arrays."""
+    for dataset in (ArrayDataset({"number": NUMBERS}), LargeArrayDataset({"number": NUMBERS})):
+        untested = components._replace(dataset=dataset)
+        assert evaluate(untested, {"bias": np.float32(0)}, EvaluationLimits(num_examples=300)) == {}
