@@ -227,9 +227,34 @@ class DataSource(abc.ABC):
     @_without_autograph
     def test_sample(self, *, batch_size: int, num_examples: int) -> tf.data.Dataset:
         """Returns `num_examples` test examples, spread evenly over all of them; the last batch may be smaller."""
+        return self._batches(self._sample(num_examples), batch_size, drop_remainder=False)
+
+    @_without_autograph
+    def test_part(
+        self, *, batch_size: int, num_examples: int | None, first_batch: int, part: tf.Tensor, num_parts: int
+    ) -> tf.data.Dataset:
+        """Returns every `num_parts`-th batch of `test` or `test_sample`, from batch `first_batch + part` on.
+
+        The batches hold the same examples as there, so that all parts together give the metrics of a single pass. The
+        examples of other batches are read, and neither loaded nor decoded.
+
+        Args:
+            batch_size: Number of examples per batch.
+            num_examples: Number of examples of `test_sample`; None = the batches of `test`.
+            first_batch: Number of batches that belong to no part.
+            part: Number of the part, int64 [], 0 <= part < num_parts.
+            num_parts: Number of parts.
+        """
+        records = self._records("test", Shard(0, 1)) if num_examples is None else self._sample(num_examples)
+        # Windows, since records that are not loaded yet may differ in shape, and a window keeps them separate.
+        windows = records.skip(first_batch * batch_size).window(batch_size).shard(num_parts, part)
+        chosen = windows.flat_map(lambda window: tf.data.Dataset.zip(window))
+        return self._batches(chosen, batch_size, drop_remainder=False)
+
+    def _sample(self, num_examples: int) -> tf.data.Dataset:
+        """Returns the records of `num_examples` test examples, spread evenly over all of them."""
         stride = max(1, self.num_test_examples // num_examples)
-        records = self._records("test", Shard(0, stride)).take(num_examples)
-        return self._batches(records, batch_size, drop_remainder=False)
+        return self._records("test", Shard(0, stride)).take(num_examples)
 
     @_without_autograph
     def in_order(self, split: str, *, batch_size: int) -> tf.data.Dataset:
