@@ -33,6 +33,7 @@ RATE_WINDOW_SECS = 30.0
 # Prefixes of lines that are not states. A later state must not replace them, so they are kept apart.
 _NOTE, _WARNING = "note: ", "warning: "
 _FAILED = "failed: "  # the start of a failed worker's last state
+_DONE = "done"  # a worker that still runs after it only helps the chief to evaluate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,7 @@ class TaskStatus:
 
     Attributes:
         totals: Sums over all reports, for a worker.
+        is_done: Whether the task has reported that its part of the run is done; it may still run.
     """
 
     def __init__(self, process: TaskProcess, metrics_path: pathlib.Path):
@@ -90,7 +92,7 @@ class TaskStatus:
         self.warnings: list[str] = []
         self.events: list[ReportedEvent] = []
         self.reached_step: int | None = None  # the highest step ever, even if training has since rolled back
-        self.is_peer_failure = False
+        self.is_peer_failure = self.is_done = False
         self._reported_state = "starting"
         self._num_starts = 0
         self._tail = JsonLinesTail(metrics_path)
@@ -122,6 +124,7 @@ class TaskStatus:
             elif kind == "state":
                 self._reported_state = str(record.get("state", self._reported_state))
                 self.is_peer_failure = record.get("peer_failure") is True
+                self.is_done = (self.is_done or self._reported_state == _DONE) and not self.reason
             elif kind == "train":
                 self._take_report(record)
                 if wall_time is not None and global_step is not None:
@@ -138,7 +141,7 @@ class TaskStatus:
         """Resets the state of the previous process after a restart."""
         self._num_starts = self.process.num_starts
         self._reported_state = "starting"
-        self.is_peer_failure = False
+        self.is_peer_failure = self.is_done = False
 
     def _take_report(self, record: Mapping[str, Any]) -> None:
         self.num_reports += 1

@@ -41,6 +41,7 @@ class ShutdownDeadlines:
         ps_exit: Time for the ps tasks to end by themselves after the last worker.
         evaluator_exit: Time for the evaluator to end by itself after the last worker.
         settle: Time to look for the cause after a task failed only because of another task.
+        helper_exit: Time for a worker that is done, and only helps to evaluate, to end after the last ps task.
     """
 
     # In all below 10 s, the time that `docker stop` gives a program between SIGTERM and SIGKILL.
@@ -49,6 +50,7 @@ class ShutdownDeadlines:
     ps_exit: float = 30.0
     evaluator_exit: float = 600.0
     settle: float = 3.0
+    helper_exit: float = 10.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,7 @@ class TaskSupervisor:
         self._failed: list[TaskProcess] = []  # the most likely culprit first
         self._failed_at: float | None = None
         self._workers_done_at: float | None = None
+        self._ps_ended_at: float | None = None
         self._end_at: float | None = None
 
     def run(self) -> RunOutcome:
@@ -199,6 +202,8 @@ class TaskSupervisor:
     def _will_restart(self, task: TaskProcess) -> bool:
         if task.job_name != "evaluator" and (self._is_trained() or not self._is_needed(task)):
             return False
+        if self._is_done_worker(task):
+            return False
         # The reason for its end is the last line that a task writes, so it may not have been read yet.
         self._board.refresh()
         status = self._board.status_of(task)
@@ -231,23 +236,39 @@ class TaskSupervisor:
         if not self._is_trained():
             return
         self._restart_at = {task: at for task, at in self._restart_at.items() if task.job_name == "evaluator"}
-        if not any(task.is_running for task in self._tasks if task.job_name == "ps"):
-            for task in self._tasks:
-                if task.job_name == "worker" and task.is_running and task.num_starts > 1:
-                    task.terminate()
+        ps = [task for task in self._tasks if task.job_name == "ps"]
+        if any(task.is_running for task in ps):
+            return
+        self._ps_ended_at = self._time_fn() if self._ps_ended_at is None else self._ps_ended_at
+        is_late = bool(ps) and self._time_fn() > self._ps_ended_at + self._deadlines.helper_exit
+        for task in self._tasks:
+            if task.job_name == "worker" and task.is_running and task.num_starts > 1:
+                task.terminate()
+            if is_late and task.is_running and self._is_done_worker(task):
+                task.kill()  # it is frozen
 
     def _is_excused(self, task: TaskProcess) -> bool:
         """Returns whether a task's failure does not make the run fail.
 
-        A task that was asked to end is excused. So is a ps task that only reports a worker's failure after training was
-        complete, if the launcher has restarted tasks: that worker would have been restarted, too.
+        A task that was asked to end is excused, and so is a worker that was done. A ps task that only reports a
+        worker's failure after training was complete is excused, too, if the launcher has restarted tasks: that worker
+        would have been restarted.
         """
         if task.is_asked_to_end:
+            return True
+        if self._is_done_worker(task):
             return True
         if not (self._restarts.counts and task.job_name == "ps" and self._is_trained()):
             return False
         self._board.refresh()
         return self._board.status_of(task).is_peer_failure
+
+    def _is_done_worker(self, task: TaskProcess) -> bool:
+        """Returns whether a worker's part of the run is done; the chief's is when its process has ended."""
+        if task.job_name != "worker" or task.name == CHIEF:
+            return False
+        self._board.refresh()
+        return self._board.status_of(task).is_done
 
     def _has_workers(self) -> bool:
         """Returns whether a worker runs or is about to."""

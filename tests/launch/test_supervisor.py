@@ -63,6 +63,7 @@ def supervise(tmp_path):
         )
         for task in tasks:
             write_peer_failure(task, tmp_path)
+            write_states(task, tmp_path)
         return supervisor.run()
 
     return run
@@ -72,6 +73,17 @@ def write_peer_failure(task, folder):
     if getattr(task, "claims_peer_failure", False):
         line = json.dumps({"kind": "state", "state": "failed: another task failed", "peer_failure": True})
         (folder / f"{task.name}.jsonl").write_text(line + "\n")
+
+
+def write_states(task, folder):
+    lines = [json.dumps({"kind": "state", "state": state}) for state in getattr(task, "states", [])]
+    if lines:
+        (folder / f"{task.name}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def that_says(task, *states):
+    task.states = states
+    return task
 
 
 def peer_failure(task):
@@ -235,6 +247,33 @@ def test_once_the_chief_is_done_no_task_is_restarted(supervise):
     worker = ScriptedTask("worker-1", (5, -signal.SIGKILL))
     outcome = supervise(ScriptedTask("ps-0"), ScriptedTask("worker-0", (4, 0)), worker, max_restarts=3)
     assert (outcome.exit_code, outcome.culprit, worker.num_starts) == (1, worker, 1)
+
+
+@pytest.mark.parametrize("max_restarts", [0, 3])
+def test_a_worker_that_dies_when_it_is_done_is_neither_a_failure_nor_restarted(supervise, max_restarts):
+    worker = that_says(ScriptedTask("worker-1", (5, -signal.SIGKILL)), "training", "done", "evaluating a share")
+    outcome = supervise(
+        ScriptedTask("ps-0", (22, 0)), ScriptedTask("worker-0", (20, 0)), worker, max_restarts=max_restarts
+    )
+    assert (outcome.exit_code, worker.num_starts) == (0, 1)
+
+
+@pytest.mark.parametrize("states", [("training",), ("done", "failed: the run failed after worker-1 was done")])
+def test_a_worker_that_is_not_done_or_fails_after_that_makes_the_run_fail(supervise, states):
+    worker = that_says(ScriptedTask("worker-1", (5, 1)), *states)
+    assert supervise(ScriptedTask("ps-0", (22, 0)), ScriptedTask("worker-0", (20, 0)), worker).culprit is worker
+
+
+def test_the_chief_may_not_die_when_it_is_done(supervise):
+    chief = that_says(ScriptedTask("worker-0", (5, 1)), "done")
+    assert supervise(ScriptedTask("ps-0", (22, 0)), chief).culprit is chief
+
+
+def test_a_worker_that_is_done_and_frozen_is_killed_after_the_run(supervise):
+    worker, fake_time = that_says(ScriptedTask("worker-1"), "done"), FakeTime()
+    outcome = supervise(ScriptedTask("ps-0", (4, 0)), ScriptedTask("worker-0", (3, 0)), worker, fake_time=fake_time)
+    assert outcome.exit_code == 0 and worker.is_asked_to_end
+    assert fake_time.now == pytest.approx(ShutdownDeadlines().helper_exit, abs=10 * POLL_SECS)
 
 
 def test_restart_that_training_did_not_wait_for_is_not_a_failure(supervise):
