@@ -70,6 +70,7 @@ class StoredState:
         self.count_names = frozenset(self._counts)
         self._clocks = store.clocks
         self.clock = store.clocks[0]
+        self._model_specs = list(store.specs)
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
         self.saved_variables = [SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
@@ -141,6 +142,15 @@ class StoredState:
         values, step, counts = session.run([self._reads, self._step_read, self.count_reads])
         pieces = [(saved.extents, value) for saved, value in zip(self.saved_variables, values, strict=True)]
         return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
+
+    def read_parameters(self, session: tf.Session) -> dict[str, np.ndarray]:
+        """Reads the present values of the model variables, by name, one piece after the other."""
+        chosen = [
+            (saved.extents, read)
+            for saved, read in zip(self.saved_variables, self._reads, strict=True)
+            if not saved.is_slot
+        ]
+        return extents_lib.from_pieces(self._model_specs, [(extents, session.run(read)) for extents, read in chosen])
 
     def _load_counts(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
         for name, count in self._counts.items():

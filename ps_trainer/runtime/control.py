@@ -8,6 +8,8 @@ Every ps task holds these, in a container that no training session touches:
     leases   shards of the data that each worker got; on ps 0 only  `Leases`     the ps task writes it
     notice   reason why this ps task ends the job early             `EndNotice`  the ps task writes it
     mail     queue of the workers' messages                         `Message`    workers write, the ps task reads
+    parts    queue of results of an evaluation; on ps 0 only        `PartResult` workers write, the chief reads
+    next     number of the next part of that evaluation             an integer   chief and workers count it up
 
 All of them are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
 (`PsClient`) is a session on the ps task itself. It needs no separate server, and every call has a deadline. A process
@@ -26,12 +28,22 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 import ps_trainer
 from ps_trainer.cluster import network
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.runtime import messages, task_fingerprint
-from ps_trainer.runtime.run_record import EndNotice, Hello, Leases, Message, Roster, RunRecord, WorkerEntry
+from ps_trainer.runtime.run_record import (
+    EndNotice,
+    Hello,
+    Leases,
+    Message,
+    PartResult,
+    Roster,
+    RunRecord,
+    WorkerEntry,
+)
 
 CONTAINER = "ps-trainer"  # TensorFlow takes no underscore here
 
@@ -86,7 +98,10 @@ class ControlGraph:
                 )
                 for name in PsState._fields
             }
-            self.init_op = tf.group(*(variable.initializer for variable in variables.values()))
+            next_part = tf.get_variable(
+                "control/next_part", [], tf.int64, initializer=tf.zeros_initializer(), use_resource=True
+            )
+            self.init_op = tf.group(next_part.initializer, *(variable.initializer for variable in variables.values()))
             self.read = [variable.read_value() for variable in variables.values()]
             self.value = tf.placeholder(tf.string, [])
             self.write = {name: v.assign(self.value, read_value=False) for name, v in variables.items()}
@@ -94,6 +109,13 @@ class ControlGraph:
             mail = tf.FIFOQueue(-1, [tf.string], [()], shared_name="control/mail")
             self.send = mail.enqueue(self.value)
             self.receive = mail.dequeue()
+            self.begin_parts = next_part.initializer
+            # This op alone counts and reads in one step, so that no two workers get the same number.
+            self.take_part = tf.raw_ops.ResourceCountUpTo(resource=next_part.handle, limit=2**31 - 1, T=tf.int64)
+            parts = tf.FIFOQueue(-1, [tf.string], [()], shared_name="control/parts")
+            self.send_part = parts.enqueue(self.value)
+            # Only the chief reads, so the size cannot fall in between, and the call never waits.
+            self.receive_parts = parts.dequeue_many(parts.size())
         self.graph.finalize()
 
 
@@ -182,6 +204,28 @@ class PsClient(PsControl):
 
     def send(self, message: Message) -> None:
         self._run(self._graph.send, {self._graph.value: messages.encode_message(message)})
+
+    def begin_parts(self) -> None:
+        """Begins to count the parts of an evaluation at 0."""
+        self._run(self._graph.begin_parts)
+
+    def take_part(self) -> int:
+        """Returns the number of the next part of an evaluation, which no other caller gets."""
+        return int(self._run(self._graph.take_part))
+
+    def send_part(self, result: PartResult) -> None:
+        """Leaves the result of a part for the chief."""
+        self._run(self._graph.send_part, {self._graph.value: messages.encode(result)})
+
+    def receive_parts(self) -> list[PartResult]:
+        """Returns the results that were left since the last call; does not wait. Skips what is not a valid result."""
+        found = []
+        for text in self._run(self._graph.receive_parts):
+            try:
+                found.append(messages.decode_part(text))
+            except ValueError as error:
+                logging.warning("%s: a result of an evaluation was dropped: %s", self.name, error)
+        return found
 
     def close(self) -> None:
         with self._lock:

@@ -17,7 +17,15 @@ from typing import Any
 
 from ps_trainer.data.pipeline.shard_plan import Lease, ShardPlan
 from ps_trainer.runtime import run_record
-from ps_trainer.runtime.run_record import AliveMessage, LeaseMessage, LeaseRefusal, Message, StatusMessage, WorkerEntry
+from ps_trainer.runtime.run_record import (
+    AliveMessage,
+    LeaseMessage,
+    LeaseRefusal,
+    Message,
+    PartResult,
+    StatusMessage,
+    WorkerEntry,
+)
 
 # Values of the field "status" in messages that do not report a worker's state.
 _ALIVE, _LEASE = "alive", "lease"
@@ -71,6 +79,15 @@ def decode_message(text: bytes, num_workers: int) -> Message:
     if envelope.status == _LEASE:
         return _decode(LeaseMessage, fields)
     return StatusMessage(run_id=envelope.run_id, worker=envelope.worker, entry=_decode(WorkerEntry, fields))
+
+
+def decode_part(text: bytes) -> PartResult:
+    """Returns the result of a part of an evaluation from its JSON.
+
+    Raises:
+        ValueError: `text` is not a valid result; says why.
+    """
+    return _decode(PartResult, _object(text))
 
 
 @functools.lru_cache(maxsize=512)

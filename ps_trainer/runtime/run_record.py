@@ -141,6 +141,72 @@ class Shards:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationCall:
+    """Call of the chief for help with the evaluation at the end of the run.
+
+    The batches of test examples are divided into parts: part i has every `num_parts`-th batch from `first_batch` + i
+    on. Chief and helpers take the parts one after the other from a counter on ps 0.
+
+    Attributes:
+        call_id: Random name of the call.
+        workers: Indices of the workers that are called.
+        parameters: Checksum of the parameters that are evaluated.
+        num_test_examples: Number of test examples of the chief's dataset.
+        num_examples: Number of them that are evaluated, spread over all; None = all.
+        first_batch: Number of batches that the chief has evaluated already.
+        num_parts: Number of parts.
+    """
+
+    call_id: str
+    workers: tuple[int, ...]
+    parameters: int
+    num_test_examples: int
+    num_examples: int | None = None
+    first_batch: int
+    num_parts: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackedArray:
+    """A NumPy array as text.
+
+    Attributes:
+        dtype: Type of the elements, as NumPy writes it, such as "<f4".
+        shape: Shape.
+        data: Its bytes in base64.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartResult:
+    """Sums over the test examples of one part, from a worker that helps to evaluate.
+
+    Attributes:
+        call_id: Name of the call.
+        part: Number of the part.
+        worker: Index of the worker.
+        num_examples: Number of examples.
+        loss: Sum of the losses of the batches, each multiplied by its weight.
+        weight: Sum of the weights.
+        totals: Sum of each metric over the examples.
+        collected: Arrays of each pooled metric, of all examples.
+    """
+
+    call_id: str
+    part: int
+    worker: int
+    num_examples: int
+    loss: float
+    weight: float
+    totals: Mapping[str, float]
+    collected: Mapping[str, tuple[PackedArray, ...]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """The run in progress. The chief writes it to ps 0, and replaces it whenever a field changes.
 
@@ -156,6 +222,7 @@ class RunRecord:
         model: Fingerprint of the chief's model, once the run is ready.
         reached: Sentence which says that the target metric is reached; empty before that.
         failure: Sentence which says how the run failed, once it has ended; empty for a run that is done.
+        evaluation: Call for help with the evaluation at the end of the run; None before.
     """
 
     run_id: str
@@ -169,6 +236,7 @@ class RunRecord:
     model: TaskFingerprint | None = None
     reached: str = ""
     failure: str = ""
+    evaluation: EvaluationCall | None = None
 
     def __post_init__(self) -> None:
         if self.status is not RunStatus.READY:

@@ -51,7 +51,8 @@ def begin_run(
     if old is None or old.key != run.key or old.status is RunStatus.ENDED or old.start is None:
         found = FoundRun(run, is_alive=False, was_lost=False)
     elif may_attach and old.incarnations == run.incarnations and old.status is RunStatus.READY:
-        found = FoundRun(old, is_alive=True, was_lost=False)
+        # A call of the chief before this one is over, and this chief counts the parts anew.
+        found = FoundRun(old.replace(evaluation=None), is_alive=True, was_lost=False)
     else:
         # The start is kept: if this chief dies too before the run is ready, its successor must know of the loss.
         found = FoundRun(run.replace(start=old.start), is_alive=False, was_lost=True)

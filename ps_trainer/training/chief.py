@@ -36,18 +36,27 @@ from ps_trainer.errors import (
     UsageError,
 )
 from ps_trainer.runtime import lost_task_errors, preflight, run_setup
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.control import PsClient, PsControl
 from ps_trainer.runtime.job_runner import StopRequest
-from ps_trainer.runtime.run_record import INITIALISED, RunStatus, Status, StatusMessage, TaskFingerprint
+from ps_trainer.runtime.run_record import (
+    INITIALISED,
+    EvaluationCall,
+    RunStatus,
+    Status,
+    StatusMessage,
+    TaskFingerprint,
+)
 from ps_trainer.training import initial_state, run_files, run_summary, target_watch
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
+from ps_trainer.training.evaluation_helper import can_help
 from ps_trainer.training.evaluation_pace import MIN_LIMIT_SECS, EvaluationLimits
 from ps_trainer.training.graph_parts.worker_state_saver import WorkerStateSaver
 from ps_trainer.training.initial_state import PriorState
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.run_summary import RunFailure, RunSummary
+from ps_trainer.training.shared_evaluation import SharedEvaluation
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker import ActiveRun, Worker
@@ -261,7 +270,7 @@ class Chief(Worker):
             raise RuntimeError("the steps of the run are not over yet")
         values, counts, peers = self._results
         self._writer.state("evaluating")
-        metrics = evaluate(self._components, values, limits)
+        metrics = evaluate(self._components, values, limits, self._shared_evaluation(peers))
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
@@ -280,6 +289,27 @@ class Chief(Worker):
         # A ps task may be gone.
         with contextlib.suppress(tf.errors.OpError), self._sessions.open_bounded(train) as session:
             session.run(train.free_op)
+
+    def _shared_evaluation(self, peers: PeerTracker) -> SharedEvaluation | None:
+        """Returns the evaluation with the help of the other workers; None without any that could help."""
+        ps_0, others = self._controls[0], {index: entry for index, entry in peers.roster.items() if index}
+        if not others or not isinstance(ps_0, PsClient) or not can_help(self._components, self._config.eval_examples):
+            return None
+
+        def write_call(call: EvaluationCall) -> None:
+            self._run = self._current_run.replace(evaluation=call)
+            ps_0.write_run(self._run)
+
+        return SharedEvaluation(
+            ps_0,
+            write_call=write_call,
+            workers=others,
+            host=self._fingerprint.host,
+            num_test_examples=self._components.dataset.num_test_examples,
+        )
+
+    def _after_done(self, stop: StopRequest) -> None:
+        """Does nothing: the evaluation is over."""
 
     def _rescue(self, run: ActiveRun, error: BaseException) -> None:
         """Saves a checkpoint, unless the state is lost or not finite, and releases workers that wait in a step."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,11 +16,36 @@ from ps_trainer.store.trace import placeholders, without_partitioner
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, EvaluationTooSlow, Pace
 
-_BATCH_SIZE = 256
+BATCH_SIZE = 256
+"""Number of test examples in a batch; the last batch may be smaller."""
+
+
+class Helpers(Protocol):
+    """Other workers, which can help with an evaluation."""
+
+    def count(self, used_cores: float) -> int:
+        """Returns the number of workers that make it faster.
+
+        Args:
+            used_cores: Number of cores that the evaluation keeps busy.
+        """
+
+    def finish(self, evaluation: EvaluationGraph, values: Mapping[str, np.ndarray], sums: Sums, pace: Pace) -> None:
+        """Evaluates the rest of the test examples, with help, and adds it to `sums`.
+
+        Args:
+            evaluation: The evaluation, whose session is open.
+            values: Values of the model variables.
+            sums: Sums over the first batches.
+            pace: Limits of the evaluation.
+        """
 
 
 def evaluate(
-    components: Components, values: Mapping[str, np.ndarray], limits: EvaluationLimits = NO_LIMITS
+    components: Components,
+    values: Mapping[str, np.ndarray],
+    limits: EvaluationLimits = NO_LIMITS,
+    helpers: Helpers | None = None,
 ) -> dict[str, float]:
     """Computes the mean of the loss and of each metric over the test examples, and the model's pooled metrics.
 
@@ -32,6 +57,7 @@ def evaluate(
         components: Components of the run.
         values: Values of the model variables by name, for example a `Checkpoint`.
         limits: Limits of the evaluation.
+        helpers: Workers that help if it takes long; None = no workers.
 
     Returns:
         Value by name; empty for a dataset without test examples, whose `test` returns None.
@@ -41,12 +67,14 @@ def evaluate(
         DataError: A test example is broken, or has an id or a label that is too large for the model.
     """
     total = getattr(components.dataset, "num_test_examples", None)
-    pace = Pace(limits, total if limits.num_examples is None else limits.num_examples)
+    pace = Pace(limits, _smaller(total, limits.num_examples))
     try:
-        sums = _sums_of(components, values, limits.num_examples, pace)
+        sums = _sums_of(components, values, limits.num_examples, pace, helpers)
     except EvaluationTooSlow as slow:
-        pace = Pace(limits._replace(max_secs=pace.secs_left()), slow.num_examples, may_begin_again=False)
-        sums = _sums_of(components, values, slow.num_examples, pace)
+        pace = Pace(
+            limits._replace(max_secs=pace.secs_left()), _smaller(total, slow.num_examples), may_begin_again=False
+        )
+        sums = _sums_of(components, values, slow.num_examples, pace, helpers)
     if sums is None:
         return {}
     if pace.is_cut or (total is not None and sums.num_examples < total):
@@ -58,101 +86,254 @@ def evaluate(
 
 
 def _sums_of(
-    components: Components, values: Mapping[str, np.ndarray], num_examples: int | None, pace: Pace
-) -> _Sums | None:
+    components: Components,
+    values: Mapping[str, np.ndarray],
+    num_examples: int | None,
+    pace: Pace,
+    helpers: Helpers | None,
+) -> Sums | None:
     """Returns the sums over all test examples or `num_examples` of them; None if there are none."""
-    with tf.Graph().as_default() as graph:
-        examples = _examples(components.dataset, num_examples)
-        if examples is None:
-            return None
-        iterator = tf.data.make_initializable_iterator(examples)
-        batch = iterator.get_next()
-        output = build_plain(components.model, batch)
-        # The last batch may be smaller than the others.
-        size = tf.shape(tf.nest.flatten(batch)[0])[0]
-        per_example = {name: tf.reduce_sum(metric) for name, metric in output.metrics.items()}
-        # A user's model may return its own type, without this field.
-        pooled = getattr(output, "pooled", {})
-        weight = getattr(output, "loss_weight", ())
-        # An empty tuple says that the model gives no weight: None could not be fetched by a session.
-        weight = size if isinstance(weight, tuple) else weight
-        parts = {name: list(metric.tensors) for name, metric in pooled.items()}
-        # Pairs (value, update op) of `tf.metrics`: each batch updates them, and the value is read at the end.
-        streaming = dict(getattr(output, "streaming", {}))
-        updates = [update for _, update in streaming.values()]
-        variables = tf.global_variables()
-        init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
-    sums = _Sums(pooled)
-    with tf.Session(graph=graph) as session:
-        load_values(session, variables, values)
-        session.run(init_op)
-        while not pace.is_cut:
-            try:
-                *fetched, _ = session.run([size, output.loss, weight, per_example, parts, updates])
-            except tf.errors.OutOfRangeError:
-                break
-            except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-                raise data_error(error) or error from error
-            sums.add(*fetched)
-            pace.after_batch(sums.num_examples)
-        sums.streamed = {name: float(session.run(value)) for name, (value, _) in streaming.items()}
+    evaluation = EvaluationGraph(components, num_examples)
+    if not evaluation.has_examples:
+        return None
+    if helpers is not None and evaluation.has_parts:
+        pace.count_helpers = helpers.count
+    with evaluation.open(values):
+        sums = evaluation.sums()
+        # Read before the batches: the decision for help ends the pass over all examples.
+        evaluation.add_all(sums, lambda num_examples: pace.after_batch(num_examples) and not pace.num_helpers)
+        if helpers is not None and pace.num_helpers:
+            helpers.finish(evaluation, values, sums, pace)
     return sums
 
 
+class EvaluationGraph:
+    """The model and the test examples in a separate graph, for one session.
+
+    Args:
+        components: Components of the run.
+        num_examples: Number of test examples, spread over all; None = all.
+
+    Attributes:
+        num_examples: The number given.
+        has_examples: Whether the dataset has test examples; without them the graph is empty.
+        has_parts: Whether several workers can evaluate parts of the examples. `tf.metrics` keep their sums in one
+            session, and a dataset must give parts.
+        variable_names: Names of the model variables.
+    """
+
+    def __init__(self, components: Components, num_examples: int | None):
+        self.num_examples = num_examples
+        self.variable_names: tuple[str, ...] = ()
+        self._dataset = components.dataset
+        self._graph = tf.Graph()
+        self._session: tf.Session | None = None
+        with self._graph.as_default():
+            examples = _examples(components.dataset, num_examples)
+            self.has_examples = examples is not None
+            self.has_parts = False
+            if examples is not None:
+                self._build(components, examples)
+
+    def _build(self, components: Components, examples: tf.data.Dataset) -> None:
+        self._iterator = tf.data.make_initializable_iterator(examples)
+        batch = self._iterator.get_next()
+        output = build_plain(components.model, batch)
+        # The last batch may be smaller than the others.
+        size = tf.shape(tf.nest.flatten(batch)[0])[0]
+        self._metric_names = tuple(output.metrics)
+        per_example = {name: tf.reduce_sum(metric) for name, metric in output.metrics.items()}
+        # A user's model may return its own type, without this field.
+        self._pooled = getattr(output, "pooled", {})
+        weight = getattr(output, "loss_weight", ())
+        # An empty tuple says that the model gives no weight: None could not be fetched by a session.
+        weight = size if isinstance(weight, tuple) else weight
+        parts = {name: list(metric.tensors) for name, metric in self._pooled.items()}
+        # Pairs (value, update op) of `tf.metrics`: each batch updates them, and the value is read at the end.
+        self._streaming = dict(getattr(output, "streaming", {}))
+        updates = [update for _, update in self._streaming.values()]
+        self._fetches = [size, output.loss, weight, per_example, parts, updates]
+        self._variables = tf.global_variables()
+        self.variable_names = tuple(variable.op.name for variable in self._variables)
+        self._init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+        self.has_parts = not self._streaming and gives_parts(self._dataset)
+
+    @contextlib.contextmanager
+    def open(self, values: Mapping[str, np.ndarray]) -> Iterator[None]:
+        """Opens the session with some values of the model variables."""
+        with tf.Session(graph=self._graph) as self._session:
+            load_values(self._session, self._variables, values)
+            self._session.run(self._init_op)
+            yield
+
+    def sums(self) -> Sums:
+        """Returns sums over no batches yet."""
+        return Sums(self._metric_names, self._pooled)
+
+    def add_all(self, sums: Sums, after_batch: Callable[[int], bool]) -> None:
+        """Adds all batches to `sums`.
+
+        Args:
+            sums: Sums over no batches yet.
+            after_batch: Function that is told the number of examples after each batch, and returns whether to continue.
+        """
+        self._add(self._iterator.initializer, {}, sums, after_batch)
+        sums.streamed = {name: float(self._run(value)) for name, (value, _) in self._streaming.items()}
+
+    def prepare_parts(self, first_batch: int, num_parts: int) -> None:
+        """Builds what `add_part` needs: part i has every `num_parts`-th batch from batch `first_batch` + i on."""
+        with self._graph.as_default():
+            number = tf.placeholder(tf.int64, [])
+            batches = self._dataset.test_part(
+                batch_size=BATCH_SIZE,
+                num_examples=self.num_examples,
+                first_batch=first_batch,
+                part=number,
+                num_parts=num_parts,
+            )
+            self._part = number, self._iterator.make_initializer(batches)
+
+    def add_part(self, sums: Sums, part: int, after_batch: Callable[[int], bool]) -> None:
+        """Adds the batches of a part to `sums`; the arguments are those of `add_all`."""
+        number, initializer = self._part
+        self._add(initializer, {number: part}, sums, after_batch)
+
+    def _add(
+        self,
+        initializer: tf.Operation,
+        feeds: Mapping[tf.Tensor, int],
+        sums: Sums,
+        after_batch: Callable[[int], bool],
+    ) -> None:
+        self._run(initializer, feeds)
+        while True:
+            try:
+                *fetched, _ = self._run(self._fetches)
+            except tf.errors.OutOfRangeError:
+                return
+            except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+                raise data_error(error) or error from error
+            sums.add(*fetched)
+            if not after_batch(sums.num_examples):
+                return
+
+    def _run(self, fetches: Any, feeds: Mapping[tf.Tensor, int] | None = None) -> Any:
+        if self._session is None:
+            raise RuntimeError("the evaluation is not open")
+        return self._session.run(fetches, feeds)
+
+
+def gives_parts(dataset: Any) -> bool:
+    """Returns whether `dataset.test_part` gives the examples of `dataset.test`, which a subclass may have replaced."""
+    module = getattr(getattr(type(dataset), "test", None), "__module__", None) or ""
+    return hasattr(dataset, "test_part") and module.startswith("ps_trainer.")
+
+
 def _examples(dataset: Any, num_examples: int | None) -> Any:
-    examples = dataset.test(batch_size=_BATCH_SIZE)
+    examples = dataset.test(batch_size=BATCH_SIZE)
     if examples is None or num_examples is None:
         return examples
     if hasattr(dataset, "test_sample"):
-        return dataset.test_sample(batch_size=_BATCH_SIZE, num_examples=num_examples)
-    return examples.unbatch().take(num_examples).batch(_BATCH_SIZE)
+        return dataset.test_sample(batch_size=BATCH_SIZE, num_examples=num_examples)
+    return examples.unbatch().take(num_examples).batch(BATCH_SIZE)
 
 
-class _Sums:
+def _smaller(total: int | None, wanted: int | None) -> int | None:
+    return min((number for number in (total, wanted) if number is not None), default=None)
+
+
+class Sums:
     """Sums over the batches of an evaluation.
 
     Args:
+        metric_names: Names of the metrics whose means over the examples are computed.
         pooled: The model's metrics that are computed from all examples together.
+
+    Attributes:
+        num_examples: Number of examples.
+        num_batches: Number of batches.
+        loss: Sum of the losses of the batches, each multiplied by its weight.
+        weight: Sum of the weights.
+        totals: Sum of each metric over the examples.
+        collected: Arrays of each pooled metric, for each batch.
+        streamed: Values of `tf.metrics`.
     """
 
-    def __init__(self, pooled: Mapping[str, Any]):
+    def __init__(self, metric_names: Sequence[str], pooled: Mapping[str, Any]):
         self._pooled = pooled
-        self._totals: defaultdict[str, float] = defaultdict(float)
-        self._collected: list[dict[str, list[np.ndarray]]] = []
-        self._loss = self._weight = 0.0
-        self.num_examples = 0
+        self.totals = dict.fromkeys(metric_names, 0.0)
+        self.collected: list[Mapping[str, Sequence[np.ndarray]]] = []
+        self.loss = self.weight = 0.0
+        self.num_examples = self.num_batches = 0
         self.streamed: dict[str, float] = {}
 
     def add(self, size: Any, loss: Any, weight: Any, sums: Mapping[str, Any], parts: dict[str, list[Any]]) -> None:
         """Adds a batch."""
-        self._collected.append(parts)
+        self.collected.append(parts)
         self.num_examples += int(size)
-        self._loss += float(loss) * float(weight)
-        self._weight += float(weight)
+        self.num_batches += 1
+        self.loss += float(loss) * float(weight)
+        self.weight += float(weight)
         for name, value in sums.items():
-            self._totals[name] += float(value)
+            self.totals[name] += float(value)
+
+    def add_sums(self, other: Sums) -> None:
+        """Adds the sums over other batches."""
+        self.collected += other.collected
+        self.num_examples += other.num_examples
+        self.num_batches += other.num_batches
+        self.loss += other.loss
+        self.weight += other.weight
+        for name, value in other.totals.items():
+            self.totals[name] += value
+
+    def take_result(
+        self,
+        *,
+        num_examples: int,
+        loss: float,
+        weight: float,
+        totals: Mapping[str, float],
+        collected: Mapping[str, Sequence[np.ndarray]],
+    ) -> None:
+        """Takes over sums that another task has computed; the arguments are like the attributes.
+
+        Raises:
+            ValueError: They are not the sums of this model.
+        """
+        expected = {name: len(metric.tensors) for name, metric in self._pooled.items()}
+        has_arrays = {name: len(arrays) for name, arrays in collected.items()} == expected
+        lengths = {len(array) for arrays in collected.values() for array in arrays}
+        if totals.keys() != self.totals.keys() or not has_arrays or not lengths <= {num_examples}:
+            raise ValueError("it has other metrics than this model, or another number of examples")
+        self.num_examples, self.loss, self.weight = num_examples, loss, weight
+        self.totals, self.collected = dict(totals), [collected]
+
+    def pooled_arrays(self) -> dict[str, list[np.ndarray]]:
+        """Returns the arrays of each pooled metric, of all examples."""
+        batches = {name: [batch[name] for batch in self.collected] for name in self._pooled}
+        return {name: [np.concatenate(parts) for parts in zip(*found, strict=True)] for name, found in batches.items()}
+
+    def num_pooled_bytes(self) -> int:
+        """Returns the size of all arrays of pooled metrics."""
+        return sum(array.nbytes for batch in self.collected for arrays in batch.values() for array in arrays)
 
     def metrics(self) -> dict[str, float]:
         """Returns the loss and all metrics by name."""
-        means = {name: total / self.num_examples for name, total in self._totals.items()}
-        pooled = {
-            name: _compute(metric, [batch[name] for batch in self._collected]) for name, metric in self._pooled.items()
-        }
-        return {"loss": self._loss / self._weight} | means | pooled | self.streamed
+        means = {name: total / self.num_examples for name, total in self.totals.items()}
+        arrays = self.pooled_arrays()
+        pooled = {name: float(metric.compute(*arrays[name])) for name, metric in self._pooled.items()}
+        return {"loss": self.loss / self.weight} | means | pooled | self.streamed
 
 
 def metric_names(components: Components) -> list[str]:
     """Returns the names of the metrics that `evaluate` computes."""
     with tf.Graph().as_default():
-        examples = components.dataset.test(batch_size=_BATCH_SIZE)
+        examples = components.dataset.test(batch_size=BATCH_SIZE)
         if examples is None:
             return []
         output = build_plain(components.model, placeholders(examples.element_spec))
     return ["loss", *output.metrics, *getattr(output, "pooled", {}), *getattr(output, "streaming", {})]
-
-
-def _compute(pooled: Any, batches: Sequence[Sequence[np.ndarray]]) -> float:
-    return float(pooled.compute(*(np.concatenate(parts) for parts in zip(*batches, strict=True))))
 
 
 def build_plain(model: Any, batch: Any) -> Any:

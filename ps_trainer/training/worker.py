@@ -31,12 +31,14 @@ from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
+from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.lost_task_errors import reason_to_stop
 from ps_trainer.runtime.run_record import Status, TaskFingerprint
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.alone_sessions import AloneSessions
 from ps_trainer.training.components import Components
+from ps_trainer.training.evaluation_helper import EvaluationHelper, can_help
 from ps_trainer.training.graph_parts.shard_reader import LeaseLink
 from ps_trainer.training.graph_parts.worker_state_saver import WorkerStateSaver
 from ps_trainer.training.loop import LoopCalls, StepLoop
@@ -104,6 +106,7 @@ class Worker(WorkerTask):
         self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(None if server is None else cluster.own_port, cluster.peer_ports)
         self._stall_watch = StallWatch(cluster.task_name, config.stall_timeout_secs)
+        self._trained: TrainGraph | None = None  # of the run that this worker has trained in to its end
         self._kept_state: tuple[SavedWorkerState, ...] = ()  # what only this worker knew when its last steps failed
 
     def _figures(self) -> WorkerFigures:
@@ -159,12 +162,35 @@ class Worker(WorkerTask):
                 peers.start()
                 self._run_steps(run)
                 self._end_run(run)
+                self._trained = train
             except BaseException as raised:  # noqa: BLE001 - raised again below, explained
                 self._stall_watch.stop()  # the time until the next try is not a stall
                 error = self._translate_error(raised, stop)
                 self._rescue(run, error)
                 # An error must not be its own cause.
                 raise error from (None if error is raised else raised)
+
+    def _after_done(self, stop: StopRequest) -> None:
+        """Helps the chief to evaluate, if that takes long."""
+        train, ps_0 = self._trained, self._controls[0]
+        if train is None or not isinstance(ps_0, PsClient):
+            return  # the run had ended before this worker joined, or this process trains alone
+        if not can_help(self._components, self._config.eval_examples):
+            return
+
+        def read_parameters() -> dict[str, np.ndarray]:
+            with self._sessions.open_bounded(train) as session:
+                return train.state.read_parameters(session)
+
+        EvaluationHelper(
+            ps_0,
+            run_id=self._current_run.run_id,
+            worker=self._cluster.worker_index,
+            components=self._components,
+            read_parameters=read_parameters,
+            report=self._writer.state,
+            silence_secs=self._config.heartbeat_timeout_secs,
+        ).help(stop)
 
     def _agree_on_model(self, model: TaskFingerprint) -> None:
         """Raises OptionError if this worker's model has other variables than the chief's."""

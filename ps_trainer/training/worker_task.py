@@ -87,7 +87,11 @@ class WorkerTask(abc.ABC):
         else:
             self._send_status(Status.DONE, summary=self._figures())
             self._writer.state("done")
+            self._after_done(stop)
             return EXIT_DONE
+
+    def _after_done(self, stop: StopRequest) -> None:  # noqa: B027 - most tasks end then
+        """Does what a task that is done can still do for others; never raises, and returns when `stop` is requested."""
 
     def _figures(self) -> WorkerFigures | None:
         """Returns the figures of this task's steps for the run's summary; None for a task that makes no steps."""

@@ -22,6 +22,7 @@ from ps_trainer.runtime.run_record import (
     AliveMessage,
     EndNotice,
     Hello,
+    PartResult,
     RunRecord,
     RunStatus,
     Status,
@@ -90,6 +91,27 @@ def test_mail_arrives_in_order_and_waits_for_its_reader(server, client):
             client.send(report(status))
         got = [json.loads(session.run(graph.receive))["status"] for _ in range(3)]
     assert got == ["joined", "training", "done"]
+
+
+def test_parts_of_an_evaluation_are_counted_and_results_wait_for_the_chief(server, client):
+    graph, other = ControlGraph(), PsClient(server[0], 0)
+    results = [
+        PartResult(call_id="c", part=part, worker=1, num_examples=2, loss=0.5, weight=2.0, totals={}, collected={})
+        for part in range(2)
+    ]
+    with own_session(server, graph) as session, ThreadPoolExecutor(2) as pool:
+        session.run(graph.init_op)
+        clients = [client, other] * 20
+        assert sorted(pool.map(PsClient.take_part, clients)) == list(range(40))
+        client.begin_parts()
+        assert other.take_part() == 0
+        assert client.receive_parts() == []
+        other.send_part(results[0])
+        session.run(graph.send_part, {graph.value: "no result"})
+        other.send_part(results[1])
+        assert client.receive_parts() == results  # what a stranger has written is left out
+        assert client.receive_parts() == []
+    other.close()
 
 
 def test_all_sessions_of_a_process_share_one_graph_that_nobody_changes():

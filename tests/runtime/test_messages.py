@@ -12,11 +12,14 @@ from ps_trainer.runtime.run_record import (
     FINAL,
     AliveMessage,
     EndNotice,
+    EvaluationCall,
     Hello,
     LeaseAnswer,
     LeaseKind,
     LeaseMessage,
     LeaseRefusal,
+    PackedArray,
+    PartResult,
     Roster,
     RunRecord,
     RunStart,
@@ -47,6 +50,9 @@ RECORDS = {
         model=FINGERPRINT.of_model(),
         reached="accuracy>=0.9 is reached",
         failure="worker 0 failed",
+        evaluation=EvaluationCall(
+            call_id="c", workers=(1, 2), parameters=7, num_test_examples=99, num_examples=50, first_batch=2, num_parts=4
+        ),
     ),
     "roster": Roster(run_id="r", workers={0: ENTRY, 12: WorkerEntry(status=Status.LOST)}),
     "notice": EndNotice(reason="ps-0 was ended by SIGTERM"),
@@ -74,6 +80,37 @@ def test_a_record_is_read_as_it_was_written(name):
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_is_read_as_it_was_written(message):
     assert messages.decode_message(messages.encode_message(message).encode(), num_workers=2) == message
+
+
+RESULT = PartResult(
+    call_id="c",
+    part=3,
+    worker=1,
+    num_examples=2,
+    loss=float("inf"),
+    weight=2.0,
+    totals={"accuracy": 1.5},
+    collected={"auc": (PackedArray(dtype="<f4", shape=(1,), data="AACAPw=="),)},
+)
+
+
+def test_the_result_of_a_part_is_read_as_it_was_written():
+    assert messages.decode_part(messages.encode(RESULT).encode()) == RESULT
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"part": 1.0}, "part is 1.0, not of type int"),
+        ({"loss": None}, "loss is None, not of type float"),
+        ({"totals": {"accuracy": 1}}, "totals.accuracy is 1, not of type float"),
+        ({"collected": {"auc": [{}]}}, "no field 'collected.auc.dtype'"),
+    ],
+)
+def test_the_result_of_a_part_with_another_type_is_rejected(changes, reason):
+    wrong = json.loads(messages.encode(RESULT)) | changes
+    with pytest.raises(ValueError, match=reason):
+        messages.decode_part(json.dumps(wrong).encode())
 
 
 def test_figures_of_another_type_are_rejected():

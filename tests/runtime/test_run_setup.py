@@ -11,7 +11,7 @@ from ps_trainer.config import TrainConfig
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
 
 from ps_trainer.runtime import run_setup  # isort: skip - after the environment
-from ps_trainer.runtime.run_record import Hello, RunStart, RunStatus  # isort: skip
+from ps_trainer.runtime.run_record import EvaluationCall, Hello, RunStart, RunStatus  # isort: skip
 from tests.runtime.fakes import FakeControl, entry, incarnation, roster  # isort: skip
 
 CONFIG = TrainConfig(logdir="runs/x", max_steps=10)
@@ -51,6 +51,13 @@ def test_a_run_that_its_chief_never_ended_continues():
     found = begin(controls)
     assert found == run_setup.FoundRun(run, is_alive=True, was_lost=False)
     assert controls[0].fields["run"] == run  # other workers may still be training in it
+
+
+def test_a_new_chief_does_not_continue_the_evaluation_of_a_dead_one():
+    controls, run = ready()
+    call = EvaluationCall(call_id="c", workers=(1,), parameters=0, num_test_examples=9, first_batch=0, num_parts=1)
+    controls[0].write_run(run.replace(evaluation=call))
+    assert begin(controls).run == controls[0].fields["run"] == run
 
 
 def test_a_run_that_a_dead_chief_leaves_in_disorder_counts_as_lost():

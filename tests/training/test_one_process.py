@@ -75,7 +75,7 @@ def test_a_rule_whose_workers_send_to_each_other_is_refused(tmp_path, update):
 def test_a_stop_request_ends_the_evaluation_and_the_checkpoint_stays(tmp_path, monkeypatch):
     stop = StopRequest()
 
-    def evaluate(_components, _values, limits):
+    def evaluate(_components, _values, limits, _helpers):
         limits.check()
         stop.request(Interrupted(signal.SIGINT))
         limits.check()

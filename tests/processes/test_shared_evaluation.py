@@ -1,0 +1,80 @@
+"""Workers that are done help the chief to evaluate, and are killed or interrupted in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from ps_trainer.checkpoints import reader
+from ps_trainer.training import components as components_lib
+from ps_trainer.training.evaluation import evaluate
+from tests.testing.cluster import config_of
+from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, wait_until
+
+HERE = "tests.training.shared_components"
+SHARE = "evaluating a share of the test examples"
+
+
+@pytest.fixture
+def run(create_run, tmp_path):
+    """A run whose evaluation takes 16 s on one worker. Each process notes there the batches that it prepares."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    options = [f"--dataset_option={option}" for option in ("secs=0.8", f"notes={notes}")]
+    flags = [f"--model={HERE}:Clicks", f"--dataset={HERE}:Slow", *options, "--batch_size=4", "--max_steps=10"]
+    run = create_run(num_workers=3, step_ms=0, flags=flags)
+    run.notes = notes
+    return run
+
+
+def noted_by(run) -> dict[int, list[int]]:
+    """First examples of the batches that each process has prepared, by pid."""
+    batches: dict[int, list[int]] = {}
+    for note in run.notes.iterdir():
+        pid, number = map(int, note.name.split("-"))
+        batches.setdefault(pid, []).append(number)
+    return batches
+
+
+def helpers_of(run) -> list[int]:
+    """Pids of the workers that have prepared a batch of their share; the chief has prepared the first batch."""
+    return [pid for pid, numbers in noted_by(run).items() if 0 not in numbers]
+
+
+def assert_metrics_of_one_pass(run):
+    config = config_of(f"{HERE}:Clicks", f"{HERE}:Slow", batch_size=4)
+    wanted = evaluate(components_lib.load(config, 1), reader.latest(run.logdir / "checkpoints"))
+    found = run.summary()["metrics"]
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
+
+
+def test_a_helper_that_is_killed_in_its_share_changes_no_result(run):
+    launcher = run.start_local()
+    killed = wait_until(lambda: helpers_of(run), START_SECS, "no worker has begun to help")[0]
+    assert killed in run.remaining()
+    os.kill(killed, signal.SIGKILL)
+    assert launcher.wait(START_SECS) == 0
+    assert_metrics_of_one_pass(run)
+    assert {worker["status"] for worker in run.summary()["workers"].values()} == {"done"}
+    assert len(noted_by(run)) == 3 and run.remaining() == []
+
+
+def test_ctrl_c_ends_chief_and_helpers(run):
+    launcher = run.start_local()
+    wait_until(lambda: helpers_of(run), START_SECS, "no worker has begun to help")
+    launcher.send(signal.SIGINT)
+    assert launcher.wait(END_SECS) == 130
+    run.wait_until_gone(END_SECS)
+
+
+def test_helpers_end_when_the_chief_is_killed(run):
+    _, chief, *workers = run.start_all()
+    wait_until(lambda: len(helpers_of(run)) == 2, START_SECS, "the workers have not begun to help")
+    chief.kill()
+    assert [worker.wait(LOST_SECS) for worker in workers] == [0, 0]
+    assert all(SHARE in worker.log for worker in workers)
