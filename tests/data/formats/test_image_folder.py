@@ -12,6 +12,7 @@ from ps_trainer.data.formats.image_folder import ImageFolder
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_leased, read_shards
+from tests.data.sharding import assert_parts_are_test_batches
 
 
 def write(path, *values, size=(4, 4), encode=tf.io.encode_png):
@@ -51,6 +52,7 @@ def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
     np.testing.assert_array_equal(batch["label"], [0, 0, 1])
     (batch,) = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=3, seed=0, num_epochs=1))
     assert sorted(zip(values(batch["image"]), batch["label"], strict=True)) == [(50, 0), (100, 1), (150, 0)]
+    assert_parts_are_test_batches(source, "image")
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])

@@ -16,7 +16,7 @@ from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches, read_column, read_leased, read_shards
-from tests.data.sharding import NUM_WORKERS
+from tests.data.sharding import NUM_WORKERS, assert_parts_are_test_batches
 
 HEADER, CHECKSUM = 12, 4
 
@@ -165,6 +165,7 @@ def test_images_are_decoded_and_resized(tmp_path):
     assert read_leased(same, "image").shape == (1, 4, 6, 3)
     batch = read_batches(one_epoch(same), max_batches=1)[0]
     assert (batch["image"].shape, set(batch)) == ((1, 4, 6, 3), {"image", "label"})
+    assert_parts_are_test_batches(same, "image")
 
 
 @pytest.mark.parametrize("seed", range(2))
