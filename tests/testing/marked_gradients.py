@@ -25,6 +25,7 @@ from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates import gradient_collector
 from ps_trainer.updates.apply import receive
 from ps_trainer.updates.group_state import GroupState, GroupVariables
+from ps_trainer.updates.live_workers import Membership
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 from tests.testing.marked_process import MarkedProcess, Push
 from tests.testing.script import _read_of
@@ -187,7 +188,8 @@ class MarkedRun:
     def notice(self, worker: int) -> None:
         """Takes a worker out of the live set, as the chief does when it notices a loss."""
         ops = self._chief.train.step.service._ops
-        self._chief.session.run(ops.leave, {ops.worker: worker, ops.join_number: self.num_processes(worker)})
+        left = Membership(worker, self.num_processes(worker), joins=0)
+        self._chief.session.run(ops.leave, {ops.membership: left})
 
     def num_processes(self, worker: int) -> int:
         """Number of processes of a worker so far."""
