@@ -303,8 +303,9 @@ class Sums:
         """
         expected = {name: len(metric.tensors) for name, metric in self._pooled.items()}
         has_arrays = {name: len(arrays) for name, arrays in collected.items()} == expected
-        lengths = {len(array) for arrays in collected.values() for array in arrays}
-        if totals.keys() != self.totals.keys() or not has_arrays or not lengths <= {num_examples}:
+        # Of a scalar it is (), which has no number of examples.
+        lengths = {array.shape[:1] for arrays in collected.values() for array in arrays}
+        if totals.keys() != self.totals.keys() or not has_arrays or not lengths <= {(num_examples,)}:
             raise ValueError("it has other metrics than this model, or another number of examples")
         self.num_examples, self.loss, self.weight = num_examples, loss, weight
         self.totals, self.collected = dict(totals), [collected]

@@ -223,6 +223,7 @@ def test_without_ps_0_the_chief_evaluates_alone(when, monkeypatch):
         ({"totals": {"number": 1.0}}, "other metrics"),
         ({"collected": {}}, "other metrics"),
         ({"num_examples": 7}, "another number of examples"),
+        ({"collected": {"auc": (PackedArray(dtype="<f4", shape=(), data="AAAAAA=="),) * 2}}, "number of examples"),
         ({"collected": {"auc": (PackedArray(dtype="|O", shape=(1,), data=""),) * 2}}, "not a type of numbers"),
         ({"collected": {"auc": (PackedArray(dtype="?!", shape=(1,), data=""),) * 2}}, "unknown type"),
         ({"collected": {"auc": (PackedArray(dtype="<f4", shape=(9,), data="AAAA"),) * 2}}, ""),
