@@ -271,7 +271,8 @@ def parse_feature(text: str) -> Feature:
 
 def _largest_label(file: CountedFile, label: Feature) -> int | None:
     """Reads one file; returns None if a record is broken or a label negative, which the error of a step then names."""
-    with tf.Graph().as_default(), tf.Session() as session:
+    # Without the GPU, whose memory TensorFlow would reserve in this process before its server says how much.
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         records = tf.data.TFRecordDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
         labels = records.batch(1024).map(lambda batch: tf.io.parse_example(batch, {label.key: _parsing(label)}))
         extremes = labels.map(lambda batch: (tf.reduce_min(batch[label.key]), tf.reduce_max(batch[label.key])))
