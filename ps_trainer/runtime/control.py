@@ -1,4 +1,4 @@
-"""The control plane: a few strings and a queue on every ps task, by which the tasks of a job find each other.
+"""The control plane: strings and queues on every ps task, by which the tasks of a job find each other.
 
 Every ps task holds these, in a container that no training session touches:
 
@@ -11,7 +11,7 @@ Every ps task holds these, in a container that no training session touches:
     parts    queue of results of an evaluation; on ps 0 only        `PartResult` workers write, the chief reads
     next     number of the next part of that evaluation             an integer   chief and workers count it up
 
-All of them are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
+All but the number are JSON. `run_record.py` documents the records, and `messages.py` checks what it reads. A client
 (`PsClient`) is a session on the ps task itself. It needs no separate server, and every call has a deadline. A process
 that trains alone holds the control plane itself (`alone_control.py`). Both are a `PsControl`.
 """

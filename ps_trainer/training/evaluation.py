@@ -100,7 +100,7 @@ def _sums_of(
         pace.count_helpers = helpers.count
     with evaluation.open(values):
         sums = evaluation.sums()
-        # Read before the batches: the decision for help ends the pass over all examples.
+        # The decision for help ends this pass: parts of the rest follow.
         evaluation.add_all(sums, lambda num_examples: pace.after_batch(num_examples) and not pace.num_helpers)
         if helpers is not None and pace.num_helpers:
             helpers.finish(evaluation, values, sums, pace)
