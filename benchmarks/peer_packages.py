@@ -1,4 +1,4 @@
-"""Packages of peers in a folder of their own, and the separate process in which a peer uses them."""
+"""Packages of peers in a separate folder, and the separate process in which a peer uses them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The peers of `benchmarks.loaders`: the same files, read with the packages that people use otherwise.
 
-    python -m benchmarks.peers.loaders criteo FOLDER 128 3.0 3    # prints {"first_batch_secs": …, "rates": […]}
+    python -m benchmarks.peers.loaders criteo FOLDER 128 3.0 3    # prints {"rates": […]}
 
 It runs in a separate process, with the packages of a folder that `benchmarks.loaders` fills. So it imports neither
 TensorFlow nor ps_trainer. A *pass* reads the files and gives all examples in batches, in a random order where the
@@ -162,8 +162,8 @@ PASSES: dict[str, Pass] = {
 """The peer of each key of `benchmarks.loaders.CASES`."""
 
 
-def measure(name: str, folder: pathlib.Path, batch_size: int, seconds: float, repetitions: int) -> dict[str, Any]:
-    """Returns the seconds to the first batch, and the examples per second of each repetition.
+def measure(name: str, folder: pathlib.Path, batch_size: int, seconds: float, repetitions: int) -> list[float]:
+    """Returns the examples per second of each repetition.
 
     Args:
         name: Key of `PASSES`.
@@ -172,15 +172,14 @@ def measure(name: str, folder: pathlib.Path, batch_size: int, seconds: float, re
         seconds: Time after which a repetition ends with its pass.
         repetitions: Number of repetitions.
     """
-    one_pass, started_at = PASSES[name], time.perf_counter()
-    next(iter(one_pass(folder, batch_size)))
-    first_secs, rates = time.perf_counter() - started_at, []
+    one_pass, rates = PASSES[name], []
+    next(iter(one_pass(folder, batch_size)))  # imports the package
     for _ in range(repetitions):
         began_at, num_examples = time.perf_counter(), 0
         while (elapsed := time.perf_counter() - began_at) < seconds or not num_examples:
             num_examples += sum(one_pass(folder, batch_size))
         rates.append(num_examples / elapsed)
-    return {"first_batch_secs": first_secs, "rates": rates}
+    return rates
 
 
 def _content(folder: pathlib.Path, name: str) -> bytes:
@@ -242,4 +241,5 @@ def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 if __name__ == "__main__":
     name, folder, batch_size, seconds, repetitions = sys.argv[1:]
-    print(json.dumps(measure(name, pathlib.Path(folder), int(batch_size), float(seconds), int(repetitions))))
+    rates = measure(name, pathlib.Path(folder), int(batch_size), float(seconds), int(repetitions))
+    print(json.dumps({"rates": rates}))
