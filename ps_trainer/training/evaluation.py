@@ -119,11 +119,13 @@ class EvaluationGraph:
         has_examples: Whether the dataset has test examples; without them the graph is empty.
         has_parts: Whether several workers can evaluate parts of the examples. `tf.metrics` keep their sums in one
             session, and a dataset must give parts.
+        has_pooled: Whether the model has metrics that are computed from all examples together.
         variable_names: Names of the model variables.
     """
 
     def __init__(self, components: Components, num_examples: int | None):
         self.num_examples = num_examples
+        self.has_pooled = False
         self.variable_names: tuple[str, ...] = ()
         self._dataset = components.dataset
         self._graph = tf.Graph()
@@ -145,6 +147,7 @@ class EvaluationGraph:
         per_example = {name: tf.reduce_sum(metric) for name, metric in output.metrics.items()}
         # A user's model may return its own type, without this field.
         self._pooled = getattr(output, "pooled", {})
+        self.has_pooled = bool(self._pooled)
         weight = getattr(output, "loss_weight", ())
         # An empty tuple says that the model gives no weight: None could not be fetched by a session.
         weight = size if isinstance(weight, tuple) else weight

@@ -118,7 +118,8 @@ class Pace:
         is_probed = self.num_helpers or left < (1 - _PROBE_SHARE) * max_secs
         if self._may_begin_again and self.total is not None and is_probed:
             self._may_begin_again = False
-            per_sec = (1 + self.num_helpers) * self._per_sec(self._first, now, num_done)
+            # Of this worker alone: how much the helpers gain depends on how much of the time is reading.
+            per_sec = self._per_sec(self._first, now, num_done)
             if (self.total - num_done) / per_sec > left:
                 raise EvaluationTooSlow(max(_MIN_EXAMPLES, int(_MARGIN * per_sec * left)))
         self.is_cut = left <= 0

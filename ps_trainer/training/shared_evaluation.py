@@ -35,8 +35,7 @@ from ps_trainer.training.evaluation_pace import Pace
 MIN_EXAMPLES = 8 * BATCH_SIZE
 """Number of test examples below which no evaluation is shared, so that no worker waits for the chief's."""
 
-_PARTS_EACH = 4  # for each worker, so that a slow one delays the end by a fraction of its share
-_MAX_BATCHES = 1024  # in a part, which limits the arrays of pooled metrics in a message
+_MAX_BATCHES = 1024  # in a part of a model with pooled metrics, whose arrays are in its message
 _BUSY_SHARE = 0.5  # of the cores of a machine; above it, a second evaluation there would only slow down the first
 _RECEIVE_SECS = 0.25  # between two looks for results, since each costs a call to ps 0, and a batch may take less
 _ARRAY_KINDS = "biuf"
@@ -103,7 +102,7 @@ class SharedEvaluation:
             num_test_examples=self._num_test_examples,
             num_examples=evaluation.num_examples,
             first_batch=sums.num_batches,
-            num_parts=_num_parts(num_batches, len(self._called)),
+            num_parts=_num_parts(num_batches, len(self._called), has_pooled=evaluation.has_pooled),
         )
         evaluation.prepare_parts(call.first_batch, call.num_parts)
         parts = _Parts(call, evaluation, sums, pace, self._ps_0)
@@ -240,8 +239,13 @@ def unpack(result: PartResult, sums: Sums) -> Sums:
     return sums
 
 
-def _num_parts(num_batches: int, num_helpers: int) -> int:
-    wanted = max(_PARTS_EACH * (1 + num_helpers), -(-num_batches // _MAX_BATCHES))
+def _num_parts(num_batches: int, num_helpers: int, *, has_pooled: bool) -> int:
+    """Returns one part for each worker, or more where a message about one would be too long.
+
+    Each part is a pass over the records of all parts. So with several for each worker, reading alone could take longer
+    than what the helpers save.
+    """
+    wanted = max(1 + num_helpers, -(-num_batches // _MAX_BATCHES) if has_pooled else 0)
     return max(1, min(num_batches, wanted))
 
 

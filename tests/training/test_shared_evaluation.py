@@ -147,7 +147,7 @@ def test_parts_of_several_workers_give_the_metrics_of_one_pass(num_helped, num_e
     got = shared.evaluate(num_examples=num_examples, time_fn=FakeTime(2.0))
     (call,) = shared.calls
     num_batches = -(-(num_examples or NUM_EXAMPLES) // BATCH_SIZE)
-    assert (call.first_batch, call.num_parts) == (2, min(12, num_batches - 2))
+    assert (call.first_batch, call.num_parts) == (2, min(3, num_batches - 2))
     assert_same(got, evaluate(load(), VALUES, EvaluationLimits(num_examples)))
 
 
