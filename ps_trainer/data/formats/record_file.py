@@ -20,7 +20,7 @@ import io
 import pathlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -54,6 +54,14 @@ def record_file(path: pathlib.Path) -> CountedFile:
     if not num_records:
         raise DataError(f"{path}: the file is empty; remove it, or download it again")
     return CountedFile(path.resolve(), num_records, is_packed=is_packed)
+
+
+def records_of(file: CountedFile) -> Iterator[bytes]:
+    """Yields the records of a file whose lengths `record_file` has checked; their checksums are not checked."""
+    with (gzip.open if file.is_packed else open)(file.path, "rb") as opened:
+        while head := opened.read(_HEADER.size):
+            yield opened.read(_HEADER.unpack(head)[0])
+            opened.read(_CHECKSUM_BYTES)
 
 
 def features_of(path: pathlib.Path) -> list[str] | None:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from google.protobuf.message import DecodeError
 
-from ps_trainer.data.formats.record_file import record_file
+from ps_trainer.data.formats.record_file import record_file, records_of
 from ps_trainer.data.pipeline.decode_errors import fail, map_named, map_with_context
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource
@@ -27,6 +28,7 @@ KINDS = ("int64", "float32", "bytes", "uint8", "image")
 """Kinds of features."""
 
 _CLASS = ("label", "int64", ())  # name, kind and shape of a feature that may be the class
+_MAX_CLASSES = 2**20  # larger labels are something else, such as identifiers
 _IMAGE = "image/"  # prefix of the names of decoded images in a record
 _FEATURE = re.compile(rf"((?P<name>\w+)=)?(?P<key>[^:\[\]=]+):(?P<kind>{'|'.join(KINDS)})(\[(?P<shape>[\dx*]+)\])?")
 
@@ -270,21 +272,20 @@ def parse_feature(text: str) -> Feature:
 
 
 def _largest_label(file: CountedFile, label: Feature) -> int | None:
-    """Reads one file; returns None if a record is broken or a label negative, which the error of a step then names."""
-    # Without the GPU, whose memory TensorFlow would reserve in this process before its server says how much.
-    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        records = tf.data.TFRecordDataset(str(file.path), compression_type="GZIP" if file.is_packed else "")
-        labels = records.batch(1024).map(lambda batch: tf.io.parse_example(batch, {label.key: _parsing(label)}))
-        extremes = labels.map(lambda batch: (tf.reduce_min(batch[label.key]), tf.reduce_max(batch[label.key])))
-        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-        smallest, largest = extremes.reduce(
-            start, lambda old, new: (tf.minimum(old[0], new[0]), tf.maximum(old[1], new[1]))
-        )
+    """Reads one file; returns None if a record is broken, which the error of a step names, or if labels are no classes.
+
+    It opens no session: the first one of a process fixes its number of threads, and that is the server's.
+    """
+    largest = 0
+    for record in records_of(file):
         try:
-            least, most = session.run((smallest, largest))
-        except tf.errors.OpError:
+            values = tf.train.Example.FromString(record).features.feature[label.key].int64_list.value
+        except DecodeError:
             return None
-    return None if least < 0 else int(most)
+        if len(values) != 1 or not 0 <= values[0] < _MAX_CLASSES:
+            return None
+        largest = max(largest, values[0])
+    return largest
 
 
 def _names(folder: pathlib.Path, options: TfRecord.Options) -> list[list[str]]:

@@ -94,8 +94,9 @@ def test_classes_are_counted_in_the_files_unless_given(tmp_path, packed):
 
 
 def test_labels_that_are_no_classes_or_broken_are_left_to_the_step_that_reads_them(tmp_path):
-    path = numbers(tmp_path / "a.tfrecord", [3, -1])
-    assert create(tmp_path, "label=x:int64").num_classes is None
+    for no_class in (-1, 2**40):
+        path = numbers(tmp_path / "a.tfrecord", [3, no_class])
+        assert create(tmp_path, "label=x:int64").num_classes is None
     write(path, [example(x=[3]), b"?"])
     source = create(tmp_path, "label=x:int64")
     assert source.num_classes is None
