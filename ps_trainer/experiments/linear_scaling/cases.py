@@ -53,7 +53,6 @@ class ScaledTraining(Case):
     lr = setting("lr")  # learning rate of the k workers
     num_lost = count("examples", None)  # number of seeds that did not reach the target
     losses = figures("losses")  # training loss of each window, for each seed
-
     examples = figures("examples", missing=NUM_EXAMPLES)  # to the target, of each seed; a lower bound where missed
 
     @property

@@ -23,16 +23,15 @@ LARGE = (8, 16)
 LARGEST = 32
 
 
-def _over_one_worker(scaling: Scaling, *counts: int) -> Callable[[Sequence[ScaledTraining]], list[Measure]]:
-    def measure(cases: Sequence[ScaledTraining]) -> list[Measure]:
-        one_worker = find(cases, 1, scaling)
-        return [found for k in counts for found in ratio(cases, k, scaling, one_worker)]
-
-    return measure
+Measures = Callable[[Sequence[ScaledTraining]], list[Measure]]
 
 
-def _without_over_with_warmup(cases: Sequence[ScaledTraining]) -> list[Measure]:
-    return [found for k in (*LARGE, LARGEST) for found in ratio(cases, k, Scaling.LINEAR, find(cases, k, Scaling.WARM))]
+def _over_one_worker(scaling: Scaling, *counts: int) -> Measures:
+    return lambda cases: [found for k in counts for found in ratio(cases, k, scaling, find(cases, 1, scaling))]
+
+
+def _over_warm(scaling: Scaling, *counts: int) -> Measures:
+    return lambda cases: [found for k in counts for found in ratio(cases, k, scaling, find(cases, k, Scaling.WARM))]
 
 
 OF_TRAINING = (
@@ -68,7 +67,7 @@ OF_TRAINING = (
         kind=ClaimKind.LITERATURE,
         quantity="examples without over with warm-up",
         limit=Limit(low=1.0),
-        measure=_without_over_with_warmup,
+        measure=_over_warm(Scaling.LINEAR, *LARGE, LARGEST),
     ),
     Claim(
         key="root",
@@ -76,8 +75,6 @@ OF_TRAINING = (
         kind=ClaimKind.EXTENSION,
         quantity="examples with √k over those with k and warm-up",
         limit=Limit(low=1.0),
-        measure=lambda cases: [
-            found for k in (*SAME, *LARGE) for found in ratio(cases, k, Scaling.ROOT, find(cases, k, Scaling.WARM))
-        ],
+        measure=_over_warm(Scaling.ROOT, *SAME, *LARGE),
     ),
 )
