@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from ps_trainer.errors import Interrupted
+from ps_trainer.runtime.control import PsClient
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import evaluation_pace, shared_evaluation
 from ps_trainer.training.evaluation import evaluate
+from ps_trainer.training.evaluation_helper import WAIT_SECS
 from ps_trainer.training.evaluation_pace import EvaluationLimits
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.logs import log_lines
@@ -41,6 +43,33 @@ def assert_metrics_of_one_pass(chief, config):
         np.testing.assert_allclose(chief.summary.metrics[name], value, rtol=1e-6, err_msg=name)
 
 
+def give_each_worker_a_part(monkeypatch, num_workers):
+    """Lets each worker take a part before any takes a second one, and the chief evaluate its own last."""
+    have_taken, have_sent = threading.Barrier(num_workers), threading.Semaphore(0)
+    take_part, send_part, evaluate_part = PsClient.take_part, PsClient.send_part, shared_evaluation._Parts._evaluate
+    clients = set()
+
+    def take(client):
+        part = take_part(client)
+        if client not in clients:
+            clients.add(client)
+            have_taken.wait(WAIT_SECS)
+        return part
+
+    def send(client, result):
+        send_part(client, result)
+        have_sent.release()
+
+    def evaluate(parts, part):
+        for _ in range(num_workers - 1):
+            assert have_sent.acquire(timeout=WAIT_SECS)
+        evaluate_part(parts, part)
+
+    monkeypatch.setattr(PsClient, "take_part", take)
+    monkeypatch.setattr(PsClient, "send_part", send)
+    monkeypatch.setattr(shared_evaluation._Parts, "_evaluate", evaluate)
+
+
 @pytest.mark.parametrize(
     ("num_ps", "num_workers", "fields"),
     [
@@ -52,7 +81,8 @@ def assert_metrics_of_one_pass(chief, config):
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else str(value),
 )
-def test_workers_that_are_done_share_the_evaluation(num_ps, num_workers, fields):
+def test_workers_that_are_done_share_the_evaluation(monkeypatch, num_ps, num_workers, fields):
+    give_each_worker_a_part(monkeypatch, num_workers)
     shared = config(**fields)
     with InProcessCluster(num_ps, num_workers) as cluster, log_lines() as lines:
         outcomes = cluster.run(shared)
