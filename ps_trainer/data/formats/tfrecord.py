@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from google.protobuf.message import DecodeError
 
 from ps_trainer.data.formats.record_file import record_file, records_of
+from ps_trainer.data.formats.tfrecord_features import KINDS, Feature, parse_feature
 from ps_trainer.data.pipeline.decode_errors import fail, map_named, map_with_context
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource
@@ -24,40 +24,9 @@ from ps_trainer.options import option
 SHUFFLED_RECORDS = 2**14
 """Size of the shuffle buffer in records; a smaller shard is shuffled as a whole."""
 
-KINDS = ("int64", "float32", "bytes", "uint8", "image")
-"""Kinds of features."""
-
 _CLASS = ("label", "int64", ())  # name, kind and shape of a feature that may be the class
 _MAX_CLASSES = 2**20  # larger labels are something else, such as identifiers
 _IMAGE = "image/"  # prefix of the names of decoded images in a record
-_FEATURE = re.compile(rf"((?P<name>\w+)=)?(?P<key>[^:\[\]=]+):(?P<kind>{'|'.join(KINDS)})(\[(?P<shape>[\dx*]+)\])?")
-
-
-class Feature(NamedTuple):
-    """One feature of the examples.
-
-    Attributes:
-        name: Name of the feature in the batch.
-        key: Name of the feature in the Example.
-        kind: Kind of the feature, one of `KINDS`.
-        shape: Shape of its values; None if their number differs between examples.
-    """
-
-    name: str
-    key: str
-    kind: str
-    shape: tuple[int, ...] | None
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Shape of an image or of raw bytes, which always have one.
-
-        Raises:
-            ValueError: The number of values differs between examples.
-        """
-        if self.shape is None:
-            raise ValueError(f"feature {self.key} has no fixed shape")
-        return self.shape
 
 
 class TfRecord(FileSource):
@@ -190,7 +159,7 @@ class TfRecord(FileSource):
         keys = " or ".join(feature.key for feature in images)
 
         def decode(record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            files = tf.io.parse_single_example(record["record"], {feature.key: _parsing(feature) for feature in images})
+            files = tf.io.parse_single_example(record["record"], {feature.key: feature.parsing for feature in images})
             decoded = {feature.name: decode_image(files[feature.key], *feature.sizes) for feature in images}
             return record | {_IMAGE + name: image for name, image in decoded.items()}
 
@@ -207,7 +176,7 @@ class TfRecord(FileSource):
 
         def parse(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             place_B = self._place(batch["file"], batch["at"])
-            specs = {feature.key: _parsing(feature) for feature in rest}
+            specs = {feature.key: feature.parsing for feature in rest}
             parsed = tf.io.parse_example(batch["record"], specs, example_names=place_B)
             return {feature.name: self._values(feature, parsed[feature.key], place_B) for feature in rest}
 
@@ -241,34 +210,6 @@ class TfRecord(FileSource):
         places_B = tf.concat([self._place(batch["file"], batch["at"]), [""]], axis=0)
         problem = tf.strings.join([places_B[first], ": is not a tf.train.Example; is it the right file?"])
         return tf.debugging.Assert(tf.equal(first, tf.size(batch["record"], out_type=tf.int64)), [problem])
-
-
-def parse_feature(text: str) -> Feature:
-    """Parses the specification of a feature, `[name=]key:kind[shape]`.
-
-    Raises:
-        OptionError: `text` does not have that form, or the kind cannot have that shape.
-    """
-    match = _FEATURE.fullmatch(text)
-    if not match:
-        raise OptionError(f"features={text}: write [name=]key:kind[shape], with kind one of {', '.join(KINDS)}")
-    key, kind, sizes = match["key"], match["kind"], match["shape"] or ""
-    try:
-        shape = None if sizes == "*" else tuple(int(size) for size in sizes.split("x") if sizes)
-    except ValueError:
-        raise OptionError(f"features={text}: write the shape as [3], [28x28x1] or [*]") from None
-    if shape is None and kind not in ("int64", "float32"):
-        raise OptionError(f"features={text}: only int64 and float32 may have the shape [*]; give another shape")
-    if shape is not None and 0 in shape:
-        raise OptionError(f"features={text}: a size is 0; it must be at least 1")
-    if kind == "uint8" and not shape:
-        raise OptionError(f"features={text}: uint8 needs a shape, such as {key}:uint8[28x28x1]")
-    if kind == "image" and (shape is None or len(shape) != 3 or shape[2] not in (1, 3, 4)):
-        raise OptionError(
-            f"features={text}: an image needs the shape to resize it to: height, width and 1, 3 or 4 channels, such as"
-            f" {key}:image[224x224x3]"
-        )
-    return Feature(match["name"] or key, key, kind, shape)
 
 
 def _largest_label(file: CountedFile, label: Feature) -> int | None:
@@ -313,10 +254,3 @@ def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.P
             raise DataError(f"{folder} has no file {pattern}; name others by train_files or test_files")
         found.update(paths)
     return sorted(found)
-
-
-def _parsing(feature: Feature) -> tf.io.FixedLenFeature | tf.io.FixedLenSequenceFeature:
-    dtype = {"int64": tf.int64, "float32": tf.float32}.get(feature.kind, tf.string)
-    if feature.shape is None:
-        return tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
-    return tf.io.FixedLenFeature([] if feature.kind in ("uint8", "image") else feature.shape, dtype)

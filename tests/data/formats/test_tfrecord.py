@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import component_tables
 from ps_trainer.data import info
 from ps_trainer.data.formats.record_file import record_file
-from ps_trainer.data.formats.tfrecord import Feature, TfRecord, parse_feature
+from ps_trainer.data.formats.tfrecord import TfRecord
+from ps_trainer.data.formats.tfrecord_features import Feature, parse_feature
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
