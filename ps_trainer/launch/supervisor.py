@@ -38,8 +38,8 @@ class ShutdownDeadlines:
     Attributes:
         workers_end: Time for workers and evaluators to end after SIGTERM (the chief saves a checkpoint).
         all_end: Time for every task to end, from the same moment on; then the rest is killed.
-        ps_exit: Time for the ps tasks to end by themselves after the last worker.
-        evaluator_exit: Time for the evaluator to end by itself after the last worker.
+        ps_exit: Time for the ps tasks to end by themselves after the last worker has ended, or is done with training.
+        evaluator_exit: The same time for the evaluator.
         settle: Time to look for the cause after a task failed only because of another task.
         helper_exit: Time for a worker that is done, and only helps to evaluate, to end after the last ps task.
     """
@@ -229,7 +229,7 @@ class TaskSupervisor:
 
     def _is_needed(self, task: TaskProcess) -> bool:
         """Returns whether the run needs a task: a worker always, a ps task only while there are workers."""
-        return task.job_name != "ps" or self._has_workers()
+        return task.job_name != "ps" or bool(self._running_workers())
 
     def _end_late_tasks(self) -> None:
         """Cancels restarts once the run is complete, and ends restarted workers that no longer find a ps task."""
@@ -270,9 +270,10 @@ class TaskSupervisor:
         self._board.refresh()
         return self._board.status_of(task).is_done
 
-    def _has_workers(self) -> bool:
-        """Returns whether a worker runs or is about to."""
-        return any(task.job_name == "worker" and (task.is_running or task in self._restart_at) for task in self._tasks)
+    def _running_workers(self) -> list[TaskProcess]:
+        """Returns the workers that run or are about to."""
+        workers = [task for task in self._tasks if task.job_name == "worker"]
+        return [task for task in workers if task.is_running or task in self._restart_at]
 
     def _find_failure(self) -> RunOutcome | None:
         if not self._failed or self._failed_at is None:
@@ -287,7 +288,9 @@ class TaskSupervisor:
         return RunOutcome(exit_code=code, culprit=culprit, problem=self._restarts.problem(culprit))
 
     def _find_overdue(self) -> RunOutcome | None:
-        if self._has_workers():
+        # A worker that is done may be frozen, or wait for a frozen ps task.
+        workers = self._running_workers()
+        if workers and not (self._is_trained() and all(map(self._is_done_worker, workers))):
             self._workers_done_at = None
             return None
         now = self._time_fn()
@@ -296,7 +299,7 @@ class TaskSupervisor:
         for job_name, limit in (("ps", self._deadlines.ps_exit), ("evaluator", self._deadlines.evaluator_exit)):
             late = [task for task in self._tasks if task.job_name == job_name and task.is_running]
             if late and now > self._workers_done_at + limit:
-                problem = f"still runs {limit:g} s after the last worker ended"
+                problem = f"still runs {limit:g} s after the last worker was done"
                 return RunOutcome(exit_code=errors.EXIT_FAILED, culprit=late[0], problem=problem)
         return None
 

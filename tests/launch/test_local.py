@@ -138,7 +138,7 @@ def test_ps_that_does_not_end_is_named_and_killed(launch):
         deadlines=ShutdownDeadlines(ps_exit=0.2, workers_end=0.1, all_end=0.2),
     )
     assert code == 1
-    assert "ps-0: still runs 0.2 s after the last worker ended; last lines of" in output
+    assert "ps-0: still runs 0.2 s after the last worker was done; last lines of" in output
     fakes.assert_all_gone(launch.logdir, 3)
 
 

@@ -158,7 +158,7 @@ def test_ps_that_does_not_end_after_the_workers_is_the_culprit(supervise):
         ScriptedTask("ps-0", (2, 0)), ScriptedTask("ps-1"), ScriptedTask("worker-0", (1, 0)), fake_time=fake_time
     )
     assert (outcome.exit_code, outcome.culprit.name) == (1, "ps-1")
-    assert outcome.problem == "still runs 30 s after the last worker ended"
+    assert outcome.problem == "still runs 30 s after the last worker was done"
     assert fake_time.now == pytest.approx(30, abs=2 * POLL_SECS)
     assert not outcome.culprit.is_running
 
@@ -274,6 +274,13 @@ def test_a_worker_that_is_done_and_frozen_is_killed_after_the_run(supervise):
     outcome = supervise(ScriptedTask("ps-0", (4, 0)), ScriptedTask("worker-0", (3, 0)), worker, fake_time=fake_time)
     assert outcome.exit_code == 0 and worker.is_asked_to_end
     assert fake_time.now == pytest.approx(ShutdownDeadlines().helper_exit, abs=10 * POLL_SECS)
+
+
+def test_a_frozen_ps_task_is_named_although_a_worker_that_is_done_is_frozen_too(supervise):
+    worker, ps, fake_time = that_says(ScriptedTask("worker-1"), "done"), ScriptedTask("ps-0"), FakeTime()
+    outcome = supervise(ps, ScriptedTask("worker-0", (3, 0)), worker, fake_time=fake_time)
+    assert (outcome.exit_code, outcome.culprit) == (1, ps)
+    assert fake_time.now < 2 * ShutdownDeadlines().ps_exit
 
 
 def test_restart_that_training_did_not_wait_for_is_not_a_failure(supervise):
