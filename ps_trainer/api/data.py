@@ -80,6 +80,11 @@ class ArrayDataset(ArraySource):
         self._has_test = test is not None
         super().__init__(_arrays_by_name(train), _arrays_by_name(train if test is None else test), num_classes=None)
 
+    @property
+    def num_test_examples(self) -> int:
+        """Number of test examples."""
+        return super().num_test_examples if self._has_test else 0
+
     def test(self, *, batch_size: int) -> tf.data.Dataset | None:
         """Returns every test example once; None without test examples."""
         return super().test(batch_size=batch_size) if self._has_test else None

@@ -215,7 +215,9 @@ class EvaluationGraph:
             except tf.errors.OutOfRangeError:
                 return
             except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-                raise data_error(error) or error from error
+                if (broken := data_error(error)) is None:
+                    raise
+                raise broken from error
             sums.add(*fetched)
             if not after_batch(sums.num_examples):
                 return

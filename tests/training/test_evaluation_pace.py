@@ -101,5 +101,6 @@ def test_a_dataset_that_does_not_know_its_number_is_cut(components, caplog):
 def test_training_examples_do_not_stand_in_for_test_examples(components):
     """Neither of a dataset from arrays in memory, nor of one from larger arrays."""
     for dataset in (ArrayDataset({"number": NUMBERS}), LargeArrayDataset({"number": NUMBERS})):
+        assert dataset.num_test_examples == 0  # so that no worker waits to help
         untested = components._replace(dataset=dataset)
         assert evaluate(untested, {"bias": np.float32(0)}, EvaluationLimits(num_examples=300)) == {}
