@@ -105,7 +105,12 @@ class CellJob(NamedTuple):
     @property
     def cluster_flags(self) -> list[str]:
         """`--ps_hosts` and `--worker_hosts`."""
-        return [f"--ps_hosts={','.join(self.ps_hosts)}", f"--worker_hosts={','.join(self.worker_hosts)}"]
+        return [f"--ps_hosts={','.join(self.ps_hosts)}", self.worker_flag]
+
+    @property
+    def worker_flag(self) -> str:
+        """`--worker_hosts`."""
+        return f"--worker_hosts={','.join(self.worker_hosts)}"
 
 
 class Contender(abc.ABC):
@@ -178,14 +183,29 @@ class PsTrainer(Contender):
         rule: Value of `--update`, and name in the results; None = the cell's mode, and the layout's name.
         options: Values of `--update_option`.
         modes: Modes of the cells in which it takes part.
+        name: Name in the results, in place of the rule's or the layout's.
+        flags: Further flags of the workers.
+        is_colocated: Whether the workers hold the parameters; then there are no ps tasks.
     """
 
-    def __init__(self, layout: str, rule: str | None = None, options: Sequence[str] = (), modes: Sequence[str] = MODES):
+    def __init__(
+        self,
+        layout: str,
+        rule: str | None = None,
+        options: Sequence[str] = (),
+        modes: Sequence[str] = MODES,
+        *,
+        name: str = "",
+        flags: Sequence[str] = (),
+        is_colocated: bool = False,
+    ):
         self.modes = modes
-        self.name = rule or layout
+        self.name = name or rule or layout
+        self.has_ps = not is_colocated
         self._layout = layout
         self._rule = rule
         self._options = options
+        self._flags = flags
 
     def ps_command(self, job: CellJob, task_index: int) -> list[str]:
         return [sys.executable, "run_ps.py", *job.cluster_flags, f"--task_index={task_index}"]
@@ -194,7 +214,7 @@ class PsTrainer(Contender):
         return [
             sys.executable,
             "run_worker.py",
-            *job.cluster_flags,
+            *(job.cluster_flags if self.has_ps else [job.worker_flag, "--placement=colocated"]),
             f"--task_index={task_index}",
             *_flags((peer_settings if job.cell.mode == PEERS_MODE else training_settings)(job.cell.workload)),
             f"--update={self._rule or job.cell.mode}",
@@ -204,6 +224,7 @@ class PsTrainer(Contender):
             f"--logdir={job.folder}",
             f"--report_secs={REPORT_SECS}",
             f"--save_checkpoint_secs={NEVER_SECS}",
+            *self._flags,
         ]
 
     def report_path(self, job: CellJob, task_index: int) -> pathlib.Path:

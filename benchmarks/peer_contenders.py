@@ -14,8 +14,11 @@ from benchmarks.peers import install
 BARE_OPS, RAW_SOCKET = "bare_ops", "raw_socket"
 # A bound for ps_trainer, not a system to train with.
 LIMITS = (BARE_OPS, RAW_SOCKET)
-OWN = ("async", "sync", "all_reduce")
+_RULES = ("async", "sync", "all_reduce")
+COLOCATED = ("colocated", "colocated_16bit")
+OWN = (*_RULES, *COLOCATED)
 
+_BFLOAT16_FLAGS = ("--pull_dtype=bfloat16", "--gradient_transform=cast:dtype=bfloat16")
 _PADDLE_WORKLOADS = ("deep", "wide", "mlp", "scalar")
 
 
@@ -92,7 +95,11 @@ class RawSocket(Module):
 
 
 PEER_CONTENDERS: Mapping[str, Contender] = {
-    **{rule: PsTrainer("packed", rule) for rule in OWN},
+    **{rule: PsTrainer("packed", rule) for rule in _RULES},
+    **{
+        name: PsTrainer("packed", "async", name=name, flags=flags, is_colocated=True)
+        for name, flags in zip(COLOCATED, ((), _BFLOAT16_FLAGS), strict=True)
+    },
     "stock": StockScript("stock"),
     "torch_ddp": Module("torch_ddp", "torch_peer", "torch", has_ps=False, flags=("--framework=ddp",)),
     "horovod": Module("horovod", "torch_peer", "horovod", has_ps=False, flags=("--framework=horovod",)),

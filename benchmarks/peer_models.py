@@ -154,16 +154,16 @@ def _scalar(batch: Tensors) -> tf.Tensor:
 
 
 def _large(batch: Tensors) -> tf.Tensor:
-    """Builds a loss with a constant gradient: no op computes with the 16 MB."""
-    del batch
-    size = peer_workloads.PEER_WORKLOADS["large"].num_dense
-    gradient = tf.constant(np.full([size], 0.001, np.float32))
+    """Builds a loss whose gradient is the batch: no op computes with the 16 MB.
+
+    A constant gradient would not travel: in `stock`, TensorFlow puts it on the ps task.
+    """
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def first(weights: tf.Tensor) -> Any:
-        return weights[0], lambda upstream: gradient
+        return weights[0], lambda upstream: tf.reshape(batch["features"], [-1])
 
-    return first(tf.convert_to_tensor(variable("weights", [size], 0.5)))
+    return first(tf.convert_to_tensor(variable("weights", [int(batch["features"].shape[1])], 0.5)))
 
 
 def _table(batch: Tensors) -> tf.Tensor:

@@ -14,7 +14,7 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from benchmarks.peer_contenders import PEER_CONTENDERS, RAW_SOCKET
+from benchmarks.peer_contenders import COLOCATED, PEER_CONTENDERS, RAW_SOCKET
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import NOT_MEASURED
 from ps_trainer.errors import EXIT_DONE
@@ -52,13 +52,19 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     measured = {contender for _, contender in lines}
     shown = [contender for contender in PEER_CONTENDERS if contender != RAW_SOCKET and contender in measured]
     workloads = [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]
-    head = ["workload", *(f"`{contender}`" for contender in shown), "÷ best peer", "÷ bare ops"]
+    own = [contender for contender in ("async", *COLOCATED) if contender in measured]
+    compared = [(contender, "best peer", "ratio_to_best_peer") for contender in own]
+    compared.append(("async", "bare ops", "share_of_engine"))
+    head = [
+        "workload",
+        *(f"`{contender}`" for contender in shown),
+        *(f"`{contender}` ÷ {what}" for contender, what, _ in compared),
+    ]
     rows = [head, ["---", *["--:"] * (len(head) - 1)]]
     for workload in workloads:
         of_workload = {contender: lines[workload, contender] for contender in shown if (workload, contender) in lines}
         cells = [_cell(of_workload[contender]) if contender in of_workload else NOT_MEASURED for contender in shown]
-        own = of_workload.get("async", {})
-        ratios = [_ratio(own.get(name, "")) for name in ("ratio_to_best_peer", "share_of_engine")]
+        ratios = [_ratio(of_workload.get(contender, {}).get(ratio, "")) for contender, _, ratio in compared]
         rows.append([f"{PEER_WORKLOADS[workload].what} (`{workload}`)", *cells, *ratios])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -97,7 +97,7 @@ def batch(workload: str, worker: int) -> Batch:
         width, classes = {"deep": (64, 64), "wide": (512, 512), "mlp": (784, 10)}[workload]
         made[workload] = {"features": floats(size, width), "label": integers(classes, size)}
     elif workload in ("scalar", "large"):
-        made[workload] = {"features": floats(size)}
+        made[workload] = {"features": floats(size, PEER_WORKLOADS[workload].num_dense)}
     elif workload == "table":
         # Distinct ids, so that each row is looked up once.
         ids = random.choice(1_000_000, size, replace=False).astype(np.int64)

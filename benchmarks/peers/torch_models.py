@@ -75,8 +75,8 @@ def tensors(workload: str, worker: int) -> Tensors:
     }
 
 
-class _ConstantGradient(torch.autograd.Function):
-    """The first weight, with a constant as gradient of all weights."""
+class _GivenGradient(torch.autograd.Function):
+    """The first weight, with a given gradient of all weights."""
 
     @staticmethod
     def forward(context: Any, weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -96,14 +96,9 @@ def _scalar(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
     return (model.value("weight", [], 0.5) * batch["features"]).mean()
 
 
-_large_gradient: list[torch.Tensor] = []
-
-
 def _large(model: TorchPeerModel, batch: Tensors) -> torch.Tensor:
-    size = peer_workloads.PEER_WORKLOADS["large"].num_dense
-    if not _large_gradient:
-        _large_gradient.append(torch.full([size], 0.001))
-    loss: torch.Tensor = _ConstantGradient.apply(model.value("weights", [size], 0.5), _large_gradient[0])
+    gradient = batch["features"].reshape(-1)
+    loss: torch.Tensor = _GivenGradient.apply(model.value("weights", [len(gradient)], 0.5), gradient)
     return loss
 
 

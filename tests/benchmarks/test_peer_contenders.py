@@ -50,6 +50,16 @@ def test_workers_without_ps_tasks_meet_at_the_first_worker(tmp_path):
     assert command[0] == str(install.python("torch"))
 
 
+@pytest.mark.parametrize("name", peer_contenders.COLOCATED)
+def test_colocated_parameters_need_no_ps_task(tmp_path, name):
+    contender = PEER_CONTENDERS[name]
+    command = contender.worker_command(job(tmp_path), 1)
+    assert not contender.has_ps
+    assert {"--worker_hosts=127.0.0.1:4001,127.0.0.1:4002", "--placement=colocated"} < set(command)
+    assert not any(part.startswith("--ps_hosts") for part in command)
+    assert ("--pull_dtype=bfloat16" in command) == (name == "colocated_16bit")
+
+
 def test_raw_socket_moves_the_bytes_of_the_workload(tmp_path):
     command = PEER_CONTENDERS["raw_socket"].worker_command(job(tmp_path), 0)
     assert f"--pull_bytes={32 * 64 * 4}" in command

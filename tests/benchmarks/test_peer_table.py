@@ -23,7 +23,7 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
     write_csv(rows(CELL, figures), second)
     assert peer_table.main([str(tmp_path / "old.csv"), str(first), str(second)]) == 0
     assert capsys.readouterr().out == (
-        "| workload | `async` | `stock` | `torch_ddp` | `bare_ops` | ÷ best peer | ÷ bare ops |\n"
+        "| workload | `async` | `stock` | `torch_ddp` | `bare_ops` | `async` ÷ best peer | `async` ÷ bare ops |\n"
         "| --- | --: | --: | --: | --: | --: | --: |\n"
         "| 40 dense layers 64×64 (`deep`) | 14 (14–14), 4.2 ms | – | – | – | – | – |\n"
         "| table 1,000,000×64, 32 rows a step (`table`) | 900 (800–1,000), 4.2 ms | 4 (4–4), 4.2 ms"
