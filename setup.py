@@ -29,7 +29,8 @@ def read_description() -> str:
 
 PLOTS = ["matplotlib"]
 PARQUET = ["pyarrow>=14"]
-# With setuptools and wheel, which build this package in a test, and pyyaml, which reads the Kubernetes manifest.
+# With setuptools and wheel, which build this package in a test, pyyaml, which reads the Kubernetes manifest, and
+# gensim, which reads word vectors.
 TEST = [
     "pytest>=9",
     "pytest-xdist>=3.5",
@@ -37,6 +38,7 @@ TEST = [
     "setuptools>=68",
     "wheel",
     "pyyaml",
+    "gensim>=4.4",
     *PLOTS,
     *PARQUET,
 ]
