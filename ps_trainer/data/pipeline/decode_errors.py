@@ -33,16 +33,16 @@ def map_with_context(
         explain: Function that builds an op that fails with a message that names the record. If the op does not fail,
             the message of `function` reaches the user.
     """
+    alone = tf.data.Dataset.from_tensors(record)
+    tried = alone.map(function)  # the function's only trace
 
-    def explained(record: Record) -> Record:
+    def explained(record: Record) -> tf.data.Dataset:
         with tf.control_dependencies([explain(record)]):
-            return function({name: tf.identity(value) for name, value in record.items()})
+            return tried.take(1)
 
     # A graph has no "try". A dataset whose only element fails is empty after `ignore_errors`, and then `take(1)` reads
     # the element of the dataset behind it.
-    alone = tf.data.Dataset.from_tensors(record)
-    tried = alone.map(function).ignore_errors().concatenate(alone.map(explained))
-    return tried.take(1).get_single_element()
+    return tried.ignore_errors().concatenate(alone.flat_map(explained)).take(1).get_single_element()
 
 
 def map_named(
