@@ -53,7 +53,7 @@ def read_shards(source: DataSource, num_workers: int, name: str) -> np.ndarray:
         records = source._records("train", Shard(0, num_workers))
         for index in range(1, num_workers):
             records = records.concatenate(source._records("train", Shard(index, num_workers)))
-        return source._batches(records, 1, drop_remainder=False)
+        return source._batches(records, source.num_train_examples, drop_remainder=False)
 
     return read_column(make_dataset, name)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
+import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard
-from tests.data.reading import read_batches, read_column
-from tests.testing.repetitions import representatives
+from tests.data.reading import read_batches, read_column, read_shards
+from tests.testing.repetitions import IS_FULL, representatives
 
 # An uneven number is enough for a reader; `test_line_source.py` reads with more workers.
 NUM_WORKERS = representatives((1, 2, 3, 7), (3,))
@@ -21,35 +25,41 @@ def assert_every_record_once(source: DataSource, key: str) -> None:
         key: Name of a tensor of the batch.
     """
     total = source.num_train_examples
-    expected = _sorted_rows(read_column(lambda: source.in_order("train", batch_size=total), key))
+    whole = Shard(0, 1)
+    expected = _sorted_rows(read_column(lambda: source.train(shard=whole, batch_size=total, seed=0, num_epochs=1), key))
     assert len(np.unique(expected, axis=0)) == total >= 7
     for count in NUM_WORKERS:
-        shards = [_read(source, key, Shard(index, count)) for index in range(count)]
-        np.testing.assert_array_equal(_sorted_rows(np.concatenate(shards)), expected)
+        np.testing.assert_array_equal(_sorted_rows(read_shards(source, count, key)), expected)
     assert_parts_are_test_batches(source, key)
 
 
-def assert_parts_are_test_batches(source: DataSource, key: str) -> None:
-    """Asserts that the parts of the test examples hold the batches of `test` and of `test_sample`."""
-    sample = {"batch_size": 2, "num_examples": max(1, source.num_test_examples // 2)}
-    for whole, first, num_parts in (({"batch_size": 2, "num_examples": None}, 0, 2), (sample, 1, 3)):
-        test = source.test if whole["num_examples"] is None else source.test_sample
-        given = {name: value for name, value in whole.items() if value is not None}
-        batches = read_batches(lambda test=test, given=given: test(**given))
-        for part in range(num_parts):
-            number = np.int64(part)
-            chosen = {**whole, "first_batch": first, "part": number, "num_parts": num_parts}
-            found = read_batches(lambda chosen=chosen: source.test_part(**chosen))
-            expected = batches[first + part :: num_parts]
-            for ours, theirs in zip(found, expected, strict=True):
-                assert ours.keys() == theirs.keys()
-                for name, value in theirs.items():
-                    np.testing.assert_array_equal(ours[name], value, err_msg=f"{key}: {name} of part {part}")
+def assert_parts_are_test_batches(source: DataSource, key: str, *, of_sample: bool = IS_FULL) -> None:
+    """Asserts that the parts of the test examples hold the batches of `test`, or else of `test_sample`."""
+    _assert_parts(source, key, source.test, num_examples=None, first=0, num_parts=2)
+    if of_sample:
+        num_examples = max(1, source.num_test_examples // 2)
+        sample = functools.partial(source.test_sample, num_examples=num_examples)
+        _assert_parts(source, key, sample, num_examples=num_examples, first=1, num_parts=3)
 
 
-def _read(source: DataSource, key: str, shard: Shard) -> np.ndarray:
-    size = shard.num_examples(source.num_train_examples)
-    return read_column(lambda: source.train(shard=shard, batch_size=size, seed=0, num_epochs=1), key)
+def _assert_parts(
+    source: DataSource,
+    key: str,
+    read: Callable[..., tf.data.Dataset],
+    *,
+    num_examples: int | None,
+    first: int,
+    num_parts: int,
+) -> None:
+    batches = read_batches(lambda: read(batch_size=2))
+    size = {"batch_size": 2, "num_examples": num_examples, "first_batch": first, "num_parts": num_parts}
+    # One pipeline reads all parts, which takes less time to build than one for each.
+    parts = read_batches(lambda: tf.data.Dataset.range(num_parts).flat_map(lambda n: source.test_part(part=n, **size)))
+    expected = [batch for part in range(num_parts) for batch in batches[first + part :: num_parts]]
+    for ours, theirs in zip(parts, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            np.testing.assert_array_equal(ours[name], value, err_msg=f"{key}: {name}")
 
 
 def _sorted_rows(values: np.ndarray) -> np.ndarray:

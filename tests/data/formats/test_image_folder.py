@@ -52,7 +52,7 @@ def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
     np.testing.assert_array_equal(batch["label"], [0, 0, 1])
     (batch,) = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=3, seed=0, num_epochs=1))
     assert sorted(zip(values(batch["image"]), batch["label"], strict=True)) == [(50, 0), (100, 1), (150, 0)]
-    assert_parts_are_test_batches(source, "image")
+    assert_parts_are_test_batches(source, "image", of_sample=True)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
