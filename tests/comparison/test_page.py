@@ -164,6 +164,11 @@ def test_a_failed_run_has_the_step_of_its_last_report(tmp_path):
     assert (results["status"], results["global step"], results["examples"]) == (["failed"], ["10"], ["100"])
 
 
+def write_short_run(folder):
+    """A run with the data of few plots, because drawing is most of a command's time."""
+    return write(folder / "run <b>", {"worker-0": [report(1, 2, 2, 1.0, 2.0)]}, settings={"logdir": str(folder)})
+
+
 class TestCommands:
     def test_compare_writes_a_page(self, tmp_path, capsys):
         folders = [str(write_run(tmp_path / name)) for name in "ab"]
@@ -176,12 +181,13 @@ class TestCommands:
     # In the last one the flag has folders on both sides, and its value is an argument of its own.
     @pytest.mark.parametrize("order", representatives(ORDERS, ORDERS[2:]))
     def test_flags_and_folders_have_any_order(self, tmp_path, order):
-        arguments = order.format(out=tmp_path / "out", **{name: write_run(tmp_path / name) for name in "ab"}).split("|")
+        runs = {name: write_short_run(tmp_path / name) for name in "ab"}
+        arguments = order.format(out=tmp_path / "out", **runs).split("|")
         assert main.main(["ps_trainer", "compare", *arguments]) == 0
         assert (tmp_path / "out" / "index.html").is_file()
 
     def test_plot_writes_into_the_runs_folder(self, tmp_path):
-        folder = write_run(tmp_path)
+        folder = write_short_run(tmp_path)
         assert main.main(["ps_trainer", "plot", str(folder)]) == 0
         assert (folder / "plots" / "index.html").is_file()
 
@@ -218,7 +224,7 @@ class TestCommands:
         assert "config.json is not JSON" in capsys.readouterr().err
 
     def test_a_page_that_cannot_be_written_is_a_failure(self, tmp_path, capsys):
-        run = write_run(tmp_path)
+        run = write_short_run(tmp_path)
         (tmp_path / "out" / page.PAGE_NAME).mkdir(parents=True)
         assert main.main(["ps_trainer", "plot", str(run), f"--out_dir={tmp_path}/out"]) == 1
         printed = capsys.readouterr().err

@@ -119,19 +119,25 @@ def test_rows_of_a_table_give_the_classes_that_predict_gives(tmp_path, model, op
     assert told.endswith("; with words: age, hours per week, job -> predictions, class")
 
 
-def test_a_text_that_is_no_number_is_named_with_its_column(tmp_path):
-    exported(tmp_path, table_config(tmp_path))
+@pytest.fixture(scope="module")
+def table_folder(tmp_path_factory):
+    """The SavedModel of a model of the table."""
+    folder = tmp_path_factory.mktemp("table")
+    exported(folder, table_config(folder))
+    return folder / "out"
+
+
+def test_a_text_that_is_no_number_is_named_with_its_column(table_folder):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)column .*'hours per week.*not a number.*forty"):
-        served(tmp_path / "out", COLUMNS | {"hours per week": ["?", "forty"]})
+        served(table_folder, COLUMNS | {"hours per week": ["?", "forty"]})
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_columns_of_different_lengths_are_named(tmp_path, column):
-    exported(tmp_path, table_config(tmp_path))
+def test_columns_of_different_lengths_are_named(table_folder, column):
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"different numbers of texts \(age, hours per week, job\)"
     ):
-        served(tmp_path / "out", COLUMNS | {column: ["1"]})
+        served(table_folder, COLUMNS | {column: ["1"]})
 
 
 def test_columns_whose_names_python_cannot_take_are_loaded_by_tensorflow_2(tmp_path):
@@ -171,7 +177,7 @@ def test_a_text_gives_what_follows_it(tmp_path, unit):
 def test_a_sentence_gives_its_translation(tmp_path):
     (tmp_path / "train.en").write_text("".join(f"{one}\n" for one in SENTENCES))
     (tmp_path / "train.zh").write_text("".join(f"{one[::-1]}\n" for one in SENTENCES))
-    options = ("test_files=", "max_length=8", "test_every=5")
+    options = ("test_files=", "max_length=5", "test_every=5")
     sizes = ("num_layers=1", "dim=8", "num_heads=2", "hidden=8")
     config = TrainConfig(
         model="transformer", dataset="parallel_text", data_dir=str(tmp_path), dataset_option=options, model_option=sizes

@@ -18,9 +18,11 @@ from ps_trainer import component_tables
 from ps_trainer.data.formats.digits import Digits
 from ps_trainer.data.pipeline.shard import Shard
 from tests.testing.gradients import assert_gradients_are_slopes
+from tests.testing.repetitions import representatives
 
 MODELS = [Softmax, Mlp, LeNet, Cnn, Vgg, ResNet]
 SMALL = {Vgg: {"width": 1 / 16, "hidden": 8}, ResNet: {"depth": 8}}
+RESNETS = [(20, 269_722), (32, 464_154), (56, 853_018)]  # depth and number of parameters
 
 
 def _build(model, images, labels, training=False):
@@ -81,7 +83,7 @@ def test_gradients_are_slopes_of_the_loss(cls, training):
         assert_gradients_are_slopes(_build(model, random.rand(6, 8, 8, 1), [0, 1, 2, 3, 0, 1], training).loss)
 
 
-@pytest.mark.parametrize(("depth", "num_parameters"), [(20, 269_722), (32, 464_154), (56, 853_018)])
+@pytest.mark.parametrize(("depth", "num_parameters"), representatives(RESNETS, RESNETS[:2]))
 def test_a_resnet_has_the_parameters_of_the_paper(depth, num_parameters):
     with tf.Graph().as_default():
         _build(ResNet(ResNet.Options(depth=depth)), np.zeros((1, 32, 32, 3)), [0], training=True)

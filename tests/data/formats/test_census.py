@@ -12,6 +12,7 @@ from ps_trainer.data.formats.census import AGES, COLUMNS, NUMBER, Census
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once
+from tests.testing.repetitions import repetitions
 
 TRAIN = """\
 39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, \
@@ -81,7 +82,7 @@ def test_missing_files_are_named(tmp_path):
         create(tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", repetitions(range(2)))
 def test_random_people_are_read_back(tmp_path, seed):
     """Any words that are written can be read."""
     random = np.random.RandomState(seed)

@@ -14,6 +14,7 @@ from ps_trainer.data.formats.criteo import Criteo
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once
+from tests.testing.repetitions import repetitions
 
 NUMBERS = ["1", "-3", "", "7", *["0"] * 9]
 HASHES = ["68fd1e64", "", "fb936136", *["00000001"] * 23]
@@ -128,7 +129,7 @@ def test_missing_files_are_named(tmp_path):
         create(tmp_path, test_files=("day_1",))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", repetitions(range(3), every=3))
 def test_random_records_are_read_back(tmp_path, seed):
     random = np.random.RandomState(seed)
     numbers = np.floor(random.lognormal(3, 3, (21, 13))) - 2

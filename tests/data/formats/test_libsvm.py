@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.formats.libsvm import LibSvm
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches
+from tests.testing.repetitions import repetitions
 
 TEXT = """+1 3:1 11:-0.5 14:1e-2
 -1 2:.25 # a comment 7:1
@@ -52,7 +53,7 @@ def test_missing_files_are_named(tmp_path):
         LibSvm(options, data_dir=str(tmp_path))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", repetitions(range(5), every=3))
 def test_random_examples_are_read_back(tmp_path, seed):
     """Any numbers that are written can be read."""
     random = np.random.RandomState(seed)

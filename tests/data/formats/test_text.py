@@ -17,6 +17,7 @@ from ps_trainer.data.pipeline.text_stream import Document, document
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_column
 from tests.data.sharding import assert_every_record_once
+from tests.testing.repetitions import repetitions
 
 THREE_LINES = "the cat sat\non the mat\nthe end\n"
 
@@ -73,7 +74,7 @@ def test_windows_cover_all_files_in_order_and_each_is_in_one_shard(tmp_path):
     assert_every_record_once(source, "ids")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", repetitions(range(4)))
 @pytest.mark.parametrize("unit", ["char", "word"])
 def test_random_texts_are_read_back(tmp_path, monkeypatch, unit, seed):
     """The chunks and blocks are so small that every border occurs."""

@@ -12,7 +12,7 @@ from tests.data.reading import read_batches
 
 
 def pictures(**options):
-    source = Glyphs(Glyphs.Options(**options))
+    source = Glyphs(Glyphs.Options(num_train=1, **options))
     (batch,) = read_batches(lambda: source.test(batch_size=source.num_test_examples))
     return batch
 
