@@ -92,13 +92,21 @@ def send(target, transforms, inputs):
         arrived = wire.send([SiteGradient(site, source(site, value)) for site, value in inputs])
         used = []
         for item in arrived:
-            with tf.device("/job:ps/task:0"):  # as an optimizer on the ps uses it
-                used.append(tf.convert_to_tensor(item.value) * 1)
+            with tf.device("/job:ps/task:0"):
+                used.append(updated(item))
         payload_bytes = tf.convert_to_tensor(wire.payload_bytes)
         assert all("/job:worker" in variable.device for variable in wire.state)
         with tf.Session(target) as session:
             session.run(tf.local_variables_initializer())
             return traced(session, [used, payload_bytes, wire.targets])
+
+
+def updated(item):
+    """A variable of zeros plus the gradient; as an optimizer does, it reads of rows only their values and indices."""
+    if not item.site.is_table:
+        return item.value * 1
+    zeros = tf.zeros(item.site.shape, item.site.dtype)
+    return tf.tensor_scatter_nd_add(zeros, item.value.indices[:, tf.newaxis], item.value.values)
 
 
 def traced(session, fetches):
