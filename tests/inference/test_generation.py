@@ -115,9 +115,9 @@ def test_translates_by_beam_search(tmp_path, capsys):
     config.check()
     one_process.train(config)
     capsys.readouterr()
-    for args in (["--beam_size=3"], ["--beam_size=1", "--length=4"]):
-        for number in _draw(Numbers.Options(max_number=12, num_train=10, num_test=3))["train"][:2]:
-            text = text_of(capsys, config.logdir, f"--prompt={english(number)}", *args)
-            assert text == chinese(number) + "\n"
+    numbers = _draw(Numbers.Options(max_number=12, num_train=10, num_test=3))["train"][:2]
+    for number, args in zip(numbers, (["--beam_size=3"], ["--beam_size=1", "--length=4"]), strict=True):
+        text = text_of(capsys, config.logdir, f"--prompt={english(number)}", *args)
+        assert text == chinese(number) + "\n"
     assert generate.main_generate(["program", f"--logdir={config.logdir}", "--temperature=0"]) == 2
     assert "--temperature has no effect: transformer translates by a search" in capsys.readouterr().err

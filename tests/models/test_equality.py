@@ -9,6 +9,7 @@ from ps_trainer import component_tables
 from ps_trainer.data.pipeline.shard import Shard
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import VOCAB_SIZE, Pictures, RowOptions, Rows, Sounds, Texts, plain_loop
+from tests.testing.repetitions import representatives
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -24,6 +25,8 @@ MODELS = {
     "models.gpt:Gpt": (Texts, ("vocab_size=9", "dim=8", "hidden=8", "num_buckets=11", "ngram_dropout=0")),
     "models.transformer:Transformer": (Texts, ("source_vocab_size=9", "target_vocab_size=9", "dim=8", "hidden=8")),
 }
+# One model each with moving averages, with a recurrence, and with attention and a table.
+CHOSEN = representatives(MODELS, ["models.resnet:ResNet", "models.lstm_lm:LstmLm", "models.gpt:Gpt"])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ class SamePictures(Pictures):
         return super().train(shard=Shard(0, 1), **kwargs)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", CHOSEN)
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_one_worker_equals_one_process(cluster, model, layout):
     dataset, options = MODELS[model]

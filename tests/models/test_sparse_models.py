@@ -13,6 +13,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.data.generators.known_truth import PlantedWeights
 from tests.testing.cluster import InProcessCluster
 from tests.testing.gradients import assert_gradients_are_slopes
+from tests.testing.repetitions import repetitions
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -72,7 +73,7 @@ def train(cluster, **fields):
     return cluster.run(config)[0].worker
 
 
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"], first=1))  # the others train packed
 def test_the_planted_weights_are_found_and_the_others_are_0(cluster, layout):
     options = ("num_features=100", "num_planted=10", "num_ids=10", "num_train=8192", "num_test=2000")
     worker = train(

@@ -129,7 +129,8 @@ def test_wrong_option_is_named(options, message):
         create(**options)
 
 
-# `test_equality.py` compares the model on a cluster with one process; tests/inference trains one that translates.
+# `test_equality.py` compares models with attention on a cluster with one process; tests/inference trains one that
+# translates.
 @pytest.mark.full
 def test_small_numbers_are_translated_on_a_cluster():
     """Numbers up to 199; training shows nine tenths of them."""

@@ -16,6 +16,7 @@ from benchmarks import leftovers
 from tests.api import objects
 from tests.api.objects import FAST
 from tests.testing.processes import END_SECS, START_SECS, wait_until
+from tests.testing.repetitions import repetitions
 from tests.testing.user_scripts import ScriptTask
 
 SETTINGS = {"update": "sync", "max_steps": 40, "seed": 7, "optimizer": "momentum", "learning_rate": 0.05}
@@ -26,7 +27,7 @@ def values_of(logdir):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-@pytest.mark.parametrize("mode", ["in_process", "processes"])
+@pytest.mark.parametrize("mode", repetitions(["in_process", "processes"]))  # tests below train in processes
 def test_a_run_from_python_equals_the_run_by_flags_to_the_last_bit(create_run, tmp_path, mode):
     run = create_run(step_ms=0, flags=[f"--{name}={value}" for name, value in SETTINGS.items()])
     assert run.start_local("--model=tests.api.objects:Linear").wait(START_SECS) == 0
@@ -174,7 +175,7 @@ def test_ctrl_c_at_a_program_saves_and_leaves_no_process(tmp_path, mode):
     wait_until(lambda: not leftovers.living(tmp_path), END_SECS, "processes of the run still run")
 
 
-@pytest.mark.parametrize("mode", ["in_process", "processes"])
+@pytest.mark.parametrize("mode", repetitions(["in_process", "processes"]))  # Ctrl-C takes the same way
 def test_sigterm_saves_and_ends_the_program(tmp_path, mode):
     logdir = tmp_path / "run"
     with program(tmp_path, INTERRUPTED, mode, logdir) as started:

@@ -58,7 +58,7 @@ def test_a_killed_chief_is_restarted_by_the_launcher(create_run):
     assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d*$")
 
 
-@pytest.mark.parametrize("update", ["async", "sync"])
+@pytest.mark.parametrize("update", repetitions(["async", "sync"], first=1))
 def test_a_killed_worker_that_is_not_restarted_is_named_and_nobody_ends_with_0(create_run, update):
     run = create_run(flags=("--recover_timeout_secs=3", f"--update={update}"), **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)

@@ -54,7 +54,9 @@ def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, opt
     assert_done(run, ps_0, ps_1, *workers)
 
 
-@pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3, first=1))
+# The test above continues under such a rule after both losses; the test below notices the freeze.
+@pytest.mark.full
+@pytest.mark.parametrize(("update", "option"), RULES)
 def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(create_run, update, option):
     flags = ("--max_steps=120", "--heartbeat_timeout_secs=4")
     run, ps_0, ps_1, *workers = start(create_run, update, option, *flags, step_ms=STEP_MS)
@@ -84,7 +86,9 @@ def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_ti
 class TestWhileTheChief:
     """A ps task is killed while the chief makes no step, so another worker notices the loss first."""
 
-    @pytest.mark.parametrize("killed", repetitions([0, 1], first=1))  # test_evaluates_at_the_end kills ps-0
+    # In the test below the other worker notices the loss as well; `test_moments.py` kills a ps task in this wait.
+    @pytest.mark.full
+    @pytest.mark.parametrize("killed", [0, 1])
     def test_waits_for_the_others_at_the_end(self, create_run, killed):
         """Worker 1 is done and its process has ended, so the run rolls back to the last checkpoint without it."""
         slow = "--straggler=det:mean_ms=6000,worker=2"

@@ -44,7 +44,7 @@ def run_to_its_end(folder: pathlib.Path, setting: TrainingSetting, *flags: str) 
     return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)
 
 
-@pytest.mark.parametrize("rule", representatives(component_tables.UPDATES.names(), ["async", "model_averaging"]))
+@pytest.mark.parametrize("rule", representatives(component_tables.UPDATES.names(), ["async"]))
 def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
     setting = RULES[rule]

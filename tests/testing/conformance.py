@@ -28,6 +28,8 @@ ALONE, THREE = (1, 1), (2, 3)
 """Shapes of clusters: ps tasks and workers."""
 THREE_ON_ONE = THREE if IS_FULL else (1, 3)
 """For checks that do not depend on the number of ps tasks; a second one nearly doubles a group rule's graph."""
+UNEVEN = {"packed": THREE, "per_variable": THREE_ON_ONE}
+"""Shape of the uneven run of each layout."""
 
 NUM_EXAMPLES, SEED, RUN_SECS, THREAD_SECS = 24, 3, 180.0, 30.0
 LEARNING_RATE = 0.2

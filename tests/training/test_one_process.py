@@ -12,6 +12,7 @@ import pytest
 
 from ps_trainer.errors import Interrupted, OptionError
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.repetitions import representatives
 from tests.testing.rule_promises import PROMISES
 
 from ps_trainer.runtime.job_runner import StopRequest  # isort: skip - after the cluster's environment
@@ -21,6 +22,10 @@ from ps_trainer.training import one_process  # isort: skip
 
 EXCHANGING = ("all_reduce", "hybrid")
 ENDLESS = 10**9
+# Rules that apply each gradient behave here like `async`, and rules that collect gradients like `backup`.
+CHOSEN = representatives(
+    sorted(set(PROMISES) - set(EXCHANGING)), ["async", "downpour", "sync", "backup", "ssp", "easgd"]
+)
 
 
 def config(tmp_path, model="Dense", **fields):
@@ -47,7 +52,7 @@ def assert_same(tmp_path, **fields):
     assert result.summary.global_step == outcome.worker.summary.global_step
 
 
-@pytest.mark.parametrize("update", sorted(set(PROMISES) - set(EXCHANGING)))
+@pytest.mark.parametrize("update", CHOSEN)
 def test_every_rule_trains_as_one_worker_with_one_ps_task(tmp_path, update):
     promises = PROMISES[update]
     assert_same(tmp_path, model=promises.model, update=update, update_option=promises.alone, max_steps=8)

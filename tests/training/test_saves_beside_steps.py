@@ -139,7 +139,13 @@ def watched_hold(monkeypatch):
 
 @pytest.mark.parametrize(
     ("update", "options", "steps_per_call"),
-    [("sync", (), 1), ("async", (), 1), ("hogwild", (), 1), ("hogwild", (), 4), ("k_async", ("k=1",), 1)],
+    [
+        ("sync", (), 1),
+        ("async", (), 1),
+        pytest.param("hogwild", (), 1, marks=pytest.mark.full),
+        ("hogwild", (), 4),
+        pytest.param("k_async", ("k=1",), 1, marks=pytest.mark.full),  # `sync` collects gradients as well
+    ],
 )
 @pytest.mark.parametrize("optimizer", ["lazy_adam", "adagrad"])
 def test_a_table_that_is_not_copied_is_that_of_its_moment_to_the_bit(

@@ -100,6 +100,7 @@ def together(batches):
     return plain_loop(Dense(), whole, OPTIMIZERS["momentum"][1])
 
 
+@pytest.mark.full  # the resumed run below is a second run on the same servers, and equals one process
 def test_a_second_run_on_the_same_servers_equals_the_first(two_workers):
     first, second = (two_workers.run(config(optimizer="adam")) for _ in range(2))
     assert [outcome.losses for outcome in first] == [outcome.losses for outcome in second]

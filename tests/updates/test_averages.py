@@ -33,7 +33,7 @@ RULES = {
 # One rule of each kind. Fresh gradients make an update in all forms of `sync` and in `k_sync` as in `backup`, and
 # gradients of any age in the other k_ rules as in `softsync`: the same `GroupPolicy` in the same code. `local_sgd`
 # averages as `model_averaging` does.
-CHOSEN = representatives(RULES, ["backup", "softsync", "model_averaging", "accumulate"])
+CHOSEN = representatives(RULES, ["softsync", "model_averaging", "accumulate"])
 IN_ANY_GROUP = ("softsync", "k_async", "k_batch_async")
 WAITING = ("sync", "sync_first_two", "backup", "k_sync", "local_sgd", "model_averaging", "accumulate")
 WITHOUT_TABLES = ("local_sgd", "model_averaging")

@@ -22,6 +22,7 @@ from tests.testing.conformance import (
     SEED,
     THREE,
     THREE_ON_ONE,
+    UNEVEN,
     WHOLE,
     Runs,
     all_examples,
@@ -49,7 +50,7 @@ COMPRESSION = ("clip_norm:norm=1.0", "error_feedback", "top_k:ratio=0.25")
 HALF = 7  # not after the last batch of an epoch
 
 # `k_sync` has the `GroupPolicy` of `backup`, and `k_batch_async` has `softsync`'s; `test_k_family.py` compares both
-# with NumPy. All rules make the runs of `rules`.
+# with NumPy.
 DISTINCT = representatives(PROMISES, [rule for rule in PROMISES if rule not in ("k_sync", "k_batch_async")])
 # Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows; `test_local_sgd.py` and
 # `test_model_averaging.py` have their own compressed and clipped runs.
@@ -57,19 +58,33 @@ COMPRESSED = representatives(PROMISES, ["async", "hogwild", "backup", "ssp", "st
 # Separate tests check the updates of averaging rules after the end of a worker's data: `test_averages.py`,
 # `test_all_reduce.py`, `test_hybrid.py`. The others apply each gradient that arrives, as `async` does.
 CREDITED_UNEVEN = representatives(PROMISES, ["async", "downpour", "ssp", "drop_stale", "accumulate"])
+# Rules that apply each gradient share their end at `max_steps` with `async`, and rules that collect gradients share it
+# with `backup` and `softsync`. The rounds of `local_sgd` are those of `model_averaging`.
+LIMITED = representatives(
+    PROMISES,
+    ["async", "downpour", "sync", "sync_replicas", "backup", "softsync", "ssp", "drop_stale", "easgd"]
+    + ["model_averaging", "all_reduce", "hybrid", "accumulate"],
+)
 # In the other rules each ps task forms its own groups, so at `max_steps` a ps task may be an update behind;
 # `test_averages.py` checks their updates on each ps task.
-SAME_GROUPS = representatives(PROMISES, [r for r in PROMISES if r not in ("softsync", "k_async", "k_batch_async")])
+SAME_GROUPS = [rule for rule in LIMITED if rule not in ("softsync", "k_async", "k_batch_async")]
+# The other rules save what `async` or `backup` saves. `model_averaging` saves the replica of `local_sgd`.
+RESUMED = representatives(
+    PROMISES,
+    ["async", "downpour", "sync", "backup", "ssp", "dc_asgd", "easgd", "local_sgd"]
+    + ["all_reduce", "hybrid", "accumulate"],
+)
 
 rules = pytest.mark.parametrize("rule", PROMISES)
 # Each rule has one of the layouts, in turn; in a full run it has both.
-rules_and_layouts = pytest.mark.parametrize(
-    ("rule", "layout"),
-    [
-        pytest.param(rule, layout, id=f"{rule}-{layout}")
-        for number, rule in enumerate(DISTINCT)
-        for layout in repetitions(LAYOUTS, first=number % 2)
-    ],
+LAYOUT_OF_RULES = [
+    pytest.param(rule, layout, id=f"{rule}-{layout}")
+    for number, rule in enumerate(DISTINCT)
+    for layout in repetitions(LAYOUTS, first=number % 2)
+]
+rules_and_layouts = pytest.mark.parametrize(("rule", "layout"), LAYOUT_OF_RULES)
+resumed_rules_and_layouts = pytest.mark.parametrize(
+    ("rule", "layout"), [case for case in LAYOUT_OF_RULES if case.values[0] in RESUMED]
 )
 
 
@@ -98,12 +113,12 @@ def test_every_registered_rule_has_an_entry_in_the_table():
 
 @rules_and_layouts
 def test_trains(runs, rule, layout):
-    assert_learned(runs.result(THREE, uneven(rule, layout)), model_of_uneven(rule), share=0.95)
+    assert_learned(runs.result(UNEVEN[layout], uneven(rule, layout)), model_of_uneven(rule), share=0.95)
     if IS_FULL and layout == "packed":
         assert_learned(runs.result(THREE, even(rule, layout)), PROMISES[rule].model)
 
 
-@rules
+@pytest.mark.parametrize("rule", LIMITED)
 def test_ends_at_max_steps(runs, rule):
     result = runs.result(THREE_ON_ONE, limited(rule))
     assert result.codes == [0, 0, 0]
@@ -113,7 +128,7 @@ def test_ends_at_max_steps(runs, rule):
 
 @rules_and_layouts
 def test_ends_when_each_worker_has_used_up_its_data(runs, rule, layout):
-    result = runs.result(THREE, uneven(rule, layout))
+    result = runs.result(UNEVEN[layout], uneven(rule, layout))
     assert result.codes == [0, 0, 0]
     assert tuple(result.steps) == LENGTHS[layout]
     assert result.left_threads == []
@@ -123,7 +138,7 @@ def test_ends_when_each_worker_has_used_up_its_data(runs, rule, layout):
 def test_trains_embedding_tables_or_names_a_rule_that_does(runs, rule, layout):
     config = job(rule, layout, THREE, "Embedded")
     if PROMISES[rule].holds_tables:
-        result = runs.result(THREE, uneven(rule, layout))
+        result = runs.result(UNEVEN[layout], uneven(rule, layout))
         last = np.argmax(LENGTHS[layout])
         assert_learned(result, "Embedded", share=0.95)
         moved = np.any(result.values["table"] != values_before("Embedded")["table"], axis=1)
@@ -183,7 +198,7 @@ def test_one_worker_is_plain_sgd(runs, rule, layout):
         np.testing.assert_allclose(result.values[name], values[name], rtol=0, atol=1e-6, err_msg=name)
 
 
-@rules_and_layouts
+@resumed_rules_and_layouts
 def test_a_restarted_run_equals_an_uninterrupted_one(runs, halves, rule, layout):
     assert_continued(runs.result(ALONE, lone(rule, layout)), halves(rule, layout))
 
@@ -204,7 +219,7 @@ def test_a_restarted_run_keeps_the_residual_of_error_feedback(runs, rule, tmp_pa
     assert without.losses[0][1] != whole.losses[0][HALF + 1]
 
 
-@rules_and_layouts
+@resumed_rules_and_layouts
 def test_a_second_run_on_the_same_ps_tasks_equals_the_first(runs, halves, rule, layout):
     """The runs are equal bit for bit, as far as the rule is deterministic."""
     (first,) = runs.result(ALONE, lone(rule, layout)).losses
@@ -214,7 +229,11 @@ def test_a_second_run_on_the_same_ps_tasks_equals_the_first(runs, halves, rule, 
 
 @rules_and_layouts
 def test_every_resource_has_a_device_and_the_runs_container(runs, rule, layout):
-    for num_ps, result in ((1, runs.result(ALONE, lone(rule, layout))), (2, runs.result(THREE, uneven(rule, layout)))):
+    several = UNEVEN[layout]
+    for num_ps, result in (
+        (1, runs.result(ALONE, lone(rule, layout))),
+        (several[0], runs.result(several, uneven(rule, layout))),
+    ):
         assert len(result.graphs) == len(result.codes)
         for graph in result.graphs:
             tasks = {task_of(graph.worker_device)} | {("ps", ps) for ps in range(num_ps)}
@@ -249,8 +268,9 @@ def test_takes_momentum_or_names_a_rule_that_does(rule):
 
 
 def both_ends(runs, rule, layout):
-    """The runs that end at their `max_steps`, and when each worker has used up its data."""
-    return runs.result(THREE_ON_ONE, limited(rule)), runs.result(THREE, uneven(rule, layout))
+    """The runs that end at their `max_steps`, if the rule has such a run, and when each worker has used up its data."""
+    ends_at_max_steps = [runs.result(THREE_ON_ONE, limited(rule))] if rule in LIMITED else []
+    return [*ends_at_max_steps, runs.result(UNEVEN[layout], uneven(rule, layout))]
 
 
 def credits_of(result):

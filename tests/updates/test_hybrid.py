@@ -85,6 +85,7 @@ def test_the_mean_is_over_the_workers_that_have_data(two_workers, lengths):
     assert_same_values(outcomes[0].worker.final_values, values, max(lengths))
 
 
+@pytest.mark.full  # the resumed run below is a second run on the same servers, and equals one process
 def test_a_second_run_on_the_same_servers_equals_the_first(two_workers):
     first, second = (two_workers.run(config(optimizer="adagrad")) for _ in range(2))
     np.testing.assert_allclose(first[0].losses, second[0].losses, rtol=0, atol=1e-6)

@@ -128,8 +128,8 @@ def lone(one_worker, max_steps, logdir, update="local_sgd", **fields):
     return outcome
 
 
-# The conformance suite restarts this rule in the other layout.
-@pytest.mark.parametrize("layout", repetitions(LAYOUTS, first=1))
+@pytest.mark.full  # the conformance suite restarts this rule in one of the layouts
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     whole = lone(one_worker, 6, None, layout=layout)
     # Three rounds are six steps: a whole pass over 24 examples.

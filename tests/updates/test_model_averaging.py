@@ -53,6 +53,7 @@ def test_clips_the_gradients_of_local_steps(one_worker):
     assert abs(free.worker.final_values["logits/bias"]).max() > 1e-3
 
 
+@pytest.mark.full  # the conformance suite restarts `local_sgd`, whose replica this is
 def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, tmp_path):
     whole = lone(one_worker, 6, None, "model_averaging")
     halves = [lone(one_worker, max_steps, str(tmp_path), "model_averaging") for max_steps in (3, 6)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from benchmarks import settings
@@ -18,6 +20,7 @@ BATCH_SIZE = 240 // NUM_WORKERS
 assert InProcessCluster  # marks these tests as those of a cluster
 
 
+@functools.cache
 def traced(path: str) -> StepAnatomy:
     """The step of the second worker: the chief's has further calls, by time."""
     rule, layout, model, num_ps = path.split("/")
@@ -55,7 +58,6 @@ def test_a_step_makes_these_calls_messages_bytes_and_ops(path):
 
 
 def test_a_step_asks_each_ps_task_once_to_run_its_part():
-
     step = traced("async/packed/Embedded/2")
     (call,) = step.calls
     assert call.rpcs("worker-1") == {

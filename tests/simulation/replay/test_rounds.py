@@ -100,8 +100,9 @@ def config_of(update: str, options: tuple[str, ...], optimizer: str, **fields: A
     return type(config)(**config.to_json() | replaced)
 
 
-# `backup` with all workers and `sync_replicas` are `sync`, as their tests prove; a sum, a ring and local steps differ.
-CHOSEN = representatives(RULES, [rule for rule in RULES if rule[0] not in ("sync_replicas", "backup", "local_sgd")])
+# `backup` with all workers, `sync_replicas` and `all_reduce` are `sync`, as their tests prove; `accumulate` averages
+# its sums as `sync` does. Local steps differ.
+CHOSEN = representatives(RULES, [rule for rule in RULES if rule[0] in ("accumulate", "model_averaging")])
 
 
 @pytest.mark.parametrize(("update", "options", "optimizer"), CHOSEN, ids=[rule for rule, *_ in CHOSEN])

@@ -80,12 +80,12 @@ def trained(tmp_path, devices, **fields):
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.full),  # the others contain it
         {"optimizer": "adam", "learning_rate": 0.01, "layout": "per_variable"},
         {"model": "Direct", "optimizer": "adagrad"},
         {"model": "Dense", "update": "easgd", "update_option": ("period=2",)},
         {"update": "sync", "gradient_transform": ("clip_norm:norm=0.3",)},
-        {"update": "sync_replicas", "layout": "per_variable"},
+        pytest.param({"update": "sync_replicas", "layout": "per_variable"}, marks=pytest.mark.full),
     ],
     ids=["sgd", "adam", "own_look_up", "replica", "sync_clipped", "sync_replicas"],
 )
