@@ -163,6 +163,7 @@ def test_the_memory_of_an_evaluation_does_not_grow_with_the_vocabulary():
 def test_word2vec_begins_at_the_loss_of_a_uniform_guess_and_its_gradients_are_slopes(form):
     options = Word2Vec.Options(vocab_size=6, dim=3, form=form, num_sampled=4)
     with tf.Graph().as_default():
+        tf.set_random_seed(0)  # of 100 starts one is more than 0.01 below the bound
         ids = {"center": [0, 2, 5], "context": [[1, 3], [0, 0], [4, 3]]}
         batch = {name: tf.constant(values, tf.int64) for name, values in ids.items()}
         assert_gradients_are_slopes(Word2Vec(options).build(batch, training=False).loss)
