@@ -41,10 +41,12 @@ LINGER_SECS = 0.5
 NOTICE_SECS = 6.0
 FAILED_SECS = 15.0  # for workers to report how they ended when the chief has failed
 
+_INTERRUPTION = (Interrupted(signal.SIGTERM).exit_code, "ended after signals to workers")
 # Exit code and last state, by the statuses with which the workers ended; every other mixture is a failure.
 _ENDS = {
     frozenset({Status.DONE}): (EXIT_DONE, "done"),
-    frozenset({Status.INTERRUPTED}): (Interrupted(signal.SIGTERM).exit_code, "ended after signals to all workers"),
+    frozenset({Status.INTERRUPTED}): _INTERRUPTION,
+    frozenset({Status.INTERRUPTED, Status.DONE}): _INTERRUPTION,
 }
 _FAILURE = (EXIT_FAILED, "ended after a worker's failure")
 
@@ -104,7 +106,7 @@ class PsTask:
     def serve(self, stop: StopRequest) -> int:
         """Serves until the job is over; returns the exit code.
 
-        It is 0 when every worker was done, 143 when signals ended all workers, and 1 otherwise.
+        It is 0 when every worker was done, 143 when signals ended all others, and 1 when a worker failed.
 
         Raises:
             StartTimeoutError: No worker joined in time.

@@ -69,6 +69,7 @@ def test_ctrl_c_ends_chief_and_helpers(run):
     wait_until(lambda: helpers_of(run), START_SECS, "no worker has begun to help")
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 130
+    assert "failed" not in launcher.log
     run.wait_until_gone(END_SECS)
 
 

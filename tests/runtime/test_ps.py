@@ -38,22 +38,23 @@ def test_a_worker_whose_port_is_closed_has_failed_with_the_ps_tasks_reason(serve
     assert task.end() == 1
 
 
-@pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
+@pytest.mark.parametrize("other", [Status.DONE, Status.INTERRUPTED])
 @pytest.mark.parametrize("worker", [0, 1])
-def test_ends_with_1_when_a_worker_failed(serve, worker, status):
+def test_ends_with_1_when_a_worker_failed(serve, worker, other):
     task = serve()
     task.send(worker, Status.JOINED)
-    task.send(worker, status, reason="why")
-    task.send(1 - worker, Status.DONE)
+    task.send(worker, Status.FAILED, reason="why")
+    task.send(1 - worker, other)
     assert task.end() == 1
 
 
-def test_ends_with_143_when_signals_ended_every_worker(serve):
+@pytest.mark.parametrize("other", [Status.DONE, Status.INTERRUPTED])
+@pytest.mark.parametrize("worker", [0, 1])
+def test_ends_with_143_when_signals_ended_the_workers_that_were_not_done(serve, worker, other):
     task = serve()
-    for worker in (0, 1):
-        task.send(worker, Status.JOINED)
-    for worker in (0, 1):
-        task.send(worker, Status.INTERRUPTED, reason="ended by SIGTERM")
+    task.send(worker, Status.JOINED)
+    task.send(1 - worker, other)
+    task.send(worker, Status.INTERRUPTED, reason="ended by SIGTERM")
     assert task.end() == 128 + signal.SIGTERM
 
 
