@@ -76,6 +76,22 @@ def test_lines_and_rows_get_what_predict_prints(model):
     assert ask(model, {"instances": [{"x": -5}, {"x": 8}]})[1] == labelled
 
 
+@pytest.mark.parametrize("words", [("true", "false"), ("True", "False"), ("true", "false", "maybe")])
+def test_a_json_boolean_is_the_word_of_the_training(tmp_path, words):
+    rows = "".join(f"{word},{kind}\n" for word, kind in zip(words * 12, ("cat", "dog", "dog") * 12, strict=False))
+    (tmp_path / "train.csv").write_text(f"member,kind\n{rows}")
+    options = ("label=kind", "form=sparse")
+    config = TrainConfig(model="logistic_regression", dataset="csv", dataset_option=options, data_dir=str(tmp_path))
+    loaded = components_lib.load(config, num_workers=1)
+    weights = np.arange(loaded.dataset.num_features, dtype=np.float32)[:, np.newaxis]
+    values = {"weights": weights, "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
+    writer.write(tmp_path / "checkpoints", 3, values)
+    served = ServedModel(loaded, tmp_path / "checkpoints", deadline_secs=60)
+    as_json = ask(served, {"instances": [{"member": True}, {"member": False}, {"member": None}]})
+    assert as_json == ask(served, {"instances": [{"member": words[0]}, {"member": words[1]}, {"member": ""}]})
+    assert len({one["prediction"] for one in as_json[1]["predictions"]}) == 3
+
+
 def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkeypatch):
     built = []
     monkeypatch.setattr(

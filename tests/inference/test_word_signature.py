@@ -119,6 +119,20 @@ def test_rows_of_a_table_give_the_classes_that_predict_gives(tmp_path, model, op
     assert told.endswith("; with words: age, hours per week, job -> predictions, class")
 
 
+def test_booleans_in_the_graph_equal_booleans_in_python(tmp_path):
+    rows = "".join(f"{member},{('high', 'low')[at % 5 % 2]}\n" for at, member in enumerate(["True", "False"] * 15))
+    (tmp_path / "train.csv").write_text(f"member,income\n{rows}")
+    config = TrainConfig(model="mlp", dataset="csv", data_dir=str(tmp_path), dataset_option=("label=income",))
+    dataset, predictor, _ = exported(tmp_path, config)
+    words = ["true", "True", "TRUE", "false", "False", "FALSE", "tRuE", ""]
+    rows = tmp_path / "rows.csv"
+    rows.write_text("\n".join(["member", *(f'"{word}"' for word in words)]))
+    (batch,) = batches_of(dataset, rows, 10)
+    got = served(tmp_path / "out", {"member": words})["predictions"]
+    np.testing.assert_array_equal(got, predictor.predict(batch))
+    assert len(np.unique(got[:6], axis=0)) == 2 and len(np.unique(got, axis=0)) == 3
+
+
 @pytest.fixture(scope="module")
 def table_folder(tmp_path_factory):
     """The SavedModel of a model of the table."""

@@ -112,7 +112,7 @@ class TableFeatures:
         """Returns the number of each word in its column, int64 [B, C]; 0 = missing or unknown."""
         keys, numbers = [], []
         for at, name in enumerate(self.categories):
-            for number, word in enumerate(self._columns.vocabularies.get(name, ()), 1):
+            for word, number in _numbers_of(self._columns.vocabularies.get(name, ())).items():
                 keys.append(f"{at}:{word}")
                 numbers.append(number)
         columns = [
@@ -146,3 +146,15 @@ def number_table(keys: Sequence[str], numbers: Sequence[int]) -> tf.lookup.Stati
     with tf.control_dependencies(None):  # a check of the texts must not hold up the table
         known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
         return tf.lookup.StaticHashTable(known, 0)
+
+
+def _numbers_of(vocabulary: Sequence[str]) -> dict[str, int]:
+    """Returns the number of each word; Booleans have theirs in each usual case.
+
+    JSON and Parquet have true, Python writes True, and spreadsheets TRUE.
+    """
+    numbers = {word: number for number, word in enumerate(vocabulary, 1)}
+    booleans = {word.lower(): number for word, number in numbers.items()}
+    if len(booleans) == len(numbers) and booleans.keys() <= {"true", "false"}:
+        numbers |= {case(word): number for word, number in booleans.items() for case in (str, str.title, str.upper)}
+    return numbers

@@ -205,7 +205,7 @@ def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tupl
             raise DataError(f"instance {number} has other columns than instance 0, which has {_format_names(names)}")
     try:
         writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
-        writer.writerows([names, *([record[name] for name in names] for record in records)])
+        writer.writerows([names, *([_as_in_json(record[name]) for name in names] for record in records)])
     except csv.Error as error:
         raise DataError(f"the instances cannot be written as lines: {error}") from error
     header, *lines = text.getvalue().encode(errors="surrogatepass").split(b"\n")[:-1]
@@ -277,6 +277,11 @@ def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> 
         found = _OTHER_DELIMITERS[mark]
         fix = f"put a {wanted} between values" if dialect.trained_names else f"give --dataset_option=delimiter={found}"
         raise DataError(f"{path}: line 1 has no {wanted}, but {counts[mark]} times {found}; {fix}")
+
+
+def _as_in_json(value: Any) -> Any:
+    """Returns a Boolean as JSON writes it; Python writes it with a capital letter."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _format_names(names: Sequence[str]) -> str:

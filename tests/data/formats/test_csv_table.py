@@ -183,6 +183,27 @@ def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("true", "false"), ["true", "true", "true", None, "false"]),
+        (("True", "False"), ["True", "True", "True", None, "False"]),
+        (("TRUE",), ["TRUE", "TRUE", "TRUE", None, None]),
+        (("tRuE", "false"), ["tRuE", "tRuE", "tRuE", "tRuE", "false"]),
+        (("true", "false", "maybe"), ["true", None, None, None, None]),  # these three are words, not Booleans
+        (("true", "True"), ["true", "True", None, None, None]),
+    ],
+)
+def test_a_column_of_booleans_finds_them_in_each_usual_case(tmp_path, words, found):
+    rows = [[words[at % len(words)], ("cat", "dog")[at % 5 % 2]] for at in range(36)]
+    write(tmp_path / "train.csv", rows, ["member", "kind"])
+    write(tmp_path / "new.csv", [["true"], ["True"], ["TRUE"], ["tRuE"], ["False"]], ["member"])
+    source = create(tmp_path, "form=columns")
+    (batch,) = read_batches(lambda: source.read(tmp_path / "new.csv", 9))
+    vocabulary = (None, *source.columns.vocabularies["member"])  # number 0 = unknown
+    assert [vocabulary[number] for number in batch["ids"][:, 0]] == found
+
+
+@pytest.mark.parametrize(
     ("row", "message"),
     [
         (

@@ -165,6 +165,18 @@ def test_a_run_predicts_for_parquet_and_for_csv_without_labels(both, tmp_path):
         assert sum(len(batch["label"]) for batch in batches[0]) == 9
 
 
+def test_a_column_of_booleans_finds_them_in_rows_as_csv(both, tmp_path):
+    source = create(both, "form=columns")
+    write(tmp_path / "new.parquet", random_columns(9, seed=1))
+    (batch,) = read_batches(lambda: source.read(tmp_path / "new.parquet", 9))
+    members = random_columns(9, seed=1)["member"]
+    for spell in (str, lambda member: str(member).lower(), lambda member: str(member).upper()):
+        write_csv(tmp_path / "new.csv", random_columns(9, seed=1) | {"member": [spell(member) for member in members]})
+        assert_equal_batches([batch], read_batches(lambda: source.read(tmp_path / "new.csv", 9)))
+    known = dict(enumerate(source.columns.vocabularies["member"], 1))
+    assert [known[number] for number in batch["ids"][:, 1]] == [str(member).lower() for member in members]
+
+
 @pytest.mark.parametrize(
     ("values", "message"), [([float("inf")] * 9, "row 1: .* value is infinite; correct it"), ([[1]] * 9, "type list")]
 )
