@@ -13,7 +13,7 @@ import numpy as np
 
 from ps_trainer.errors import DataError
 from ps_trainer.inference.line_reader import LineReader
-from ps_trainer.inference.predictor import Predicted, Predictor, build_graph, parts_of
+from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predicted, Predictor, build_graph, parts_of
 from ps_trainer.training.components import Components
 
 STDIN = "stdin"
@@ -82,11 +82,13 @@ def predict_part(
         if not dataset.num_places and not line.strip():
             raise DataError(f"{path}: line {at} is empty; remove it")
     path.write_bytes(b"\n".join([*header, *lines, b""]))
-    parts = [
-        part
-        for batch in reader.batches(path, lines)
-        for part in parts_of(predictor.predict(batch), batch, dataset.num_places)
-    ]
+    parts: list[Predicted] = []
+    for number, batch in enumerate(reader.batches(path, lines)):
+        try:
+            parts += parts_of(predictor.predict(batch), batch, dataset.num_places)
+        except ExampleError as error:
+            at = 0 if dataset.num_places else number * BATCH_SIZE + error.example
+            raise error.at(f"{path}: line {len(header) + 1 + at}") from error
     if not dataset.num_places:
         yield from parts
         return

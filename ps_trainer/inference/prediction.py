@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import io
 import json
 import pathlib
@@ -16,11 +17,10 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
-from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
 from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.inference.line_prediction import STDIN, predict_lines
 from ps_trainer.inference.prediction_names import PredictionNames
-from ps_trainer.inference.predictor import BATCH_SIZE, Predicted, check_finite, parts_of
+from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predicted, check_finite, parts_of, prediction_error
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import build_plain, load_values
@@ -85,23 +85,46 @@ def predict(
         batch = iterator.get_next()
         # These tensors are for this file. The model must get the same batch as in training.
         told = {name: batch.pop(name) for name in (NUM_PLACES, IS_CUT) if name in batch}
+        # Separate ops, by which an error finds the tensor that it is about.
+        batch = tf.nest.map_structure(tf.identity, batch)
         predictions = build_plain(components.model, batch).predictions
         variables = tf.global_variables()
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
     with tf.Session(graph=graph) as session:
         load_values(session, variables, values)
         session.run(init_op)
+        num_done = 0
         while True:
             try:
                 predictions_v, told_v = session.run((predictions, told))
                 check_finite(predictions_v)
                 yield from parts_of(predictions_v, told_v, dataset.num_places)
+                num_done += 1
             except tf.errors.OutOfRangeError:
                 return
             except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-                raise data_error(error) or DataError(
-                    f"the examples cannot be processed: {problem_of(error)}"
-                ) from error
+                inputs = batch if isinstance(batch, dict) else {}
+                read = functools.partial(_batch_of, session, iterator, inputs, num_done)
+                raise _placed(prediction_error(error, inputs, read), dataset, source, num_done * BATCH_SIZE) from error
+
+
+def _batch_of(session: tf.Session, iterator: Any, batch: dict[str, tf.Tensor], number: int) -> dict[str, np.ndarray]:
+    """Reads the examples again, up to the batch of a number."""
+    session.run(iterator.initializer)
+    for _ in range(number):
+        session.run(batch)
+    return session.run(batch)
+
+
+def _placed(error: DataError, dataset: Any, source: pathlib.Path | None, num_before: int) -> DataError:
+    """Returns an error that names the example, if it is about one of a batch that follows `num_before` others."""
+    if not isinstance(error, ExampleError):
+        return error
+    number = num_before + error.example + 1
+    if source is None:
+        return error.at(f"test example {number}")
+    is_line = getattr(dataset, "reads_lines", False) and not dataset.num_places
+    return error.at(f"{source}: line {dataset.num_header_lines + number}" if is_line else f"{source}: example {number}")
 
 
 def _not_empty(parts: Iterator[Predicted], source: str, num_places: int | None) -> Iterator[Predicted]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
-from ps_trainer.data.pipeline.decode_errors import data_error, problem_of
+from ps_trainer.data.pipeline.decode_errors import data_error, problem_of, unknown_id
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from ps_trainer.store.ancestors import ancestors
@@ -36,6 +36,23 @@ class Predicted(NamedTuple):
     is_short: bool = False
     num_cut: int = 0
     num_unfilled: int = 0
+
+
+class ExampleError(DataError):
+    """An example of a batch for which the model cannot predict.
+
+    Args:
+        problem: What is wrong with the example, and the fix.
+        example: Number of the example in its batch, from 0.
+    """
+
+    def __init__(self, problem: str, example: int):
+        super().__init__(problem)
+        self.example = example
+
+    def at(self, place: str) -> DataError:
+        """Returns an error whose message begins with the place of the example."""
+        return DataError(f"{place}: {self}")
 
 
 class PredictionGraph(NamedTuple):
@@ -120,6 +137,7 @@ class Predictor:
         """Returns the predictions for a batch; entries on which they do not depend may be missing.
 
         Raises:
+            ExampleError: An example has an id that the model does not know.
             DataError: An entry has the wrong shape or type, or the model cannot process an example.
             tf.errors.DeadlineExceededError: `timeout_secs` have passed.
         """
@@ -127,11 +145,40 @@ class Predictor:
             feeds = {placeholder: batch[name] for name, placeholder in self._graph.inputs.items()}
             predictions = self._session.run(self._graph.predictions, feeds, options=self._options)
         except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-            raise data_error(error) or DataError(f"the examples cannot be processed: {problem_of(error)}") from error
+            raise prediction_error(error, self._graph.inputs, lambda: batch) from error
         except ValueError as error:  # of the feeds
             raise DataError(f"the examples do not fit the model: {error}") from error
         check_finite(predictions)
         return predictions
+
+
+def prediction_error(
+    error: tf.errors.OpError, inputs: Mapping[str, tf.Tensor], read: Callable[[], Mapping[str, Any]]
+) -> DataError:
+    """Returns the error of a model's ops as an error of the examples; it advises no option, as the model is trained.
+
+    Args:
+        error: Error of the session.
+        inputs: Tensors of a batch in the model's graph, by name, each of a separate op.
+        read: Function that returns their values.
+    """
+    if (unknown := unknown_id(error)) is None:
+        return data_error(error) or DataError(f"the examples cannot be processed: {problem_of(error)}")
+    highest = unknown.highest
+    used = _inputs_of(error.op, inputs) if error.op is not None else {}
+    batch = read() if used else {}
+    for name in used:
+        ids = np.asarray(batch[name])
+        if ids.dtype.kind in "iu" and (places := np.argwhere((ids < 0) | (ids > highest))).size:
+            return ExampleError(
+                f"{name!r} has the id {ids[tuple(places[0])]}, and the trained model knows only the ids 0 to {highest};"
+                " correct the id, or leave it out",
+                int(places[0][0]),
+            )
+    return DataError(
+        f"the trained model's table {unknown.table} has only the rows 0 to {highest}, and an example needs row"
+        f" {unknown.id}; correct the ids of the examples"
+    )
 
 
 def check_finite(predictions: np.ndarray) -> None:
@@ -182,7 +229,7 @@ def parts_of(predictions: np.ndarray, told: Mapping[str, np.ndarray], num_places
         yield Predicted(predictions[:0], num_unfilled=1)
 
 
-def _inputs_of(output: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _inputs_of(output: tf.Tensor | tf.Operation, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the tensors of `batch` on which `output` depends."""
     used = set(ancestors([output]))
     return {name: tensor for name, tensor in batch.items() if tensor.op in used}

@@ -20,7 +20,7 @@ from ps_trainer.inference import line_prediction
 from ps_trainer.inference.line_reader import LineReader
 from ps_trainer.inference.prediction import row_of
 from ps_trainer.inference.prediction_names import PredictionNames
-from ps_trainer.inference.predictor import BATCH_SIZE, Predictor, batches_of, build_graph, parts_of
+from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predictor, batches_of, build_graph, parts_of
 from ps_trainer.training.components import Components
 
 BYTES = "b64"
@@ -85,7 +85,8 @@ class ServedModel:
         """Returns the predictions for the tensors of a batch, given as nested lists.
 
         Raises:
-            DataError: A tensor is missing, unknown, or has another type or shape than the model's.
+            DataError: A tensor is missing, unknown, or has another type or shape than the model's, or holds an id that
+                the model does not know.
         """
         wanted = self.graph.inputs
         if set(inputs) != set(wanted):
@@ -94,7 +95,10 @@ class ServedModel:
         sizes = {name: len(array) for name, array in batch.items()}
         if len(set(sizes.values())) > 1:
             raise DataError(f"the inputs have different numbers of examples: {sizes}")
-        return loaded.predictor.predict(batch)
+        try:
+            return loaded.predictor.predict(batch)
+        except ExampleError as error:
+            raise error.at(f"instance {error.example}") from error
 
     def predict_records(self, records: Sequence[Any], loaded: Loaded) -> list[dict[str, Any]]:
         """Returns the objects that `ps_trainer predict` prints for lines, rows, or files in base64.

@@ -12,6 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from models.layers import ModelOutput
+from models.matrix_factorization import MatrixFactorization
 from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.generators.number_words import Numbers
@@ -137,6 +138,27 @@ def test_lines_of_libsvm_need_no_label(tmp_path):
     prediction.write(config, tmp_path / "checkpoints", tmp_path / "unlabelled.txt", tmp_path / "out.npy")
     logits = np.array([-1, 1 - 2, 0.5]) + 0.25
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), 1 / (1 + np.exp(-logits)), rtol=1e-6)
+
+
+def test_an_id_that_the_model_does_not_know_is_named_with_its_line_and_no_flag(tmp_path):
+    head = "userId,movieId,rating,timestamp\n"
+    (tmp_path / "ratings.csv").write_text(head + "1,1,3,0\n1,2,4,0\n2,2,5,0\n")
+    (tmp_path / "ask").write_text(head + "1,7,3,0\n" * 300 + "4,8,3,0\n1,8,3,0\n")
+    state = {"users": np.zeros([3, 2], np.float32), "items": np.zeros([9, 2], np.float32)}
+    writer.write(tmp_path / "checkpoints", 1, state | {"global_step": np.int64(1)})
+    sizes = ("dim=1", "num_items=9")
+    config = TrainConfig(model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), model_option=sizes)
+    config = dataclasses.replace(config, dataset_option=("test_every=2",))
+    problem = "line 302: 'user' has the id 4, and the trained model knows only the ids 0 to 2; correct the id, or leave"
+    with pytest.raises(DataError, match=f"^{tmp_path}/ask: {problem} it out$"):
+        prediction.write(config, tmp_path / "checkpoints", tmp_path / "ask", tmp_path / "out.npy")
+    components = components_lib.load(config, 1)
+    with open(tmp_path / "ask", "rb") as lines, pytest.raises(DataError, match=f"^stdin: {problem}"):
+        list(predict_lines(components, state, lines))
+    too_small = MatrixFactorization(MatrixFactorization.Options(num_users=2, num_items=9, dim=1))
+    state["users"] = state["users"][:2]
+    with pytest.raises(DataError, match=r"^test example 2: 'user' has the id 2, and the trained model .* 0 to 1;"):
+        list(prediction.predict(components._replace(model=too_small), state, None))
 
 
 def test_a_dataset_that_cannot_read_single_files_is_an_error(dense, tmp_path):

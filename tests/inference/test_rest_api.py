@@ -141,7 +141,11 @@ def test_a_picture_comes_in_base64(tmp_path):
         ({"inputs": {"ids": [["0"]], "values": [[1]]}}, "something else than numbers"),
         ({"inputs": {"ids": [0], "values": [[1]]}}, "the shape [1]; the model needs [examples, "),
         ({"inputs": {"ids": [[0], [0]], "values": [[1]]}}, "different numbers of examples"),
-        ({"inputs": {"ids": [[9999]], "values": [[1]]}}, "embedding table weights has the ids 0 to 0"),
+        (
+            {"inputs": {"ids": [[0], [9999]], "values": [[1], [1]]}},
+            "instance 1: 'ids' has the id 9999, and the trained model knows only the ids 0 to 0; correct the id",
+        ),
+        ({"instances": [{"ids": [-1], "values": [1]}]}, "instance 0: 'ids' has the id -1, and the trained model knows"),
         ({"instances": [{"ids": [0], "values": [1]}, {"ids": [0]}]}, "must name the same inputs"),
         ({"instances": ["1", "2,3,4"]}, "instances: line 2 has 3 values, but there are 1 columns"),
         ({"instances": ["1", ""]}, "instances: line 2 is empty"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,6 +17,7 @@ _CHUNK_RECORDS = 16
 _OF_ITERATOR = re.compile(r"Iterator::|IteratorGetNext")
 _GONE = re.compile(r"(/[^;\n]*); No such file or directory")
 _OF_TABLE = "embedding table "  # `models.layers.embedding`
+_UNKNOWN_ID = re.compile(_OF_TABLE + r"(\S+) has the ids 0 to (\d+);.* of the batch: (-?\d+) (-?\d+)")
 _OF_LABEL = re.compile(r"Received a label value of (\d+) which is outside the valid range of \[0, (\d+)\)")
 
 
@@ -80,6 +82,22 @@ def problem_of(error: tf.errors.OpError) -> str:
     said = re.search(r"assertion failed: \[(.*)\]$", error.message, re.MULTILINE)
     # Numbers that an op adds to its message stand in separate brackets.
     return re.sub(r"\] \[(-?\d+)(?=\] \[-?\d+$|$)", r" \1", said[1]) if said else error.message
+
+
+class UnknownId(NamedTuple):
+    """An id that a model's table does not have: the table's name and highest id, and the id."""
+
+    table: str
+    highest: int
+    id: int
+
+
+def unknown_id(error: tf.errors.OpError) -> UnknownId | None:
+    """Returns the id because of which an op failed; None if it failed for another reason."""
+    if (found := _UNKNOWN_ID.fullmatch(problem_of(error))) is None:
+        return None
+    highest, smallest_given, largest_given = map(int, found.group(2, 3, 4))
+    return UnknownId(found[1], highest, largest_given if largest_given > highest else smallest_given)
 
 
 def data_error(error: tf.errors.OpError) -> DataError | None:
