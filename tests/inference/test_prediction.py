@@ -19,7 +19,7 @@ from ps_trainer.data.generators.number_words import Numbers
 from ps_trainer.data.generators.telephone_tones import Tones
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.errors import DataError, UsageError
-from ps_trainer.inference import prediction
+from ps_trainer.inference import prediction, predictor
 from ps_trainer.inference.line_prediction import predict_lines
 from ps_trainer.inference.prediction_names import PredictionNames
 from ps_trainer.training import components as components_lib
@@ -138,6 +138,42 @@ def test_lines_of_libsvm_need_no_label(tmp_path):
     prediction.write(config, tmp_path / "checkpoints", tmp_path / "unlabelled.txt", tmp_path / "out.npy")
     logits = np.array([-1, 1 - 2, 0.5]) + 0.25
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), 1 / (1 + np.exp(-logits)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("head", ["", "userId,movieId,rating,timestamp\n"])
+def test_a_line_of_movielens_needs_no_rating_and_no_time(tmp_path, head):
+    separator, name = (",", "ratings.csv") if head else ("\t", "u.data")
+
+    def rows(*texts):
+        return (head + "".join(f"{text}\n" for text in texts)).replace(",", separator)
+
+    (tmp_path / name).write_text(rows("1,1,3,0", "2,2,4,0", "1,2,5,0"))
+    state = {"users": np.array([[0, 1], [0, 2], [0, 3]], np.float32), "items": np.ones([3, 2], np.float32)}
+    writer.write(tmp_path / "checkpoints", 1, state | {"global_step": np.int64(1)})
+    config = TrainConfig(
+        model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), model_option=("dim=1", "mean=0")
+    )
+
+    def predict(text):
+        (tmp_path / "ask").write_text(text)
+        prediction.write(config, tmp_path / "checkpoints", tmp_path / "ask", tmp_path / "out.npy")
+        return list(np.load(tmp_path / "out.npy"))
+
+    asked = rows("1,2", "2,1,", "1,2,,", "2,2,4", "1,1,4.5,", "2,1,,99", "1,1,5,99")
+    assert predict(asked) == [3, 4, 3, 4, 3, 4, 3]
+    components = components_lib.load(config, 1)
+    (part,) = predict_lines(components, state, io.BufferedReader(io.BytesIO(asked.encode())))
+    assert list(part.values) == [3, 4, 3, 4, 3, 4, 3]
+    (batch,) = predictor.batches_of(components.dataset, tmp_path / "ask", 9)
+    assert list(batch["rating"]) == [0, 0, 0, 4, 4.5, 0, 5]
+    problem = f"line {3 if head else 2}: not user and item, perhaps followed by rating and seconds, separated by"
+    with pytest.raises(DataError, match=f"ask: {problem}"):
+        predict(rows("1,2", "1"))
+    if head:
+        with pytest.raises(
+            DataError, match=f"ask: line 1 should hold the names .*, but is 1,2; put {head.strip()} before"
+        ):
+            predict("1,2\n2,1\n")
 
 
 def test_an_id_that_the_model_does_not_know_is_named_with_its_line_and_no_flag(tmp_path):

@@ -19,11 +19,14 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_source import LineSource, open_unpacked, text_file
+from ps_trainer.data.pipeline.file_source import CountedFile
+from ps_trainer.data.pipeline.line_source import LineSource, first_line, open_unpacked, text_file
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
 _ID, _RATING, _SECONDS = r"\d{1,9}", r"\d(\.\d+)?", r"\d{1,18}"
+
+_NAMES = "userId,movieId,rating,timestamp"
 
 
 class _Format(NamedTuple):
@@ -76,11 +79,25 @@ class MovieLens(LineSource):
         largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
         self.num_users, self.num_items = (1 + number for number in largest)
 
+    def _to_predict(self, path: pathlib.Path) -> MovieLens:
+        # Rating and seconds may be missing, also one of them; the 0 in place of the rating does not reach a prediction.
+        other, separator = super()._to_predict(path), self._format.separator
+        other._pattern = separator.join([_ID, _ID]) + f"({separator}({_RATING})?({separator}({_SECONDS})?)?)?"
+        other._form = f"user and item, perhaps followed by rating and seconds, separated by {separator!r}"
+        return other
+
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
+        if self.num_header_lines and re.fullmatch(self._pattern, first := first_line(path)):
+            raise DataError(
+                f"{path}: line 1 should hold the names of the columns, but is {first}; put {_NAMES} before it"
+            )
+        return super()._count_file(path)
+
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
-        kinds = [tf.constant([0], tf.int64), tf.constant([0], tf.int64), tf.constant([0.0]), tf.constant([""])]
-        # `decode_csv` takes only one character as its separator.
-        line_B = tf.strings.regex_replace(line_B, self._format.separator, ",")
-        user_B, item_B, rating_B, _ = tf.io.decode_csv(line_B, kinds)
+        kinds = [tf.constant([0], tf.int64), tf.constant([0], tf.int64), tf.constant([0.0])]
+        # `decode_csv` takes only one character as its separator. The one at the end gives each line a third column.
+        line_B = tf.strings.join([tf.strings.regex_replace(line_B, self._format.separator, ","), ","])
+        user_B, item_B, rating_B = tf.io.decode_csv(line_B, kinds, select_cols=[0, 1, 2])
         return {"user": user_B, "item": item_B, "rating": rating_B}
 
 
