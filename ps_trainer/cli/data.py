@@ -17,20 +17,21 @@ from ps_trainer.options import option, repeatable
 class InfoFlags:
     """Flags of `info`."""
 
-    all: bool = option(False, "read every example, not only the first ones, to find broken ones")
+    all: bool = option(False, "info: read every example, not only the first ones, to find broken ones")
+    dataset_option: tuple[str, ...] = repeatable("info: option of the dataset that reads the files, as key=value")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateDataFlags:
     """Flags of `generate`."""
 
-    out: str | None = option(None, "folder to write into; it must be new or empty")
-    option: tuple[str, ...] = repeatable("option of the data set, as key=value")
+    out: str | None = option(None, "generate: folder to write into; it must be new or empty")
+    option: tuple[str, ...] = repeatable("generate: option of the generated data set, as key=value")
 
 
 HELP = CommandHelp(
     usage=(
-        "ps_trainer data info PATH [--all]",
+        "ps_trainer data info PATH [--all] [--dataset_option=key=value …]",
         "ps_trainer data generate NAME --out=DIR [--option=key=value …]",
         "ps_trainer data generate list",
     ),
@@ -70,7 +71,7 @@ def _info(program: str, args: list[str]) -> int:
     from ps_trainer.data import info
 
     with importing_tensorflow():
-        text = info.describe(pathlib.Path(path), reads_all=given.all)
+        text = info.describe(pathlib.Path(path), reads_all=given.all, options=given.dataset_option)
     print(text)
     return EXIT_DONE
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ps_trainer.data import near_misses
 from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_source import first_lines
+from ps_trainer.data.pipeline.table_columns import IGNORE
 from ps_trainer.data.pipeline.table_rows import is_parquet, number_of
 
 _LABELS = ("label", "labels", "target", "class", "y", "outcome")
@@ -60,10 +61,13 @@ def detect_parquet(path: pathlib.Path) -> DetectedTable | None:
     """
     if not is_parquet(path):
         return None
-    names = parquet_rows.names_of(path)
-    first = next(parquet_rows.chunks(path, names, {}, names[-1], wanted=names[-1:]), None)
-    label = _label_of(names, [] if first is None else [str(value) for value in first.columns[names[-1]][:_MAX_ROWS]])
-    return None if label is None else DetectedTable(tuple(names), label, (f"label={label}",))
+    names, nested = parquet_rows.names_of(path), parquet_rows.nested_of(path)
+    usable = [name for name in names if name not in nested]
+    first = next(parquet_rows.chunks(path, names, {}, usable[-1], wanted=usable[-1:]), None) if usable else None
+    label = _label_of(usable, [] if first is None else [str(value) for value in first.columns[usable[-1]][:_MAX_ROWS]])
+    ignored = ",".join(f"{name}:{IGNORE}" for name in nested)
+    options = (f"label={label}", *([f"columns={ignored}"] if ignored else []))
+    return None if label is None else DetectedTable(tuple(names), label, options)
 
 
 def _label_of(names: Sequence[str], last_column: Sequence[str]) -> str | None:

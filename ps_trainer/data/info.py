@@ -23,17 +23,23 @@ _SHOWN_WORDS = 5
 _BATCH_SIZE = 256
 
 
-def describe(path: pathlib.Path, *, reads_all: bool = False) -> str:
+def describe(path: pathlib.Path, *, reads_all: bool = False, options: Sequence[str] = ()) -> str:
     """Describes a path as text: its format, the number of examples, the first of them, and the flags of a run.
 
     Args:
         path: Path of a file or folder.
         reads_all: Whether to read every example, which finds broken ones, instead of the first examples only.
+        options: Options of the dataset, each as `key=value`. They replace the detected ones, and the remarks on these.
 
     Raises:
         DataError: The path does not exist, its format is unknown, or an example is broken.
+        OptionError: The dataset does not have such an option.
     """
     found = detect(path)
+    given = {option.partition("=")[0] for option in options}
+    kept = [option for option in found.options if option.partition("=")[0] not in given]
+    remarks = found.remarks if len(kept) == len(found.options) else ()
+    found = found._replace(options=(*kept, *options), remarks=remarks)
     lines = [f"{path}: {found.kind}", *(f"  {remark}" for remark in found.remarks)]
     if found.dataset is not None:
         source = component_tables.DATASETS.create(found.dataset, found.options, data_dir=str(found.data_dir))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ps_trainer.cli import main
 
 
@@ -29,3 +31,12 @@ def test_info_says_how_a_set_is_read_and_fails_for_an_unknown_one(tmp_path, capf
     (folder / "u.data").write_text("nothing\0\n" * 2)
     assert main.main(["ps_trainer", "data", "info", str(folder)]) == 2
     assert "u.data: line 2: not user, item, rating" in capfd.readouterr().err
+
+
+def test_info_takes_the_option_that_its_error_names(tmp_path, capfd):
+    rows = "".join(f"{at},word {at},{'ab'[at % 2]}\n" for at in range(5000))
+    (tmp_path / "train.csv").write_text("x,name,kind\n" + rows)
+    assert main.main(["ps_trainer", "data", "info", str(tmp_path)]) == 2
+    (advice,) = re.findall(r"--dataset_option=columns=name:ignore", capfd.readouterr().err)
+    assert main.main(["ps_trainer", "data", "info", str(tmp_path), advice]) == 0
+    assert advice in capfd.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from ps_trainer import component_tables
 from ps_trainer.data import detect_format, info
 from ps_trainer.data.generators import generate
-from ps_trainer.errors import DataError
+from ps_trainer.errors import DataError, OptionError
 
 COUNTS = ("num_train=6", "num_test=4")
 
@@ -140,6 +140,23 @@ def test_a_table_with_a_label_is_described_by_its_columns(tmp_path):
     (tmp_path / "test.csv").write_text("x;job\n1;a\n2;b\n")  # no labels: another table
     with pytest.raises(DataError, match=r"looks like a table of 2 columns"):
         detect_format.detect(tmp_path)
+
+
+def test_a_table_is_described_with_the_options_that_the_user_gives(tmp_path):
+    rows = "".join(f"{number},w{number},{'yes' if number % 3 else 'no'}\n" for number in range(5000))
+    (tmp_path / "train.csv").write_text("x,word,rented\n" + rows)
+    with pytest.raises(
+        DataError, match="more than 4095 different words; leave it out with --dataset_option=columns=wo"
+    ):
+        info.describe(tmp_path)
+    told = info.describe(tmp_path, options=["columns=word:ignore", "test_every=5"])
+    assert "4,000 training examples" in told and "column word" not in told
+    flags = "label=rented --dataset_option=columns=word:ignore --dataset_option=test_every=5 --data_dir"
+    assert f"--dataset=csv --dataset_option=train_files=train.csv --dataset_option={flags}" in told
+    with pytest.raises(DataError, match="which column holds the labels"):
+        info.describe(tmp_path, options=["label=none"])
+    with pytest.raises(OptionError, match="--dataset_option.*did you mean columns"):
+        info.describe(tmp_path, options=["column=word:ignore"])
 
 
 def test_a_table_with_a_byte_order_mark_and_a_delimiter_in_quotes_is_recognised(tmp_path):

@@ -41,6 +41,12 @@ def texts_of(path: pathlib.Path) -> list[str]:
     return [field.name for field in schema if not _is_number(types, field.type)]
 
 
+def nested_of(path: pathlib.Path) -> list[str]:
+    """Returns the names of the columns of lists, structs and the like, which no model can use."""
+    types, schema = _library("pyarrow").types, _open(path).schema_arrow
+    return [field.name for field in schema if types.is_nested(field.type)]
+
+
 def num_rows(path: pathlib.Path) -> int:
     """Returns the number of rows of a file, which its end tells."""
     return int(_open(path).metadata.num_rows)

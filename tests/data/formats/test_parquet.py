@@ -242,6 +242,17 @@ def test_data_info_describes_a_table(both):
         detect_format.detect(both / "a.parquet")
 
 
+@pytest.mark.parametrize("names", [("size", "tags", "kind"), ("label", "size", "tags"), ("size", "kind", "tags")])
+def test_data_info_leaves_out_a_column_of_lists(tmp_path, names):
+    columns = random_columns(20) | {"tags": [[1]] * 20}
+    columns["label"] = columns["kind"]
+    write(tmp_path / "train.parquet", {name: columns[name] for name in names})
+    told = info.describe(tmp_path, reads_all=True)
+    label = "label" if "label" in names else "kind"
+    assert f"--dataset_option=label={label} --dataset_option=columns=tags:ignore --data_dir=" in told
+    assert "column size: numbers" in told and "column tags" not in told
+
+
 def test_a_config_with_parquet_predicts(both, tmp_path):
     source = create(both, "form=sparse")
     options = ("label=kind", "form=sparse")
