@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 from ps_trainer.data.formats import image_folder, movielens, transcript_list
 from ps_trainer.data.pipeline import parquet_rows
-from ps_trainer.data.pipeline.line_source import first_lines
-from ps_trainer.data.pipeline.table_rows import is_parquet
+from ps_trainer.data.pipeline.line_source import first_lines, text_file
+from ps_trainer.data.pipeline.table_rows import Dialect, chunks, header_of, is_parquet
 from ps_trainer.errors import DataError
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
 """Words for the characters that may separate columns."""
 
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}  # by the suffix of a file
 _NUM_LINES = 5
 _SHOWN_COLUMNS = 8
 _SOUND_WORDS = ("wav", "audio", "sound")
@@ -24,6 +25,7 @@ def describe(path: pathlib.Path) -> str | None:
     """Describes what an unknown file or folder looks like; None if it looks like nothing known.
 
     Raises:
+        DataError: A file is named like a table and cannot be read as one.
         OSError: The path cannot be read.
     """
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if not file.name.startswith("."))
@@ -81,12 +83,26 @@ def _parquet(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     file = next((file for file in files if file.is_file() and is_parquet(file)), None)
     if file is None:
         return None
-    names = parquet_rows.names_of(file)
+    names, nested = parquet_rows.names_of(file), parquet_rows.nested_of(file)
+    label = next((name for name in reversed(names) if name not in nested), "kind")
     return (
         f"{file.name} is a Parquet file with the columns {_first_few(names)}; read it by --dataset=parquet"
         f" --dataset_option=train_files={file.name} --dataset_option=label=<column> --data_dir={file.parent}, with the"
-        f" column of the labels, such as {names[-1]}"
+        f" column of the labels, such as {label}"
     )
+
+
+def _unreadable_table(path: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
+    """Raises the DataError of dataset csv for a file that is named like a table, or empty, and cannot be read."""
+    for file in files:
+        suffix = pathlib.Path(file.name.removesuffix(".gz")).suffix.lower()
+        if not file.is_file() or (suffix not in _DELIMITERS and (file != path or file.stat().st_size)):
+            continue
+        text_file(file)
+        separator, _ = columns_of(file) or (_DELIMITERS[suffix], [])
+        dialect = Dialect(delimiter=separator, checks_header=False)
+        for _ in chunks(file, dialect, header_of(file, dialect)):
+            pass
 
 
 def _first_few(columns: Sequence[str]) -> str:
@@ -145,4 +161,10 @@ def _images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     )
 
 
-_LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (_parquet, _table, _sounds, _images)
+_LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (
+    _parquet,
+    _unreadable_table,
+    _table,
+    _sounds,
+    _images,
+)

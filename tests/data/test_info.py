@@ -209,6 +209,33 @@ def test_a_near_miss_is_named_with_what_is_missing_and_the_flag(tmp_path, name, 
             assert words in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x,town\n1,Genève\n".encode("latin-1"), "near line 1: not UTF-8 .*iconv -f WINDOWS-1252 -t UTF-8"),
+        (b"x,town\n" + b"1,Bern\n" * 99 + "1,Genève\n".encode("latin-1"), "not UTF-8"),
+        ("x,town\n1,Bern\n".encode("utf-16"), "near line 1: not UTF-8 .*iconv -f UTF-16 -t UTF-8"),
+        ("\ufeffx,town\n".encode("utf-16-be"), "iconv -f UTF-16 -t UTF-8"),
+        (b"x,town\n", "the file has a header and no row; is it the right file?"),
+        (b"x,town\n1,2,3\n", "line 2 has 3 values, but there are 2 columns"),
+        (b"", "the file has 0 lines and no example"),
+    ],
+)
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "t.tsv", "t.csv.gz"])
+def test_a_table_that_cannot_be_read_is_named_as_the_dataset_names_it(tmp_path, name, content, message):
+    content = content.replace(b",", b"\t") if name == "t.tsv" else content
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(DataError, match=rf"^{tmp_path}/{name}: .*{message}"):
+            detect_format.detect(path)
+
+
+def test_an_empty_file_of_any_name_is_named_as_such(tmp_path):
+    (tmp_path / "data").touch()
+    with pytest.raises(DataError, match="data: the file has 0 lines and no example"):
+        detect_format.detect(tmp_path / "data")
+
+
 def test_images_without_folders_of_classes_are_a_near_miss(tmp_path):
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     with pytest.raises(DataError, match="1 images and no folder of a class; --dataset=image_folder needs a folder for"):

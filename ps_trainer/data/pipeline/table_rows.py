@@ -6,6 +6,7 @@ file rejects what the two would read differently.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import io
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.data.pipeline.line_source import open_unpacked
+from ps_trainer.data.pipeline.line_source import head, open_unpacked
 from ps_trainer.errors import DataError, did_you_mean
 
 SPACES = " \t\n\v\f\r"
@@ -25,6 +26,7 @@ SPACES = " \t\n\v\f\r"
 
 BYTE_ORDER_MARK = "\ufeff"
 
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHUNK_ROWS = 2**14
 _PARQUET = b"PAR1"
 _OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
@@ -239,9 +241,10 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
                     raise DataError(f"{path}: line {line - 1} is empty; remove it")
                 yield row
         except UnicodeDecodeError as error:
+            encoding = "UTF-16" if head(path).startswith(_UTF_16_MARKS) else "WINDOWS-1252"
             raise DataError(
                 f"{path}: near line {line + 1}: not UTF-8 ({error.reason}); convert the file, for example with"
-                " iconv -f WINDOWS-1252 -t UTF-8"
+                f" iconv -f {encoding} -t UTF-8"
             ) from error
         except csv.Error as error:
             raise DataError(f"{path}: line {line + 1} cannot be read: {error}") from error
