@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import pathlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 from ps_trainer.errors import DataError
 from ps_trainer.inference.line_reader import LineReader
@@ -29,7 +31,8 @@ def predict_lines(
     """Yields the predictions for the lines of a stream, for all lines that have arrived at a time.
 
     A line is an example of the dataset, after the header lines that its files have. Where the dataset cuts its
-    examples from running text, each line is a separate text, with its end, and has one prediction for each place.
+    examples from running text, each line is a separate text, with its end, and has one prediction for each place. Where
+    it does not, an empty line is skipped, and a warning names it.
 
     Raises:
         CheckpointError: A variable of the model is missing or has another shape.
@@ -41,20 +44,17 @@ def predict_lines(
         raise DataError(f"--input=-: dataset {type(dataset).__name__} does not read lines; name a file: --input=FILE")
     predictor, reader = Predictor(build_graph(components), values), LineReader(dataset)
     header: list[bytes] = []
-    number = 1
+    has_examples = False
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder).resolve() / STDIN
-        for lines in _lines_as_they_come(stream):
-            num_header = dataset.num_header_lines - len(header)
+        for number, lines in _runs(stream, are_texts=bool(dataset.num_places)):
+            num_header = min(dataset.num_header_lines - len(header), len(lines))
             header += lines[:num_header]
-            number += len(lines[:num_header])
-            lines = lines[num_header:]
-            # Each line of running text is a separate file, which ends the windows.
-            for part in [[line] for line in lines] if dataset.num_places else [lines] if lines else []:
-                with own_line_numbers(path, number - len(header) - 1):
-                    yield from predict_part(reader, predictor, path, header, part)
-                number += len(part)
-    if header and number == len(header) + 1:
+            if rows := lines[num_header:]:
+                has_examples = True
+                with own_line_numbers(path, number + num_header - len(header) - 1):
+                    yield from predict_part(reader, predictor, path, header, rows)
+    if header and not has_examples:
         text = header[-1].decode(errors="replace").strip()
         raise DataError(
             f"{STDIN}: the first line must have the names of the columns, and no row follows it: {text}; give the"
@@ -79,7 +79,7 @@ def predict_part(
     """
     dataset = reader.dataset
     for at, line in enumerate(lines, len(header) + 1):
-        if not dataset.num_places and not line.strip():
+        if not dataset.num_places and _is_empty(line):
             raise DataError(f"{path}: line {at} is empty; remove it")
     path.write_bytes(b"\n".join([*header, *lines, b""]))
     parts: list[Predicted] = []
@@ -95,6 +95,32 @@ def predict_part(
     if any(part.num_unfilled for part in parts) or not parts:
         raise DataError(f"{path}: line {len(header) + 1} is too short: this model needs {dataset.num_places} tokens")
     yield Predicted(np.concatenate([part.values.reshape(-1, *part.values.shape[2:]) for part in parts])[np.newaxis])
+
+
+def _runs(stream: io.BufferedReader, *, are_texts: bool) -> Iterator[tuple[int, list[bytes]]]:
+    """Yields lines that follow each other, as they arrive, with the number of the first one.
+
+    Args:
+        stream: Stream of lines.
+        are_texts: Whether each line is a separate text, which ends the windows; else empty lines are left out.
+    """
+    number = 1
+    for lines in _lines_as_they_come(stream):
+        runs = (
+            [[line] for line in lines] if are_texts else [list(run) for _, run in itertools.groupby(lines, _is_empty)]
+        )
+        for run in runs:
+            if are_texts or not _is_empty(run[0]):
+                yield number, run
+            else:
+                told = f"line {number} is" if len(run) == 1 else f"lines {number} to {number + len(run) - 1} are"
+                logging.warning("%s: %s empty, and skipped", STDIN, told)
+            number += len(run)
+
+
+def _is_empty(line: bytes) -> bool:
+    # A tab may stand between two missing values.
+    return not line.strip(b" \r")
 
 
 def _lines_as_they_come(stream: io.BufferedReader) -> Iterator[list[bytes]]:

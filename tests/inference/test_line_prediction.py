@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -57,10 +58,22 @@ def test_a_wrong_row_is_named_by_its_line_on_stdin(pets):
     assert [name["class"] for _, name in told(pets, b"x,kind\n-5,?\n8,dog")] == ["cat", "dog"]
     with pytest.raises(DataError, match=r"^stdin: line 3 has 2 values, but there are 1 columns"):
         told(pets, b"x\n-5\n8,9\n")
-    with pytest.raises(DataError, match=r"^stdin: line 3 is empty; remove it"):
-        told(pets, b"x\n-5\n\n7\n")
     with pytest.raises(DataError, match=r"^stdin lacks columns of the training files: x; its columns: y"):
         told(pets, b"y\n-5\n")
+
+
+def test_empty_lines_are_skipped_with_a_warning(pets, caplog):
+    reader, writing = os.pipe()
+    with os.fdopen(reader, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as sender:
+        parts = predict_lines(components_lib.load(pets, num_workers=1), PETS, stream)
+        sender.write(b"\nx\n\n-5\n \r\n\n8\n")
+        assert [next(parts).values[0] > 0.5, next(parts).values[0] > 0.5] == [False, True]
+        sender.write(b"\n7\n8,9\n")
+        with pytest.raises(DataError, match=r"^stdin: line 10 has 2 values, but there are 1 columns"):
+            next(parts)
+    assert re.findall(r"stdin: lines? ([\d to]+) (?:is|are) empty", caplog.text) == ["1", "3", "5 to 6", "8"]
+    with pytest.raises(DataError, match=r"^stdin: the first line must have the names"):
+        told(pets, b"x\n\n")
 
 
 @pytest.mark.parametrize("dataset", ["libsvm", "parallel_text", "criteo"])
