@@ -17,7 +17,7 @@ from ps_trainer.options import option, repeatable
 class InfoFlags:
     """Flags of `info`."""
 
-    all: bool = option(False, "info: read every example, not only the first ones, to find broken ones")
+    all: bool = option(False, "info: read every example, not only the first; this finds broken ones")
     dataset_option: tuple[str, ...] = repeatable("info: option of the dataset that reads the files, as key=value")
 
 
