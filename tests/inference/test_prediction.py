@@ -166,8 +166,8 @@ def test_a_line_of_movielens_needs_no_rating_and_no_time(tmp_path, head):
     assert list(part.values) == [3, 4, 3, 4, 3, 4, 3]
     (batch,) = predictor.batches_of(components.dataset, tmp_path / "ask", 9)
     assert list(batch["rating"]) == [0, 0, 0, 4, 4.5, 0, 5]
-    problem = f"line {3 if head else 2}: not user and item, perhaps followed by rating and seconds, separated by"
-    with pytest.raises(DataError, match=f"ask: {problem}"):
+    form = f"user and item, perhaps followed by rating and seconds, separated by {'commas' if head else 'tabs'}: "
+    with pytest.raises(DataError, match=f"ask: line {3 if head else 2}: not {form}"):
         predict(rows("1,2", "1"))
     if head:
         with pytest.raises(

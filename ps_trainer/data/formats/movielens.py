@@ -32,10 +32,15 @@ _NAMES = "userId,movieId,rating,timestamp"
 class _Format(NamedTuple):
     file_name: str
     separator: str
+    separator_name: str  # without quotes, before which TensorFlow's messages put backslashes
     num_header_lines: int
 
 
-FORMATS = (_Format("u.data", "\t", 0), _Format("ratings.dat", "::", 0), _Format("ratings.csv", ",", 1))
+FORMATS = (
+    _Format("u.data", "\t", "tabs", 0),
+    _Format("ratings.dat", "::", "double colons", 0),
+    _Format("ratings.csv", ",", "commas", 1),
+)
 
 
 class MovieLens(LineSource):
@@ -73,7 +78,7 @@ class MovieLens(LineSource):
             [text_file(path, num_header_lines=num_header_lines, facts=self.facts)],
             [],
             pattern=separator.join([_ID, _ID, _RATING, _SECONDS]),
-            form=f"user, item, rating and seconds, separated by {separator!r}",
+            form=f"user, item, rating and seconds, separated by {self._format.separator_name}",
             test_every=options.test_every,
         )
         largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
@@ -83,7 +88,9 @@ class MovieLens(LineSource):
         # Rating and seconds may be missing, also one of them; the 0 in place of the rating does not reach a prediction.
         other, separator = super()._to_predict(path), self._format.separator
         other._pattern = separator.join([_ID, _ID]) + f"({separator}({_RATING})?({separator}({_SECONDS})?)?)?"
-        other._form = f"user and item, perhaps followed by rating and seconds, separated by {separator!r}"
+        other._form = (
+            f"user and item, perhaps followed by rating and seconds, separated by {self._format.separator_name}"
+        )
         return other
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:

@@ -320,10 +320,13 @@ class DataSource(abc.ABC):
         raise self._no_single_file(path)
 
     def _no_single_file(self, path: pathlib.Path) -> DataError:
-        return DataError(
-            f"{path}: dataset {type(self).__name__} does not read single files; put it where --data_dir has its test"
-            " examples"
-        )
+        dataset, fix = type(self).__name__, "put it where --data_dir has its test examples"
+        if self.image_shape is not None:
+            suffixes = ", ".join(images.IMAGE_SUFFIXES)
+            return DataError(
+                f"{path}: the only single files that {dataset} reads are images ({suffixes}); give one, or {fix}"
+            )
+        return DataError(f"{path}: dataset {dataset} does not read single files; {fix}")
 
     @abc.abstractmethod
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:

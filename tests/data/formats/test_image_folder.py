@@ -140,3 +140,12 @@ def test_more_names_than_the_graph_can_hold_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(image_folder, "MAX_NAME_BYTES", 4 * len("a/0.png") - 1)
     with pytest.raises(DataError, match="the names of its images have 28 bytes, but at most 27 are allowed"):
         create(tmp_path)
+
+
+def test_of_other_single_files_the_error_names_the_images_that_it_reads(tmp_path):
+    for name in ("cat", "dog"):
+        write(tmp_path / name, 50, 100)
+    with pytest.raises(
+        DataError, match=r"x.csv: the only single files that ImageFolder reads are images \(.jpg, .*give one, or"
+    ):
+        create(tmp_path).read(tmp_path / "x.csv", 1)
