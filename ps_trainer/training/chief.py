@@ -46,7 +46,7 @@ from ps_trainer.runtime.run_record import (
     StatusMessage,
     TaskFingerprint,
 )
-from ps_trainer.training import initial_state, run_files, run_summary, target_watch
+from ps_trainer.training import data_changes, initial_state, run_files, run_summary, target_watch
 from ps_trainer.training.checkpointer import Checkpointer, check_checkpoints, newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation import evaluate
@@ -123,8 +123,7 @@ class Chief(Worker):
         if components.note:
             self._writer.state(f"note: {components.note}")
         if advice := getattr(components.dataset, "advice", ""):
-            logging.warning("%s", advice)
-            self._writer.state(f"warning: {advice}")  # `local` repeats it at its end
+            self._warn(advice)
 
     def _enter_run(self, stop: StopRequest) -> None:
         """Begins a run, or takes up the run that continues, and trains in it."""
@@ -181,6 +180,8 @@ class Chief(Worker):
         # After the comparison with the checkpoint: a run that is refused must not replace what belongs to it.
         resolved = dataclasses.replace(self._config, model_option=self._components.model_option)
         run_files.write_config(self._cluster, resolved)
+        if start.how != INITIALISED and (warning := data_changes.warning(self._config, self._components.dataset)):
+            self._warn(warning)
         run_files.write_dataset(self._config, self._components.dataset)
         run_files.write_vocabulary(self._config, self._components.dataset)
         self._writer.state(f"{start.how}, at step {start.step}")
@@ -335,10 +336,11 @@ def check_as_chief(config: TrainConfig, components: Components) -> None:
     """Checks what only the chief uses: the target metric, and the folder of the checkpoints, which it repairs.
 
     Raises:
-        UsageError: The target metric does not exist, or the run cannot continue from the checkpoints.
+        UsageError: The target metric does not exist, or the run cannot continue from the checkpoints with these data.
     """
     target_watch.check(config, components)
     check_checkpoints(config)
+    data_changes.check(config, components.dataset)
 
 
 def _check_losses(ps_0: PsControl) -> None:

@@ -41,33 +41,13 @@ def write_config(cluster: ClusterConfig, config: TrainConfig) -> None:
 
 
 def write_dataset(config: TrainConfig, dataset: Any) -> None:
-    """Writes dataset.json with what is known of the run's data; warns if a run in this folder had other data.
+    """Writes dataset.json with what is known of the run's data.
 
     Raises:
         CheckpointError: The logdir is not writable.
     """
-    if config.logdir is None:
-        return
-    path, text = pathlib.Path(config.logdir) / dataset_record.FILE, dataset_record.as_text(config.dataset, dataset)
-    try:
-        is_other = path.is_file() and _learned_facts(path.read_text(encoding="utf-8")) != _learned_facts(text)
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
-        is_other = False  # damaged, and about to be replaced
-    if is_other:
-        logging.warning(
-            "the data differ from those that the run in --logdir=%s began with: words, columns or sizes have other"
-            " numbers now; use another --logdir, unless the checkpoints are meant for these data",
-            config.logdir,
-        )
-    _write_text(config.logdir, dataset_record.FILE, text)
-
-
-def _learned_facts(text: str) -> list[Any]:
-    """Returns what a model depends on, of the content of dataset.json."""
-    content = json.loads(text)
-    values = {name: one["value"] for name, one in content["facts"].items() if not name.startswith(("file ", "number "))}
-    values.pop("windows", None)  # counts, which change with any text
-    return [content["dataset"], content["class_names"], values]
+    if config.logdir is not None:
+        _write_text(config.logdir, dataset_record.FILE, dataset_record.as_text(config.dataset, dataset))
 
 
 def write_vocabulary(config: TrainConfig, dataset: Any) -> None:

@@ -361,5 +361,9 @@ class Worker(WorkerTask):
         if report is not None:
             self._writer.train(self._progress.global_step, report)
             if warning := self._progress.warning_of(report):
-                logging.warning("%s", warning)
-                self._writer.state(f"warning: {warning}")  # `local` repeats it at its end
+                self._warn(warning)
+
+    def _warn(self, text: str) -> None:
+        """Logs a warning, which `local` repeats at its end."""
+        logging.warning("%s", text)
+        self._writer.state(f"warning: {text}")

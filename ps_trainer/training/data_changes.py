@@ -1,0 +1,95 @@
+"""Changes of the data since the run in the logdir began: some give its parameters another meaning, others only warn."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ps_trainer.checkpoints import reader
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.pipeline import dataset_record, recorded_words
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
+from ps_trainer.data.pipeline.table_columns import IGNORE
+from ps_trainer.errors import CheckpointError, DataError
+
+
+class _DataFacts(NamedTuple):
+    """Facts about the data of a run on which a model depends.
+
+    Attributes:
+        names: Classes, columns and words, each at its place in the parameters, by a noun for the place.
+        all: All facts, as JSON.
+    """
+
+    names: Mapping[str, Sequence[str]]
+    all: list[Any]
+
+
+def check(config: TrainConfig, dataset: Any) -> None:
+    """Checks that no place of the trained parameters stands for another class, word or column than before.
+
+    What the data add behind the last place changes the meaning of no parameter.
+
+    Raises:
+        CheckpointError: A place stands for another one.
+    """
+    before = _read_facts(config)
+    if before is None or config.checkpoint_dir is None or not reader.list_prefixes(config.checkpoint_dir):
+        return
+    now = _facts_of(dataset_record.as_text(config.dataset, dataset), recorded_words.vocabularies_of(dataset))
+    for noun, names in before.names.items():
+        if noun not in now.names:
+            continue  # the data of another dataset
+        for place, name in enumerate(names):
+            found = next(iter(now.names[noun][place : place + 1]), None)
+            if found != name:
+                raise CheckpointError(
+                    f"the checkpoints in --logdir={config.logdir} were trained with other data:"
+                    f" {noun} {place} was {name!r} and is {'missing' if found is None else repr(found)};"
+                    " put the earlier data back, or train a new run in another --logdir, which may begin with these"
+                    f" parameters by --init_from={config.logdir}"
+                )
+
+
+def warning(config: TrainConfig, dataset: Any) -> str:
+    """Returns a warning if the run in the logdir has recorded other facts; empty if it has not."""
+    before = _read_facts(config)
+    if before is None or before.all == _facts_of(dataset_record.as_text(config.dataset, dataset), {}).all:
+        return ""
+    return (
+        f"the data differ from those that the run in --logdir={config.logdir} began with: words, columns or sizes have"
+        " other numbers now; use another --logdir, unless the checkpoints are meant for these data"
+    )
+
+
+def _read_facts(config: TrainConfig) -> _DataFacts | None:
+    """Returns the facts that the last run in the logdir has recorded; None if there are none, or they are damaged."""
+    if config.logdir is None:
+        return None
+    folder = pathlib.Path(config.logdir)
+    try:
+        vocabularies = recorded_words.read(folder)
+    except DataError:
+        vocabularies = {}  # the data have no words, or the file is damaged
+    try:
+        return _facts_of((folder / dataset_record.FILE).read_text(encoding="utf-8"), vocabularies)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _facts_of(text: str, vocabularies: Mapping[str, RecordedWords]) -> _DataFacts:
+    """Returns the facts in the content of a dataset.json, with the words of the vocabularies."""
+    content = json.loads(text)
+    values = {name: one["value"] for name, one in content["facts"].items() if not name.startswith(("file ", "number "))}
+    values.pop("windows", None)  # counts, which change with any text
+    names: dict[str, Sequence[str]] = {"class": list(content["class_names"] or ())}
+    if "columns" in values:
+        columns = values["columns"][1]
+        names["column"] = [f"{name}: {kind}" for name, kind in columns["kinds"].items() if kind != IGNORE]
+        for name, words in columns["vocabularies"].items():
+            names[f"column {name!r}, word"] = words
+    for name, words in vocabularies.items():
+        names[f"vocabulary {name!r}, token"] = words.tokens
+    return _DataFacts(names, [content["dataset"], content["class_names"], values])

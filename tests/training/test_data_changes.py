@@ -1,0 +1,108 @@
+"""A resumed run whose data have changed: it is refused if the parameters would get another meaning, else warned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import CheckpointError
+from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
+
+from ps_trainer.training import components, data_changes, one_process, run_files  # isort: skip
+
+ROWS = "1,Oslo,mid\n4,Lima,old\n2,Oslo,young\n"
+TABLE = "x,{city},age\n" + ROWS * 20
+
+
+def csv_config(tmp_path, **fields):
+    return TrainConfig(
+        model="mlp",
+        dataset="csv",
+        dataset_option=("label=age",),
+        data_dir=str(tmp_path),
+        logdir=str(tmp_path / "run"),
+        batch_size=8,
+        **fields,
+    )
+
+
+def load_dataset(config, file, text):
+    file.write_text(text)
+    return components.load(config, 1).dataset
+
+
+def check_change(config, file, before, now, *, has_checkpoints=True):
+    """Checks a run that continues with the text `now`, after a run with the text `before`."""
+    dataset = load_dataset(config, file, before)
+    run_files.write_dataset(config, dataset)
+    run_files.write_vocabulary(config, dataset)
+    if has_checkpoints:
+        config.checkpoint_dir.mkdir()
+        (config.checkpoint_dir / "model.ckpt-5.index").touch()
+    data_changes.check(config, load_dataset(config, file, now))
+
+
+@pytest.mark.parametrize(
+    ("now", "found"),
+    [
+        (TABLE.replace("mid", "zmid"), "class 0 was 'mid' and is 'old'"),
+        (TABLE.replace("old", "young"), "class 1 was 'old' and is 'young'"),
+        (TABLE.replace("young", "old"), "class 2 was 'young' and is missing"),
+        (TABLE + "4,Lima,old\n" * 40, "column '{city}', word 0 was 'Oslo' and is 'Lima'"),
+        (
+            "{city},x,age\n" + "Oslo,1,mid\nLima,4,old\nOslo,2,young\n" * 20,
+            "column 0 was 'x: number' and is '{city}: category'",
+        ),
+    ],
+)
+def test_another_class_word_or_column_at_a_trained_place_is_refused(tmp_path, now, found):
+    config = csv_config(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{re.escape(found)}.*another --logdir.*--init_from"):
+        check_change(config, tmp_path / "train.csv", TABLE, now)
+
+
+def test_another_token_at_a_trained_place_is_refused(tmp_path):
+    config = TrainConfig(model="gpt", dataset="text", data_dir=str(tmp_path), logdir=str(tmp_path / "run"))
+    before = "abcabcabaaaa\n" * 200
+    now = before.translate(str.maketrans("bc", "cb"))
+    with pytest.raises(CheckpointError, match="vocabulary 'text', token 1 was 'b' and is 'c'"):
+        check_change(config, tmp_path / "train.txt", before, now)
+
+
+def test_a_new_class_and_word_at_the_end_change_no_trained_place(tmp_path):
+    check_change(csv_config(tmp_path), tmp_path / "train.csv", TABLE, TABLE + "1,Rome,z\n" * 5)
+
+
+def test_a_run_without_checkpoints_has_no_trained_place(tmp_path):
+    check_change(
+        csv_config(tmp_path), tmp_path / "train.csv", TABLE, TABLE.replace("mid", "zmid"), has_checkpoints=False
+    )
+
+
+def test_a_resumed_run_with_other_classes_leaves_the_files_of_the_run(tmp_path):
+    config, file = csv_config(tmp_path, max_steps=2), tmp_path / "train.csv"
+    file.write_text(TABLE)
+    one_process.train(config)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.json")}
+    assert len(before) == 3
+    file.write_text(TABLE.replace("mid", "zmid"))
+    with pytest.raises(CheckpointError, match="class 0 was 'mid' and is 'old'"):
+        one_process.train(dataclasses.replace(config, max_steps=4))
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_other_numbers_give_a_warning_on_the_terminal(tmp_path):
+    config, file = csv_config(tmp_path, max_steps=2), tmp_path / "train.csv"
+    file.write_text(TABLE)
+    one_process.train(config)
+    file.write_text(TABLE + ROWS)
+    one_process.train(dataclasses.replace(config, max_steps=4))
+    lines = (tmp_path / "run/metrics/worker-0.jsonl").read_text().splitlines()
+    states = [record["state"] for record in map(json.loads, lines) if "state" in record]
+    # `local` prints the states that begin with "warning".
+    (warning,) = [state for state in states if state.startswith("warning: ")]
+    assert "the data differ from those that the run" in warning
