@@ -26,6 +26,7 @@ PEER_WORKLOADS = ("deep", "wide", "scalar", "large", "table")
 BARE_OPS = "bare_ops"
 PEERS = {
     "async": ("ps_trainer async", BLUE),
+    "colocated": ("ps_trainer colocated", "#56B4E9"),
     "sync": ("ps_trainer sync", GREEN),
     "stock": ("TF1 script", ORANGE),
     "torch_ddp": ("PyTorch DDP", GREY),
@@ -77,14 +78,15 @@ def peer_rates(rows: list[Mapping[str, str]]) -> str:
     widest = max(
         _share(rates, workload, who, "_max") for workload in workloads for who in PEERS if (workload, who) in rates
     )
-    left, height = 130.0, 96 + sum(16 * len(names) + 14 for names in present)
+    left, height = 130.0, 114 + sum(16 * len(names) + 14 for names in present)
     scale = (WIDTH - left - 110) / widest
     drawing = Drawing(WIDTH, int(height), "Steps per second as a share of bare TensorFlow ops")
     drawing.text(20, 30, "Steps per second as a share of what bare TensorFlow ops reach (2 workers, 1 ps task)")
     for number, (name, colour) in enumerate(PEERS.values()):
-        drawing.bar(20 + 135 * number, 45, 14, 14, colour)
-        drawing.text(40 + 135 * number, 57, name)
-    top = 76.0
+        row, column = divmod(number, 4)
+        drawing.bar(20 + 170 * column, 45 + 19 * row, 14, 14, colour)
+        drawing.text(40 + 170 * column, 57 + 19 * row, name)
+    top = 94.0
     for workload, names in zip(workloads, present, strict=True):
         drawing.text(left - 12, top + 8 * len(names) + 5, workload, anchor="end")
         for who in names:
@@ -96,7 +98,7 @@ def peer_rates(rows: list[Mapping[str, str]]) -> str:
             drawing.text(left + scale * highest + 8, top + 12, f"{rate:,.0f} steps/s")
             top += 16
         top += 14
-    drawing.line(left + scale, 68, left + scale, top - 8)
+    drawing.line(left + scale, 86, left + scale, top - 8)
     drawing.text(left + scale, top + 8, "bare ops", anchor="middle", colour=GREY)
     return drawing.svg()
 
