@@ -156,12 +156,18 @@ def _scalar(batch: Tensors) -> tf.Tensor:
 def _large(batch: Tensors) -> tf.Tensor:
     """Builds a loss whose gradient is the batch: no op computes with the 16 MB.
 
-    A constant gradient would not travel: in `stock`, TensorFlow puts it on the ps task.
+    The gradient waits for the loss: otherwise a script that fetches no loss, such as `stock`, would not pull the weights.
     """
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def first(weights: tf.Tensor) -> Any:
-        return weights[0], lambda upstream: tf.reshape(batch["features"], [-1])
+        loss = weights[0]
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([loss]):
+                return tf.reshape(batch["features"], [-1])
+
+        return loss, gradient
 
     return first(tf.convert_to_tensor(variable("weights", [int(batch["features"].shape[1])], 0.5)))
 

@@ -1,6 +1,7 @@
-"""Prints the table of other systems for README.md, from results of `benchmarks.step_rate --peers`.
+"""Prints the tables of other systems, from results of `benchmarks.step_rate --peers`.
 
-    python -m benchmarks.peer_table benchmarks/results/peers.csv
+    python -m benchmarks.peer_table benchmarks/results/peers.csv             # the table of benchmarks/README.md
+    python -m benchmarks.peer_table --brief benchmarks/results/peers.csv     # the table of README.md
 
 Several files may be given, such as those of calls with different workloads. Of two rows for the same workload and
 contender, the later one counts. Rates are of all workers together.
@@ -21,6 +22,15 @@ from ps_trainer.errors import EXIT_DONE
 
 ResultLine = Mapping[str, str]
 
+BRIEF = {
+    "async": "`async`",
+    "colocated": "`async`, colocated",
+    "stock": "TF1 script",
+    "torch_ddp": "PyTorch DDP",
+    "paddle_ps": "Paddle ps",
+}
+"""Contenders of the brief table, with the heads of their columns."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Prints the table; returns 0."""
@@ -28,7 +38,9 @@ def main(argv: Sequence[str]) -> int:
         prog="python -m benchmarks.peer_table", description=__doc__.splitlines()[0], allow_abbrev=False
     )
     parser.add_argument("files", type=pathlib.Path, nargs="+", help="results.csv of one call or several")
-    print(table(read(parser.parse_args(argv).files)), end="")
+    parser.add_argument("--brief", action="store_true", help="median rates of a few contenders only")
+    flags = parser.parse_args(argv)
+    print((brief_table if flags.brief else table)(read(flags.files)), end="")
     return EXIT_DONE
 
 
@@ -69,11 +81,28 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+def brief_table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
+    """Returns a table in Markdown of the median steps per second of all workers.
+
+    Args:
+        lines: Lines by workload and contender.
+    """
+    rows = [["steps/s of both workers", *BRIEF.values()], ["---", *["--:"] * len(BRIEF)]]
+    for workload in [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]:
+        of_contenders = [lines.get((workload, contender)) for contender in BRIEF]
+        rates = [NOT_MEASURED if line is None else f"{_rates(line)[0]:,.0f}" for line in of_contenders]
+        rows.append([PEER_WORKLOADS[workload].what, *rates])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _rates(line: ResultLine) -> list[float]:
+    """Returns median, lowest and highest rate of all workers, in steps per second."""
+    return [float(line[f"steps_per_sec{part}"]) * int(line["workers"]) for part in ("", "_min", "_max")]
+
+
 def _cell(line: ResultLine) -> str:
     """Returns the steps per second of all workers with their spread, and CPU time per step."""
-    rate, lowest, highest = (
-        float(line[f"steps_per_sec{part}"]) * int(line["workers"]) for part in ("", "_min", "_max")
-    )
+    rate, lowest, highest = _rates(line)
     return f"{rate:,.0f} ({lowest:,.0f}–{highest:,.0f}), {1000 * float(line['cpu_secs_per_step']):.1f} ms"
 
 

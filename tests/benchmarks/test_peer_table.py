@@ -29,3 +29,7 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
         "| table 1,000,000×64, 32 rows a step (`table`) | 900 (800–1,000), 4.2 ms | 4 (4–4), 4.2 ms"
         " | 1,800 (1,800–1,800), 4.2 ms | 1,000 (1,000–1,000), 4.2 ms | 0.50 | 0.90 |\n"
     )
+    assert peer_table.main(["--brief", str(second)]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| table 1,000,000×64, 32 rows a step | 900 | – | – | 1,800 | – |"
+    ]
