@@ -156,7 +156,7 @@ def _scalar(batch: Tensors) -> tf.Tensor:
 def _large(batch: Tensors) -> tf.Tensor:
     """Builds a loss whose gradient is the batch: no op computes with the 16 MB.
 
-    The gradient waits for the loss: otherwise a script that fetches no loss, such as `stock`, would not pull the weights.
+    The gradient waits for the loss. Otherwise a script that fetches no loss, such as `stock`, would pull no weights.
     """
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
