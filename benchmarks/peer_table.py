@@ -87,9 +87,10 @@ def brief_table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     Args:
         lines: Lines by workload and contender.
     """
-    rows = [["steps/s of both workers", *BRIEF.values()], ["---", *["--:"] * len(BRIEF)]]
+    heads = {contender: head for contender, head in BRIEF.items() if any(who == contender for _, who in lines)}
+    rows = [["steps/s of both workers", *heads.values()], ["---", *["--:"] * len(heads)]]
     for workload in [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]:
-        of_contenders = [lines.get((workload, contender)) for contender in BRIEF]
+        of_contenders = [lines.get((workload, contender)) for contender in heads]
         rates = [NOT_MEASURED if line is None else f"{_rates(line)[0]:,.0f}" for line in of_contenders]
         rows.append([PEER_WORKLOADS[workload].what, *rates])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -82,7 +82,8 @@ def peer_rates(rows: list[Mapping[str, str]]) -> str:
     scale = (WIDTH - left - 110) / widest
     drawing = Drawing(WIDTH, int(height), "Steps per second as a share of bare TensorFlow ops")
     drawing.text(20, 30, "Steps per second as a share of what bare TensorFlow ops reach (2 workers, 1 ps task)")
-    for number, (name, colour) in enumerate(PEERS.values()):
+    shown = [PEERS[who] for who in PEERS if any(who in names for names in present)]
+    for number, (name, colour) in enumerate(shown):
         row, column = divmod(number, 4)
         drawing.bar(20 + 170 * column, 45 + 19 * row, 14, 14, colour)
         drawing.text(40 + 170 * column, 57 + 19 * row, name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
+
 from benchmarks import peer_table
 from benchmarks.contenders import PEERS_MODE, Cell
 from benchmarks.report import write_csv
 from benchmarks.step_rate_rows import rows
 from benchmarks.step_rate_run import Measurement
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CELL = Cell("table", PEERS_MODE, num_ps=1, num_workers=2)
 
 
@@ -30,6 +33,14 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
         " | 1,800 (1,800–1,800), 4.2 ms | 1,000 (1,000–1,000), 4.2 ms | 0.50 | 0.90 |\n"
     )
     assert peer_table.main(["--brief", str(second)]) == 0
-    assert capsys.readouterr().out.splitlines()[2:] == [
-        "| table 1,000,000×64, 32 rows a step | 900 | – | – | 1,800 | – |"
-    ]
+    assert capsys.readouterr().out == (
+        "| steps/s of both workers | `async` | PyTorch DDP |\n"
+        "| --- | --: | --: |\n"
+        "| table 1,000,000×64, 32 rows a step | 900 | 1,800 |\n"
+    )
+
+
+def test_the_pages_have_the_tables_of_the_stored_results():
+    lines = peer_table.read([ROOT / "benchmarks" / "results" / "peers.csv"])
+    assert peer_table.brief_table(lines) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert peer_table.table(lines) in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
