@@ -156,20 +156,21 @@ def _scalar(batch: Tensors) -> tf.Tensor:
 def _large(batch: Tensors) -> tf.Tensor:
     """Builds a loss whose gradient is the batch: no op computes with the 16 MB.
 
-    The gradient waits for the loss. Otherwise a script that fetches no loss, such as `stock`, would pull no weights.
+    The shape of the gradient depends on the loss. Otherwise a script that fetches no loss, such as `stock`, would not
+    pull the weights; Grappler takes away a control dependency.
     """
+    size = int(batch["features"].shape[1])
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def first(weights: tf.Tensor) -> Any:
         loss = weights[0]
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([loss]):
-                return tf.reshape(batch["features"], [-1])
+            return tf.ensure_shape(tf.reshape(batch["features"], [tf.where(tf.is_finite(loss), size, -1)]), [size])
 
         return loss, gradient
 
-    return first(tf.convert_to_tensor(variable("weights", [int(batch["features"].shape[1])], 0.5)))
+    return first(tf.convert_to_tensor(variable("weights", [size], 0.5)))
 
 
 def _table(batch: Tensors) -> tf.Tensor:
