@@ -85,8 +85,8 @@ def peer_rates(rows: list[Mapping[str, str]]) -> str:
     shown = [PEERS[who] for who in PEERS if any(who in names for names in present)]
     for number, (name, colour) in enumerate(shown):
         row, column = divmod(number, 4)
-        drawing.bar(20 + 170 * column, 45 + 19 * row, 14, 14, colour)
-        drawing.text(40 + 170 * column, 57 + 19 * row, name)
+        drawing.bar(20 + 178 * column, 45 + 19 * row, 14, 14, colour)
+        drawing.text(40 + 178 * column, 57 + 19 * row, name)
     top = 94.0
     for workload, names in zip(workloads, present, strict=True):
         drawing.text(left - 12, top + 8 * len(names) + 5, workload, anchor="end")
