@@ -15,10 +15,13 @@ BARE_OPS, RAW_SOCKET = "bare_ops", "raw_socket"
 # A bound for ps_trainer, not a system to train with.
 LIMITS = (BARE_OPS, RAW_SOCKET)
 _RULES = ("async", "sync", "all_reduce")
-COLOCATED = ("colocated", "colocated_16bit")
+# Flags by the name of the contender.
+COLOCATED: Mapping[str, Sequence[str]] = {
+    "colocated": (),
+    "colocated_16bit": ("--pull_dtype=bfloat16", "--gradient_transform=cast:dtype=bfloat16"),
+}
 OWN = (*_RULES, *COLOCATED)
 
-_BFLOAT16_FLAGS = ("--pull_dtype=bfloat16", "--gradient_transform=cast:dtype=bfloat16")
 _PADDLE_WORKLOADS = ("deep", "wide", "mlp", "scalar")
 
 
@@ -98,7 +101,7 @@ PEER_CONTENDERS: Mapping[str, Contender] = {
     **{rule: PsTrainer("packed", rule) for rule in _RULES},
     **{
         name: PsTrainer("packed", "async", name=name, flags=flags, is_colocated=True)
-        for name, flags in zip(COLOCATED, ((), _BFLOAT16_FLAGS), strict=True)
+        for name, flags in COLOCATED.items()
     },
     "stock": StockScript("stock"),
     "torch_ddp": Module("torch_ddp", "torch_peer", "torch", has_ps=False, flags=("--framework=ddp",)),

@@ -63,7 +63,6 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     """
     measured = {contender for _, contender in lines}
     shown = [contender for contender in PEER_CONTENDERS if contender != RAW_SOCKET and contender in measured]
-    workloads = [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]
     own = [contender for contender in ("async", *COLOCATED) if contender in measured]
     compared = [(contender, "best peer", "ratio_to_best_peer") for contender in own]
     compared.append(("async", "bare ops", "share_of_engine"))
@@ -73,12 +72,12 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
         *(f"`{contender}` ÷ {what}" for contender, what, _ in compared),
     ]
     rows = [head, ["---", *["--:"] * (len(head) - 1)]]
-    for workload in workloads:
+    for workload in _workloads(lines):
         of_workload = {contender: lines[workload, contender] for contender in shown if (workload, contender) in lines}
         cells = [_cell(of_workload[contender]) if contender in of_workload else NOT_MEASURED for contender in shown]
         ratios = [_ratio(of_workload.get(contender, {}).get(ratio, "")) for contender, _, ratio in compared]
         rows.append([f"{PEER_WORKLOADS[workload].what} (`{workload}`)", *cells, *ratios])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return _markdown(rows)
 
 
 def brief_table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
@@ -89,10 +88,19 @@ def brief_table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     """
     heads = {contender: head for contender, head in BRIEF.items() if any(who == contender for _, who in lines)}
     rows = [["steps/s of both workers", *heads.values()], ["---", *["--:"] * len(heads)]]
-    for workload in [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]:
+    for workload in _workloads(lines):
         of_contenders = [lines.get((workload, contender)) for contender in heads]
         rates = [NOT_MEASURED if line is None else f"{_rates(line)[0]:,.0f}" for line in of_contenders]
         rows.append([PEER_WORKLOADS[workload].what, *rates])
+    return _markdown(rows)
+
+
+def _workloads(lines: Mapping[tuple[str, str], ResultLine]) -> list[str]:
+    """Returns the measured workloads, in the order of `PEER_WORKLOADS`."""
+    return [workload for workload in PEER_WORKLOADS if any(name == workload for name, _ in lines)]
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
