@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.text_stream import Document
+from ps_trainer.data.pipeline.word_counts import WordCounts, blocks
 
 UNKNOWN = {"char": "\ufffd", "word": "<unk>"}
 LINE_END = {"char": "\n", "word": "<eos>"}
@@ -156,10 +157,11 @@ def _count_chars(document: Document) -> Counter[str]:
 
 
 def _count_words(document: Document) -> Counter[str]:
-    counts: Counter[bytes] = Counter()
-    for words in _words(document):
-        counts.update(words)
-    return Counter({word.decode(): number for word, number in counts.items()})
+    counts, num_lines = WordCounts(), 0
+    for block in blocks(document.chunks()):
+        counts.add(block)
+        num_lines += block.count(b"\n")
+    return Counter(dict(counts.items())) + Counter({LINE_END["word"]: num_lines})
 
 
 def _words(document: Document) -> Iterator[list[bytes]]:
