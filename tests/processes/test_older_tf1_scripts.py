@@ -12,7 +12,7 @@ from tests.testing.user_scripts import ScriptRun
 NO_RECOVERY = {"PS_TRAINER_RECOVER_TIMEOUT_SECS": "0"}
 
 OLDER = """
-import argparse, threading
+import argparse, threading, time
 import tensorflow.compat.v1 as tf
 from ps_trainer import tf1 as train
 tf.disable_v2_behavior()
@@ -38,6 +38,7 @@ def build():
 def loop(session, step, train_op):
     made = 0
     while True:
+        time.sleep(0.02)  # a test that waits leaves the cores to other tests
         reached = session.run([train_op, step])[1]
         made += 1
         if made == 50:

@@ -14,6 +14,8 @@ from tests.testing.user_scripts import ScriptRun
 
 SCRIPTS = ROOT / "examples" / "tf1_scripts"
 TUTORIAL = SCRIPTS / "tutorial.py"
+WORD2VEC = SCRIPTS / "word2vec.py"
+ESTIMATOR = SCRIPTS / "estimator.py"
 ENDLESS = "--train_steps=1000000000"
 NO_RECOVERY = {"PS_TRAINER_RECOVER_TIMEOUT_SECS": "0"}
 
@@ -65,8 +67,7 @@ def test_with_a_backup_worker_the_script_ends_too(tmp_path):
 
 @pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
 def test_word2vec_with_a_supervisor_ends(tmp_path, flags):
-    script = SCRIPTS / "word2vec.py"
-    with ScriptRun(tmp_path, script, "--train_steps=100", f"--checkpoint_dir={tmp_path}/checkpoints", *flags) as run:
+    with ScriptRun(tmp_path, WORD2VEC, "--train_steps=100", f"--checkpoint_dir={tmp_path}/checkpoints", *flags) as run:
         ps, workers = run.start_all()
         assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
         assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 100
@@ -74,14 +75,14 @@ def test_word2vec_with_a_supervisor_ends(tmp_path, flags):
 
 def test_a_program_in_the_form_of_an_estimator_ends(tmp_path):
     flags = ("--train_steps=100", f"--model_dir={tmp_path}/checkpoints")
-    with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, by_flags=False) as run:
+    with ScriptRun(tmp_path, ESTIMATOR, *flags, by_flags=False) as run:
         ps, workers = run.start_all()
         assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
         assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 100
 
 
 def test_word2vec_ends_when_a_worker_is_killed(tmp_path):
-    with ScriptRun(tmp_path, SCRIPTS / "word2vec.py", ENDLESS, "--sync_replicas", env=NO_RECOVERY) as run:
+    with ScriptRun(tmp_path, WORD2VEC, ENDLESS, "--sync_replicas", env=NO_RECOVERY, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         worker.wait_for_log("50 local steps")
         worker.kill()
@@ -91,7 +92,7 @@ def test_word2vec_ends_when_a_worker_is_killed(tmp_path):
 
 def test_word2vec_saves_at_sigterm(tmp_path):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
-    with ScriptRun(tmp_path, SCRIPTS / "word2vec.py", ENDLESS, checkpoints) as run:
+    with ScriptRun(tmp_path, WORD2VEC, ENDLESS, checkpoints, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         for task in (chief, worker):
             task.wait_for_log("50 local steps")
@@ -102,7 +103,7 @@ def test_word2vec_saves_at_sigterm(tmp_path):
 
 def test_a_program_in_the_form_of_an_estimator_ends_when_the_ps_is_killed(tmp_path):
     flags = (ENDLESS, f"--model_dir={tmp_path}/checkpoints")
-    with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, env=NO_RECOVERY, by_flags=False) as run:
+    with ScriptRun(tmp_path, ESTIMATOR, *flags, env=NO_RECOVERY, by_flags=False, is_slow=True) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
             worker.wait_for_log("50 local steps")
@@ -112,14 +113,14 @@ def test_a_program_in_the_form_of_an_estimator_ends_when_the_ps_is_killed(tmp_pa
 
 
 def test_a_program_in_the_form_of_an_estimator_goes_on_without_a_frozen_worker(tmp_path):
-    flags = ("--train_steps=1500", f"--model_dir={tmp_path}/checkpoints")
+    flags = ("--train_steps=400", f"--model_dir={tmp_path}/checkpoints")
     env = {**NO_RECOVERY, "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4"}
-    with ScriptRun(tmp_path, SCRIPTS / "estimator.py", *flags, env=env, by_flags=False) as run:
+    with ScriptRun(tmp_path, ESTIMATOR, *flags, env=env, by_flags=False, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         worker.wait_for_log("50 local steps")
         worker.freeze()
         assert [task.wait(LOST_SECS) for task in (chief, ps)] == [0, 1]
-        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 1500
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 400
 
 
 def test_a_missing_ps_is_named_with_its_address_after_the_deadline(tmp_path):
@@ -143,7 +144,9 @@ def test_a_missing_worker_is_named_in_sync(tmp_path):
 @pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
 def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoint(tmp_path, flags):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
-    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=20", *flags, env=NO_RECOVERY) as run:
+    with ScriptRun(
+        tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=20", *flags, env=NO_RECOVERY, is_slow=True
+    ) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
             worker.wait_for_log("50 local steps")
@@ -159,10 +162,12 @@ def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoi
         assert f"restored {run.checkpoint_dir}/model.ckpt-{saved}, at step {saved}" in again[1].log
 
 
-@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    "flags", [["--train_steps=500"], ["--train_steps=200", "--sync_replicas"]], ids=["async", "sync"]
+)
 def test_a_restarted_ps_lets_the_workers_go_on_in_their_processes(tmp_path, flags):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=2000", checkpoints, "--save_steps=20", *flags) as run:
+    with ScriptRun(tmp_path, TUTORIAL, checkpoints, "--save_steps=20", *flags, is_slow=True) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
             worker.wait_for_log("50 local steps")
@@ -175,7 +180,7 @@ def test_a_restarted_ps_lets_the_workers_go_on_in_their_processes(tmp_path, flag
 
 
 def test_a_killed_worker_ends_a_synchronous_job_that_does_not_wait_for_it(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, "--sync_replicas", env=NO_RECOVERY) as run:
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, "--sync_replicas", env=NO_RECOVERY, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         started(chief)
         started(worker)
@@ -186,18 +191,18 @@ def test_a_killed_worker_ends_a_synchronous_job_that_does_not_wait_for_it(tmp_pa
 
 
 def test_a_restarted_worker_joins_the_synchronous_steps_again(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=3000", "--sync_replicas") as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=200", "--sync_replicas", is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         worker.wait_for_log("50 local steps")
         worker.kill()
         worker = run.start("worker", 1)
         assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
-        assert own_steps(chief) == 3000
+        assert own_steps(chief) == 200
 
 
 def test_a_frozen_worker_ends_a_synchronous_job_after_the_deadlines(tmp_path):
     env = {**NO_RECOVERY, "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4"}
-    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, "--sync_replicas", env=env) as run:
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, "--sync_replicas", env=env, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         started(chief)
         worker.freeze()
@@ -210,7 +215,7 @@ def test_a_frozen_worker_ends_a_synchronous_job_after_the_deadlines(tmp_path):
 @pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
 def test_a_signal_to_the_chief_saves_a_checkpoint_and_ends_the_job(tmp_path, flags, signum):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
-    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=1000000", *flags) as run:
+    with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=1000000", *flags, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         for task in (chief, worker):
             task.wait_for_log("50 local steps")
@@ -223,7 +228,7 @@ def test_a_signal_to_the_chief_saves_a_checkpoint_and_ends_the_job(tmp_path, fla
 
 
 def test_a_chief_that_was_killed_attaches_to_the_state_on_the_ps_tasks(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=3000") as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=1000", is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         worker.wait_for_log("50 local steps")
         chief.kill()

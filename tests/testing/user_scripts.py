@@ -120,6 +120,7 @@ class ScriptRun:
         path: The script. It takes --ps_hosts, --worker_hosts, --job_name and --task_index.
         flags: Flags of every task.
         env: Variables to add to the environment of every task.
+        is_slow: Whether each step takes 20 ms longer, so that a test that waits leaves the cores to other tests.
     """
 
     def __init__(
@@ -131,9 +132,10 @@ class ScriptRun:
         num_workers: int = 2,
         env: Mapping[str, str] | None = None,
         by_flags: bool = True,
+        is_slow: bool = False,
     ):
         self._by_flags = by_flags
-        self.folder, self._path, self._flags = folder, path, flags
+        self.folder, self._path, self._flags = folder, _slowed(path, folder) if is_slow else path, flags
         hosts = [f"localhost:{port}" for port in pick_free_ports(num_ps + num_workers)]
         self.ps_hosts, self.worker_hosts = hosts[:num_ps], hosts[num_ps:]
         self._env = {"PYTHONUNBUFFERED": "1", "PS_TRAINER_START_TIMEOUT_SECS": "60", **(env or {})}
@@ -176,3 +178,13 @@ class ScriptRun:
         """Starts every task; returns the ps tasks and the workers."""
         ps = [self.start("ps", index) for index in range(len(self.ps_hosts))]
         return ps, [self.start("worker", index) for index in range(len(self.worker_hosts))]
+
+
+def _slowed(script: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """A copy of a script that sleeps in each step."""
+    loop = re.compile(r"^( *while not .*should_stop\(\).*\n)( *)", re.MULTILINE)
+    text, count = loop.subn(r'\1\2__import__("time").sleep(0.02)\n\2', script.read_text(encoding="utf-8"))
+    assert count == 1, f"{script} has {count} loops of steps"
+    copy = folder / script.name
+    copy.write_text(text, encoding="utf-8")
+    return copy
