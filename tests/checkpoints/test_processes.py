@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -21,22 +23,32 @@ pytestmark = pytest.mark.process
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-# Saves steps 1 to argv[2], 4 MB each, into argv[1]. From step 2 on, argv[3] limits a file's bytes (0: no limit).
+# For each line of input, a forked process prints its pid and saves steps 1 to `steps`, 4 MB each. From step 2 on,
+# `limit` limits a file's bytes (0: no limit).
 SAVER = """
-import pathlib, resource, sys
+import json, os, pathlib, resource, sys
 import numpy as np
 from ps_trainer.errors import SaveError
 from ps_trainer.checkpoints import writer
-folder, steps, limit = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-for step in range(1, steps + 1):
-    if limit and step == 2:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    values = {"w": np.full([1000, 1000], step, np.float32), "global_step": np.int64(step)}
-    try:
-        writer.write(folder, step, values, keep=10**6 if limit else 2)
-        print("saved", step, flush=True)
-    except SaveError as error:
-        print("failed", error, flush=True)
+
+def save(folder, steps, limit):
+    for step in range(1, steps + 1):
+        if limit and step == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        values = {"w": np.full([1000, 1000], step, np.float32), "global_step": np.int64(step)}
+        try:
+            writer.write(pathlib.Path(folder), step, values, keep=10**6 if limit else 2)
+            print("saved", step, flush=True)
+        except SaveError as error:
+            print("failed", error, flush=True)
+
+for line in sys.stdin:
+    pid = os.fork()  # no session has been made, so TensorFlow has no threads that a fork would lose
+    if pid == 0:
+        print(os.getpid(), flush=True)
+        save(*json.loads(line))
+        os._exit(0)
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 # For each moment, a forked process saves steps 1 and 2 into argv[1]/<moment>. It is killed in the second save, right
@@ -73,22 +85,30 @@ for moment in range(-1, 8):
 """
 
 
-def start_saver(folder, steps, limit=0):
-    return subprocess.Popen(
-        [sys.executable, "-c", SAVER, str(folder), str(steps), str(limit)],
+@pytest.fixture(scope="module")
+def savers():
+    """Starts a process that saves; gives its pid and its output, which ends with "ended" and the exit code."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SAVER],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=ROOT,
-    )
+    ) as process:
+
+        def start(folder, steps, limit=0):
+            print(json.dumps([str(folder), steps, limit]), file=process.stdin, flush=True)
+            return int(process.stdout.readline()), process.stdout
+
+        yield start
 
 
-def test_a_limit_on_the_file_size_leaves_the_last_good_checkpoint(tmp_path):
-    saver = start_saver(tmp_path, steps=3, limit=1_000_000)
-    out, _ = saver.communicate(timeout=120)
-    lines = out.splitlines()
+def test_a_limit_on_the_file_size_leaves_the_last_good_checkpoint(savers, tmp_path):
+    _, output = savers(tmp_path, steps=3, limit=1_000_000)
+    lines = [output.readline().rstrip() for _ in range(4)]
     assert lines[0] == "saved 1" and "File too large" in lines[1] and "model.ckpt-3" in lines[2]
-    assert saver.returncode == 0
+    assert lines[3] == "ended 0"
     assert names(tmp_path) == sorted(["checkpoint", *files_of(1)])
     assert checkpoint_lib.latest(tmp_path).step == 1
 
@@ -108,15 +128,15 @@ def test_a_kill_at_any_moment_of_a_save_loses_nothing_that_was_written(tmp_path)
         assert tf.train.latest_checkpoint(str(folder)) == str(folder / f"model.ckpt-{step}"), moment
 
 
-def test_repeated_kills_while_saving_always_leave_a_whole_checkpoint(tmp_path):
+def test_repeated_kills_while_saving_always_leave_a_whole_checkpoint(savers, tmp_path):
     """The process is killed at some moment after its n-th save has begun; the step may only grow."""
     reached = 0
     for kill_after in (1, 2, 4):
-        saver = start_saver(tmp_path, steps=10**6)
-        for _ in range(kill_after):
-            assert saver.stdout.readline().startswith("saved")
-        saver.send_signal(signal.SIGKILL)
-        saver.communicate(timeout=60)
+        pid, output = savers(tmp_path, steps=10**6)
+        saved = [output.readline() for _ in range(kill_after)]
+        os.kill(pid, signal.SIGKILL)
+        saved += iter(output.readline, f"ended {-signal.SIGKILL}\n")
+        assert all(line.startswith("saved") for line in saved)
         writer.repair(tmp_path)
         checkpoint = checkpoint_lib.latest(tmp_path)
         assert checkpoint.step >= max(kill_after, reached)
