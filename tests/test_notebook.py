@@ -6,12 +6,15 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from ps_trainer.cluster.ports import pick_free_ports
+from ps_trainer.launch.command import cpu_environment
+from ps_trainer.launch.forkserver import PROGRAM, ForkServer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "docs" / "tutorials" / "async-vs-sync.ipynb"
@@ -44,17 +47,37 @@ def test_cells_run_and_the_answers_are_the_expected_ones(tmp_path, monkeypatch, 
     for name in ("COMMON", "ASYNC_STEPS", *SHORT):
         monkeypatch.setenv(name, "")  # so that the cells' values end with the test
     monkeypatch.chdir(tmp_path)
-    first, *others = ["".join(cell["source"]) for cell in code_cells()]
+    first, shell, *others = ["".join(cell["source"]) for cell in code_cells()]
     namespace: dict = {}
     exec(first, namespace)
     assert namespace.keys() >= SHORT.keys()
     namespace.update(SHORT)
-    for number, source in enumerate(others):
-        try:
-            exec(compile(source, f"cell {number}", "exec"), namespace)
-        except Exception as error:
-            pytest.fail(f"{error}\nin the cell\n{source}\nafter\n{capsys.readouterr().out[-4000:]}")
+    exec(shell, namespace)
+    with ForkServer(cpu_environment(os.environ), tmp_path / "forkserver.txt", "local") as server:
+        server.wait_until_ready()
+        namespace["sh"] = forking_shell(namespace["sh"], server, tmp_path / "output.txt")
+        for number, source in enumerate(others):
+            try:
+                exec(compile(source, f"cell {number}", "exec"), namespace)
+            except Exception as error:
+                pytest.fail(f"{error}\nin the cell\n{source}\nafter\n{capsys.readouterr().out[-4000:]}")
     assert "the mean of the largest" in capsys.readouterr().out
+
+
+def forking_shell(shell, server, output_path):
+    """A shell that forks the launchers of runs: as fresh processes, each of them would import TensorFlow."""
+
+    def call(command):
+        program, *words = shlex.split(os.path.expandvars(command))
+        if (program, words[0]) != ("ps_trainer", "local"):
+            shell(command)
+            return
+        with output_path.open("wb") as output:
+            code = server.popen([*PROGRAM, *words], stdout=output, env=cpu_environment(os.environ)).wait()
+        print(output_path.read_text(encoding="utf-8"))
+        assert code == 0, f"exit code {code}: {command}"
+
+    return call
 
 
 # Like a kernel of Jupyter: the cells' names, classes among them, belong to the module `__main__`, and a cell ends with
@@ -110,11 +133,13 @@ def test_cells_of_a_tf1_script_run_and_errors_do_not_end_the_kernel(tmp_path):
     section = page.split("## Train from a notebook")[1].split("\n## ")[0]
     good = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert len(good) == 2
-    # Once more, with a ps task that dies under the steps.
-    lost = ["train.configure(recover_timeout_secs=0)", *good]
-    lost[2] = lost[2].replace("value =", "ps.kill(); value =")
+    # First with a ps task that dies under the steps.
+    lost = [
+        good[0].replace("cluster =", "train.configure(recover_timeout_secs=0)\ncluster ="),
+        good[1].replace("value =", "ps.kill(); value ="),
+    ]
     cells = []
-    for job in (good, lost, good):
+    for job in (lost, good):
         ports = pick_free_ports(2)
         cells += [cell.replace("2222", str(ports[0])).replace("2223", str(ports[1])) for cell in job]
     done = subprocess.run(
@@ -131,9 +156,9 @@ def test_cells_of_a_tf1_script_run_and_errors_do_not_end_the_kernel(tmp_path):
     said = [
         line for line in done.stdout.splitlines() if line.startswith(("[", "error:", "all cells"))
     ]  # not TensorFlow
-    first, lost_ps, second, refused, end = said
+    lost_ps, trained, refused, end = said
     # The last step reads the weights before or after its update: 1 - 0.8**49 or 1 - 0.8**50.
     done_line = re.compile(r"\[(0\.999982\d*|0\.999985\d*) \1\] exit code of the ps: 0")
-    assert done_line.fullmatch(first) and done_line.fullmatch(second)
+    assert done_line.fullmatch(trained)
     assert lost_ps.startswith("error: ps-0") and "make all steps in one session" in refused
     assert end == "all cells ran"
