@@ -120,7 +120,7 @@ def test_workers_with_other_settings_than_the_chief_are_rejected():
 
 def test_sync_with_backup_workers_starts_without_a_missing_worker_and_admits_it_later():
     config = config_of(
-        "Dense", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=400,
+        "Dense", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=200,
         join_wait_secs=0.5,
     )  # fmt: skip
     with InProcessCluster(1, 3) as cluster:
@@ -132,7 +132,7 @@ def test_sync_with_backup_workers_starts_without_a_missing_worker_and_admits_it_
     assert len(outcomes[2].losses) > 20
     used = [worker.gradients_used for worker in outcomes[0].worker.summary.workers.values()]
     assert min(used) > 20
-    assert sum(used) == 2 * 400
+    assert sum(used) == 2 * 200
 
 
 def test_sync_without_backup_workers_names_the_worker_that_does_not_come():
