@@ -111,7 +111,7 @@ def test_free_workers_end_at_max_steps(cluster, update):
         assert set(staleness.ravel()) <= {0, -1}
 
 
-# In the conformance suite workers of both rules run out of data.
+# In the conformance suite workers of `backup` run out of data, which has the `GroupPolicy` of `k_sync`.
 @pytest.mark.parametrize("update", repetitions(["k_sync", "k_async"], first=1))
 def test_workers_that_run_out_of_data_block_no_other(cluster, update):
     config = config_of(
