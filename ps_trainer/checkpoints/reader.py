@@ -59,6 +59,9 @@ class Checkpoint(Mapping[str, np.ndarray]):
                 f"checkpoint {self.prefix}: {name} cannot be read: {_data_fault(error)} ({_message_of(error)})"
             ) from error
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._shapes
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)
 

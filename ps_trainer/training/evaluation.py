@@ -360,15 +360,16 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
         CheckpointError: A variable is missing in `values`, or has another shape there.
     """
     for variable in variables:
-        name = variable.op.name
-        if name not in values or tuple(values[name].shape) != tuple(variable.shape.as_list()):
-            got = f"has the shape {list(values[name].shape)}" if name in values else "is missing in the checkpoint"
+        name, shape = variable.op.name, variable.shape.as_list()
+        value = values.get(name)  # the only access, since a `Checkpoint` reads the value from the disk each time
+        if value is None or list(value.shape) != shape:
+            got = "is missing in the checkpoint" if value is None else f"has the shape {list(value.shape)}"
             raise CheckpointError(
-                f"model variable {name!r} {got}; the model needs the shape {variable.shape.as_list()};"
+                f"model variable {name!r} {got}; the model needs the shape {shape};"
                 " give the --model and --model_option that the checkpoint was trained with"
             )
         # Feeding the initializer's input assigns the value without further ops for each variable.
-        session.run(variable.initializer, {variable.initializer.inputs[1]: values[name]})
+        session.run(variable.initializer, {variable.initializer.inputs[1]: value})
 
 
 def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:

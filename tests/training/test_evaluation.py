@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ps_trainer.checkpoints import writer
+from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.errors import CheckpointError, DataError, OptionError, PeerFailedError, PsLostError, StalledError
 from ps_trainer.training import components as components_lib
@@ -138,6 +139,16 @@ def test_an_id_that_is_too_large_names_the_option(tmp_path):
     values = {"users": np.zeros([5, 2], np.float32), "items": np.zeros([2, 2], np.float32)}
     with pytest.raises(DataError, match=r"^embedding table users .* --model_option=num_users=.* of the batch: 7 7$"):
         evaluate(loaded, values)
+
+
+def test_each_value_of_a_checkpoint_is_read_once(tmp_path, monkeypatch):
+    writer.write(tmp_path, 7, values_of())
+    read, get = [], Checkpoint.__getitem__
+    monkeypatch.setattr(Checkpoint, "__getitem__", lambda self, name: read.append(name) or get(self, name))
+    checkpoint = Checkpoint(tmp_path / "model.ckpt-7")
+    evaluate(components_lib.load(CONFIG, 1), checkpoint)
+    assert "hidden/kernel" in checkpoint and "other" not in checkpoint
+    assert sorted(read) == sorted(values_of())
 
 
 def test_a_missing_variable_is_named():
