@@ -43,6 +43,7 @@ class NamedPlot(NamedTuple):
         # Matplotlib reads settings such as `svg.fonttype` at this moment, not when it draws.
         with matplotlib.rc_context(STYLE):
             self.figure.savefig(file, format=form, dpi=_PNG_DPI, metadata={"Date": None} if form == "svg" else None)
+        self.figure.set_layout_engine("none")  # a second file has the same layout, and it takes as long as the drawing
 
 
 def check_available() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ps_trainer.comparison import plots, recorded_run
 from tests.comparison.run_folder import report, write
@@ -66,3 +67,12 @@ def test_neighbouring_steps_have_whole_numbers(tmp_path):
 def test_a_continued_run_fills_its_axis(tmp_path):
     axes, _, _ = axes_of([read(tmp_path, steps=(10_100, 10_200, 10_300))], "loss")
     assert axes.get_xlim()[0] > 10_000
+
+
+def test_the_layout_is_computed_once_for_both_files(tmp_path, monkeypatch):
+    laid_out, execute = [], ConstrainedLayoutEngine.execute
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda *given: laid_out.append(given[1]) or execute(*given))
+    drawn = next(plots.draw([read(tmp_path)]))
+    for form in ("png", "svg"):
+        drawn.save(tmp_path / f"loss.{form}", form)
+    assert laid_out == [drawn.figure]

@@ -132,6 +132,7 @@ def save(drawing: Drawing, caption: str, folder: pathlib.Path) -> PlotFiles:
         figure.suptitle(drawing.plot.title, fontsize=10)
         figure.text(0.995, 0.003, drawing.level, ha="right", va="bottom", fontsize=7, color="0.4")
         figure.savefig(files.png, dpi=_PNG_DPI)
+        figure.set_layout_engine("none")  # the other file has the same layout, which takes as long as the drawing
         figure.savefig(files.svg, metadata={"Date": None})
     return files
 

@@ -6,6 +6,7 @@ import importlib.util
 import struct
 
 import pytest
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import plots
@@ -28,6 +29,13 @@ def test_a_plot_is_saved_as_png_and_svg_with_title_and_level(tmp_path):
     assert "A line" in svg
     assert "L0 virtual time" in svg
     assert (files.png.name, files.svg.name, files.caption) == ("line.png", "line.svg", "Words.")
+
+
+def test_the_layout_is_computed_once_for_both_files(tmp_path, monkeypatch):
+    laid_out, execute = [], ConstrainedLayoutEngine.execute
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda *given: laid_out.append(given[1]) or execute(*given))
+    plots.save(Drawing(PLOT, [1, 4]), "Words.", tmp_path)
+    assert len(laid_out) == 1
 
 
 def test_the_same_plot_gives_the_same_file(tmp_path):
