@@ -104,11 +104,12 @@ def test_nan_is_not_hidden(transform):
 )
 def test_random_rounding_is_unbiased(transform):
     """The limit is five standard errors of the quantiser's own spread, so a small bias would show."""
-    num_draws = 2000
+    num_copies, num_steps = 20, 100  # a step draws for each copy of the gradient
     (gradient,) = lane_lib.gradients(20, num_steps=1)
-    with Lane(transform, dense(20, variables((8,), (12,)))) as lane:
-        draws = np.stack([lane.send(gradient).values[0] for _ in range(num_draws)]).astype(np.float64)
-    standard_error = draws.std(axis=0) / np.sqrt(num_draws)
+    with Lane(transform, dense(20 * num_copies, variables(*[(8,), (12,)] * num_copies))) as lane:
+        arrived = [lane.send(np.tile(gradient, num_copies)).values[0] for _ in range(num_steps)]
+    draws = np.reshape(arrived, [-1, 20]).astype(np.float64)
+    standard_error = draws.std(axis=0) / np.sqrt(len(draws))
     assert np.all(np.abs(draws.mean(axis=0) - gradient) <= 5 * standard_error + 1e-5)
     assert np.median(standard_error) > 1e-5  # the quantiser rounded at all
 

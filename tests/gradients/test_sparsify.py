@@ -57,10 +57,12 @@ def test_random_k_sends_other_elements_in_each_step_and_no_indices(scale):
 
 
 def test_random_k_is_unbiased():
-    size, k, num_draws = 20, 5, 2000
+    size, k, num_copies, num_steps = 20, 5, 20, 100  # a step draws for each copy of the gradient
+    num_draws = num_copies * num_steps
     (gradient,) = lane_lib.gradients(size, num_steps=1)
-    with Lane("random_k:ratio=0.25", dense(size)) as lane:
-        mean = np.mean([lane.send(gradient).values[0] for _ in range(num_draws)], axis=0)
+    with Lane("random_k:ratio=0.25", dense(size * num_copies)) as lane:
+        arrived = [lane.send(np.tile(gradient, num_copies)).values[0] for _ in range(num_steps)]
+    mean = np.mean(np.reshape(arrived, [num_draws, size]), axis=0)
     chance = k / size
     standard_error = np.abs(gradient) * np.sqrt((1 - chance) / chance / num_draws)
     assert np.all(np.abs(mean - gradient) <= 5 * standard_error)
