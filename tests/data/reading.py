@@ -43,8 +43,8 @@ def read_column(make_dataset: Callable[[], tf.data.Dataset], name: str) -> np.nd
     return np.concatenate([batch[name] for batch in read_batches(make_dataset)])
 
 
-def read_shards(source: DataSource, num_workers: int, name: str) -> np.ndarray:
-    """One column of the training examples of all workers, shard after shard, each in file order.
+def read_shards(source: DataSource, num_workers: int) -> dict[str, np.ndarray]:
+    """The training examples of all workers as one batch, shard after shard, each in file order.
 
     One pipeline reads all shards, which takes much less time to build than one for each.
     """
@@ -55,7 +55,8 @@ def read_shards(source: DataSource, num_workers: int, name: str) -> np.ndarray:
             records = records.concatenate(source._records("train", Shard(index, num_workers)))
         return source._batches(records, source.num_train_examples, drop_remainder=False)
 
-    return read_column(make_dataset, name)
+    (batch,) = read_batches(make_dataset)
+    return batch
 
 
 def read_leased(source: DataSource, name: str) -> np.ndarray:

@@ -52,7 +52,7 @@ def test_classes_are_folders_in_the_order_of_their_names(tmp_path):
     np.testing.assert_array_equal(batch["label"], [0, 0, 1])
     (batch,) = read_batches(lambda: source.train(shard=Shard(0, 1), batch_size=3, seed=0, num_epochs=1))
     assert sorted(zip(values(batch["image"]), batch["label"], strict=True)) == [(50, 0), (100, 1), (150, 0)]
-    assert_parts_are_test_batches(source, "image", of_sample=True)
+    assert_parts_are_test_batches(source, of_sample=True)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
@@ -61,7 +61,7 @@ def test_shards_cover_each_training_image_once(tmp_path, num_workers):
     write(tmp_path / "b", *range(5, 11))
     source = create(tmp_path, test_every=4, channels=1)
     assert values(all_of_test(source)["image"]) == [0, 4, 8]
-    seen = values(read_shards(source, num_workers, "image"))
+    seen = values(read_shards(source, num_workers)["image"])
     assert sorted(seen) == [1, 2, 3, 5, 6, 7, 9, 10]
 
 

@@ -13,7 +13,7 @@ from ps_trainer.data.formats.mnist import Emnist, FashionMnist, Mnist
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
-from tests.data.sharding import assert_every_record_once
+from tests.data.sharding import assert_every_record_once, assert_parts_are_test_batches
 
 HEIGHT, WIDTH = 5, 4
 NUM_TRAIN, NUM_TEST = 11, 6
@@ -210,7 +210,9 @@ def test_emnist_is_transposed_back(tmp_path):
 
 def test_shards_of_emnist_cover_every_image_once(tmp_path):
     _write_emnist(tmp_path)
-    assert_every_record_once(Emnist(Emnist.Options(split="letters"), data_dir=str(tmp_path)), "image")
+    source = Emnist(Emnist.Options(split="letters"), data_dir=str(tmp_path))
+    assert_every_record_once(source, "image")
+    assert_parts_are_test_batches(source)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -23,7 +23,7 @@ from ps_trainer.errors import DataError
 from ps_trainer.inference import prediction
 from ps_trainer.options import parse
 from tests.data.reading import read_batches, read_leased
-from tests.data.sharding import assert_every_record_once
+from tests.data.sharding import assert_every_record_once, assert_parts_are_test_batches
 
 NAMES = ["size", "color", "weight", "member", "kind"]
 
@@ -84,14 +84,14 @@ def test_batches_are_those_of_the_same_table_as_csv(both, form, option):
     assert sources[0].columns == sources[1].columns
     assert sources[0].label_shares == sources[1].label_shares
     assert_equal_batches(*(read_batches(lambda s=s: s.in_order("train", batch_size=16)) for s in sources))
-    assert_equal_batches(*(read_batches(lambda s=s: s.in_order("test", batch_size=16)) for s in sources))
 
 
-def test_training_batches_and_leased_shards_are_those_of_csv(both):
+def test_shuffled_leased_and_test_examples_are_those_of_csv(both):
     sources = [create(both, cls=cls) for cls in (Parquet, Csv)]
     shuffled = {"shard": Shard(1, 2), "batch_size": 8, "seed": 3, "num_epochs": 2}
     assert_equal_batches(*(read_batches(lambda s=s: s.train(**shuffled)) for s in sources))
     np.testing.assert_array_equal(*(read_leased(source, "image") for source in sources))
+    assert_equal_batches(*(read_batches(lambda s=s: s.in_order("test", batch_size=16)) for s in sources))
 
 
 def test_shards_hold_every_row_once(tmp_path):
@@ -99,6 +99,7 @@ def test_shards_hold_every_row_once(tmp_path):
     write(tmp_path / "train.parquet", columns, rows_per_group=7)
     source = create(tmp_path, "normalize=false", "columns=x:ignore")
     assert_every_record_once(source, "image")
+    assert_parts_are_test_batches(source)
 
 
 def test_types_of_the_file_decide_the_kinds(tmp_path):

@@ -16,7 +16,7 @@ from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document, document
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_column
-from tests.data.sharding import assert_every_record_once
+from tests.data.sharding import assert_every_record_once, assert_parts_are_test_batches
 from tests.testing.repetitions import repetitions
 
 THREE_LINES = "the cat sat\non the mat\nthe end\n"
@@ -72,6 +72,7 @@ def test_windows_cover_all_files_in_order_and_each_is_in_one_shard(tmp_path):
     ids = read_column(lambda: source.in_order("train", batch_size=30), "ids")
     assert [source.vocabulary.tokens[i] for i in ids[:, 1]] == words
     assert_every_record_once(source, "ids")
+    assert_parts_are_test_batches(source)
 
 
 @pytest.mark.parametrize("seed", repetitions(range(4)))

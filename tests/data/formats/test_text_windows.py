@@ -13,7 +13,7 @@ from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
-from tests.data.sharding import assert_every_record_once
+from tests.data.sharding import assert_every_record_once, assert_parts_are_test_batches
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the tests' environment
 
@@ -55,6 +55,7 @@ def test_the_shards_together_are_the_text(tmp_path, monkeypatch):
     source = create(tmp_path, " ".join(words), window=1, subsample=0.0, words_per_example=4)
     assert source.num_train_examples == 12
     assert_every_record_once(source, "words")
+    assert_parts_are_test_batches(source)
 
 
 @pytest.mark.parametrize("block", [4, 2**14])
