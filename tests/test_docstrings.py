@@ -46,6 +46,7 @@ def documented(node: ast.ClassDef) -> dict[str, list[str]]:
     }
 
 
+@functools.cache
 def own_names(node: ast.ClassDef) -> tuple[set[str], set[str]]:
     """Parameters and attributes that the class itself defines; a field of a dataclass is both."""
     fields = {s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)}

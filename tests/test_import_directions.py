@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ class Import(NamedTuple):
     is_relative: bool = False
 
 
+@functools.cache
 def imports_of(source: str, module: str, is_package: bool) -> list[Import]:
     """Every module that `source` imports; for `from a import b` both `a` and `a.b`."""
     package = module.split(".") if is_package else module.split(".")[:-1]
@@ -88,8 +90,8 @@ def _walk(node: ast.AST, package: list[str], *, is_lazy: bool) -> Iterator[Impor
             base = ".".join([*above, *([child.module] if child.module else [])])
             names = [base, *(f"{base}.{alias.name}" for alias in child.names)]
             yield from (Import(name, is_lazy, is_relative=child.level > 0) for name in names)
-        else:
-            in_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        elif not isinstance(child, ast.expr):  # an expression holds no import
+            in_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             yield from _walk(child, package, is_lazy=is_lazy or in_function)
 
 

@@ -59,12 +59,14 @@ def test_values_that_a_run_did_not_measure_are_none():
     assert outcome.local_steps == (400,)
 
 
+@pytest.mark.process
 def test_rejected_run_fails_with_the_end_of_its_output(tmp_path):
     wrong = dataclasses.replace(RULES["async"], options=("no_such_option=1",))
     with pytest.raises(RunError, match="(?s)exit code 2.*no_such_option"):
         training_outcome.train(wrong, tmp_path / "run", deadline_secs=120)
 
 
+@pytest.mark.process
 def test_slow_run_is_ended_and_fails(tmp_path):
     with pytest.raises(RunError, match="not finished after 0.2 s"):
         training_outcome.train(RULES["async"], tmp_path / "run", deadline_secs=0.2)

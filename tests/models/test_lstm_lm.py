@@ -10,6 +10,7 @@ from models.lstm_lm import LstmLm
 from ps_trainer.data.generators.markov_text import MarkovText
 from ps_trainer.data.pipeline.shard import Shard
 from tests.testing.gradients import assert_gradients_are_slopes
+from tests.testing.repetitions import representatives
 
 VOCAB, BATCH, STEPS = 11, 4, 5
 SMALL = {"vocab_size": VOCAB, "dim": 3, "units": 4}
@@ -97,7 +98,8 @@ def test_with_a_sample_only_rows_of_tables_have_gradients():
         assert isinstance(tf.gradients(loss, variables[table])[0], tf.IndexedSlices)
 
 
-@pytest.mark.parametrize("loss", ["full_softmax", "sampled_softmax"])
+# With a sample, too, the full softmax evaluates. Both losses have the right gradients at the start.
+@pytest.mark.parametrize("loss", representatives(("full_softmax", "sampled_softmax"), ("sampled_softmax",)))
 def test_learns_a_chain_of_one_word(loss):
     """The loss comes within a tenth of its perplexity in seconds; `benchmarks.models` trains to a twentieth."""
     source = MarkovText(MarkovText.Options(num_words=8, order=1, num_successors=3, context_length=8, num_train=8000))

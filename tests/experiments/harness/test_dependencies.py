@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import pathlib
 import sys
@@ -17,6 +18,12 @@ PACKAGE = pathlib.Path(dependencies.__file__).resolve().parents[2]
 EXPERIMENTS = component_tables.EXPERIMENTS.names()
 
 
+@functools.cache
+def version_of(name: str, level: Level) -> str:
+    """The version of an experiment's runs."""
+    return dependencies.code_version(component_tables.EXPERIMENTS.load(name), level)
+
+
 def version_with(monkeypatch, name: str, path: str, added: str, level: Level = Level.PROCESSES) -> str:
     """The version of an experiment's runs when a file ends with additional code."""
     changed, read = PACKAGE / path, dependencies._read
@@ -28,7 +35,7 @@ def version_with(monkeypatch, name: str, path: str, added: str, level: Level = L
 def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", level: Level = Level.PROCESSES) -> bool:
     """Whether runs are repeated when a file ends with additional code."""
     assert (PACKAGE / path).exists()
-    return version_with(monkeypatch, name, path, added, level) != version_with(monkeypatch, name, path, "", level)
+    return version_with(monkeypatch, name, path, added, level) != version_of(name, level)
 
 
 @pytest.mark.parametrize(
