@@ -25,7 +25,8 @@ def table(path: pathlib.Path) -> list[dict[str, str]]:
 
 def test_trains_along_the_schedule(tmp_path, capsys):
     rule = ["--update=softsync", "--update_option=splits=3", "--optimizer=momentum", "--learning_rate=0.05"]
-    assert run(*ROWS, *CLUSTER, *rule, "--evaluate_every=15", f"--out_dir={tmp_path}", "--steps") == 0
+    output = ["--dataset_option=has_test=true", "--evaluate_every=15", f"--out_dir={tmp_path}", "--steps"]
+    assert run(*ROWS, *CLUSTER, *rule, *output) == 0
     text = capsys.readouterr().out
     assert "throughput" in text
     assert "components:Rows: momentum, learning rate 0.05 (constant), batch size 4 per worker\n" in text
@@ -45,6 +46,13 @@ def test_trains_along_the_schedule(tmp_path, capsys):
     assert result["training"]["test"]["loss"] == float(evaluations[-1]["loss"])
     assert result["training"]["last_loss"] == float(curve[-1]["loss"])
     assert not result["training"]["has_diverged"]
+
+
+def test_trains_on_a_dataset_without_test_examples(tmp_path, capsys):
+    assert run(*ROWS, *CLUSTER, f"--out_dir={tmp_path}") == 0
+    assert "no examples; after 40 updates" in capsys.readouterr().out
+    assert json.loads((tmp_path / "summary.json").read_text())["training"]["test"] == {}
+    assert [list(row) for row in table(tmp_path / "evaluations.csv")] == [["global_step", "secs"]]
 
 
 def test_reports_that_a_run_has_diverged(tmp_path, capsys):

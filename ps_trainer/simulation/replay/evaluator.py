@@ -21,14 +21,18 @@ class ReplayEvaluator:
 
     Args:
         model: Model to evaluate.
-        dataset: Dataset with the test examples.
+        dataset: Dataset, whose `test` returns None if it has no test examples.
         specs: Specifications of the model's variables.
     """
 
     def __init__(self, model: Any, dataset: DataSource, specs: Sequence[VariableSpec]):
         graph = tf.Graph()
+        self._session: tf.Session | None = None
         with graph.as_default(), tf.device("/cpu:0"):
-            iterator = create_iterator(dataset.test(batch_size=_BATCH_SIZE))
+            examples = dataset.test(batch_size=_BATCH_SIZE)
+            if examples is None:
+                return
+            iterator = create_iterator(examples)
             batch = iterator.get_next()
             feeds = {spec.name: tf.placeholder(tf.as_dtype(spec.dtype), spec.shape) for spec in specs}
             with tf.variable_scope("", custom_getter=GivenValues(feeds)):
@@ -47,7 +51,12 @@ class ReplayEvaluator:
 
         Args:
             values: Values of all model variables, by name.
+
+        Returns:
+            Mean by name; empty without test examples.
         """
+        if self._session is None:
+            return {}
         self._session.run(self._begin_op)
         fed = [values[name] for name in self._names]
         totals: defaultdict[str, float] = defaultdict(float)
@@ -66,4 +75,5 @@ class ReplayEvaluator:
 
     def close(self) -> None:
         """Closes the session."""
-        self._session.close()
+        if self._session is not None:
+            self._session.close()

@@ -17,7 +17,7 @@ def describe(trained: ReplayResult) -> str:
     curve, end = trained.curve, trained.evaluations[-1]
     count = max(1, int(_SHARE * len(curve.loss)))
     updates = "update" if count == 1 else f"{count} updates"
-    metrics = ", ".join(f"{name} {value:.4g}" for name, value in end.metrics.items())
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in end.metrics.items()) or "no examples"
     lines = [
         f"{'training loss':18}{curve.loss[:count].mean():.4g} in the first {updates},"
         f" {curve.loss[-count:].mean():.4g} in the last {updates}",
