@@ -114,8 +114,9 @@ def test_one_worker_equals_one_process(cluster, layout):
     options = {**OPTIONS, "hidden": (4,)}
     texts = tuple(f"{key}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in options.items())
     config = config_of(
-        "models.wide_deep:WideDeep", "Rows", model_option=texts, layout=layout, optimizer="adagrad", learning_rate=0.1,
-        optimizer_for=("wide/*=ftrl:learning_rate=0.3,l1=0.01",), batch_size=BATCH_SIZE, max_steps=NUM_STEPS, seed=3,
+        "models.wide_deep:WideDeep", "Rows", ["has_test=true"], model_option=texts, layout=layout,
+        optimizer="adagrad", learning_rate=0.1, optimizer_for=("wide/*=ftrl:learning_rate=0.3,l1=0.01",),
+        batch_size=BATCH_SIZE, max_steps=NUM_STEPS, seed=3,
     )  # fmt: skip
     config = dataclasses.replace(config, dataset=f"{__name__}:Clicks")
     (outcome,) = cluster.run(config)

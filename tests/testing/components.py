@@ -26,10 +26,14 @@ class RowOptions:
 
     num_examples: int = option(240, "training examples")
     lengths: tuple[int, ...] = option((), "steps of each worker, if they differ")
+    has_test: bool = option(False, "whether the training examples are test examples, too; otherwise there are none")
 
 
 class Rows(DataSource):
-    """Random rows in file order, without shuffling, in strided shards: a test knows which worker reads which row."""
+    """Random rows in file order, without shuffling, in strided shards: a test knows which worker reads which row.
+
+    A run has test examples only if the test asks for them, since an evaluation is a fifth of the time of a short run.
+    """
 
     Options = RowOptions
     num_classes = NUM_CLASSES
@@ -50,7 +54,10 @@ class Rows(DataSource):
 
     @property
     def num_test_examples(self) -> int:
-        return self._options.num_examples
+        return self._options.num_examples if self._options.has_test else 0
+
+    def test(self, *, batch_size: int) -> tf.data.Dataset | None:
+        return super().test(batch_size=batch_size) if self._options.has_test else None
 
     def train(
         self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0

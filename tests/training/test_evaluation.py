@@ -28,7 +28,7 @@ from ps_trainer.runtime.run_record import Status
 from tests.runtime.fakes import GONE, FakeControl, ready_run, roster
 
 NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one
-CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}"])
+CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}", "has_test=true"])
 
 
 class WithTable:

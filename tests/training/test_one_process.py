@@ -30,7 +30,7 @@ CHOSEN = representatives(
 
 def config(tmp_path, model="Dense", **fields):
     fields = {"batch_size": 8, "seed": 3, "step_log": True, "logdir": str(tmp_path / "alone"), **fields}
-    return config_of(model, "Rows", **fields)
+    return config_of(model, "Rows", ["has_test=true"], **fields)
 
 
 def losses_of(logdir):

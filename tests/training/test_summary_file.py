@@ -17,7 +17,9 @@ TRAFFIC = ["push_bytes_computed", "push_bytes_per_step", "pull_bytes_per_step"]
 def summary_of(tmp_path):
     def run(num_workers, options=(), **fields):
         with InProcessCluster(1, num_workers) as cluster:
-            cluster.run(config_of("Dense", "Rows", options, batch_size=8, logdir=str(tmp_path), **fields))
+            cluster.run(
+                config_of("Dense", "Rows", [*options, "has_test=true"], batch_size=8, logdir=str(tmp_path), **fields)
+            )
         return json.loads((tmp_path / "summary.json").read_text())
 
     return run

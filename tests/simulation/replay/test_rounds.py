@@ -117,7 +117,7 @@ def test_one_asynchronous_worker(one_worker):
 def test_variables_that_the_model_assigns_itself(one_worker):
     config = config_of(
         "async", (), "momentum", model=f"{__name__}:WithMovingMean", model_option=(),
-        dataset="tests.testing.components:Rows", dataset_option=(),
+        dataset="tests.testing.components:Rows", dataset_option=("has_test=true",),
     )  # fmt: skip
     assert_same(one_worker, config)
 
