@@ -79,7 +79,7 @@ def test_the_planted_weights_are_found_and_the_others_are_0(cluster, layout):
     worker = train(
         cluster, model="logistic_regression", model_option=("num_features=100",), dataset="planted_weights",
         dataset_option=options, layout=layout, optimizer="ftrl", optimizer_option=("l1=1.0",), learning_rate=0.3,
-        batch_size=64, max_steps=400,
+        batch_size=64, max_steps=200,
     )  # fmt: skip
     found = worker.final_values["weights"][:, 0]
     planted = PlantedWeights(PlantedWeights.Options(num_features=100, num_planted=10, num_ids=10)).weights
@@ -93,7 +93,7 @@ def test_the_planted_factors_are_found(cluster):
     worker = train(
         cluster, model="matrix_factorization", model_option=("num_users=60", "num_items=50", "dim=2"),
         dataset="planted_ratings", dataset_option=data, optimizer="adagrad", learning_rate=0.4, batch_size=200,
-        max_steps=800,
+        max_steps=400,
     )  # fmt: skip
     error = np.sqrt(worker.summary.metrics["squared_error"])
     assert 0.19 < error < 0.25  # the noise is 0.2; without any factors it would be 1
@@ -103,7 +103,7 @@ def test_planted_synonyms_are_nearest_neighbours(cluster):
     worker = train(
         cluster, model="word2vec", model_option=("vocab_size=60", "dim=16"),
         dataset="planted_synonyms", dataset_option=("num_meanings=30", "num_neighbours=5", "num_train=8000"),
-        optimizer="adagrad", learning_rate=0.5, batch_size=64, max_steps=800,
+        optimizer="adagrad", learning_rate=0.5, batch_size=64, max_steps=400,
     )  # fmt: skip
     assert worker.summary.metrics["recovered"] >= 0.9
 

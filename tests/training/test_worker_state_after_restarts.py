@@ -194,7 +194,7 @@ COUNTERS = {
 def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster, tmp_path, update):
     """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""
     options, counter, steps_at = COUNTERS[update]
-    often = config(tmp_path, 150, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
+    often = config(tmp_path, 80, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
     cluster.run(dataclasses.replace(often, gradient_transform=("random_k:ratio=0.5",)))
     folder = tmp_path / "checkpoints"
     found = [0, 0]

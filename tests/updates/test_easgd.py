@@ -77,7 +77,7 @@ def test_one_worker_without_a_force_computes_plain_sgd(one_worker):
 def test_the_centre_follows_the_replicas(cluster):
     config = config_of(
         "Dense", "Rows", ["has_test=true"], update="easgd", update_option=options(period=4, momentum=0.5),
-        learning_rate=0.05, batch_size=4, max_steps=400,
+        learning_rate=0.05, batch_size=4, max_steps=120,
     )  # fmt: skip
     outcomes = cluster.run(config)
     first = np.mean([np.mean(outcome.losses[:10]) for outcome in outcomes])

@@ -39,7 +39,7 @@ def cluster():
 def test_pulled_parameters_have_exactly_the_updates_that_their_clock_counts(cluster, update):
     config = config_of(
         f"{__name__}:Falling", "Rows", layout="per_variable", update=update, update_option=RULES[update],
-        learning_rate=1.0, batch_size=1, max_steps=300,
+        learning_rate=1.0, batch_size=1, max_steps=150,
     )  # fmt: skip
     for outcome in cluster.run(config):
         progress = outcome.progress

@@ -96,7 +96,7 @@ def test_continues_without_a_worker_that_has_no_more_data(cluster, first):
 def test_takes_compressed_differences(cluster):
     config = config_of(
         "Dense", "Rows", ["has_test=true"], update="local_sgd", update_option=options(period=4), learning_rate=0.05,
-        batch_size=4, max_steps=100, gradient_transform=("error_feedback", "top_k:ratio=0.25"),
+        batch_size=4, max_steps=50, gradient_transform=("error_feedback", "top_k:ratio=0.25"),
     )  # fmt: skip
     outcomes = cluster.run(config)
     first = np.mean([np.mean(outcome.losses[:4]) for outcome in outcomes])
