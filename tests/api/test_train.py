@@ -194,7 +194,7 @@ def test_trains_in_a_thread_without_signal_handlers():
     handlers = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
 
     def call():
-        outcome.append(ps_trainer.train(objects.Linear(), "digits", max_steps=5, **FAST))
+        outcome.append(ps_trainer.train(objects.Linear(), "digits", num_workers=1, max_steps=5, **FAST))
 
     thread = threading.Thread(target=call)
     thread.start()
@@ -217,17 +217,18 @@ def test_ctrl_c_saves_a_checkpoint_and_is_raised(tmp_path, threads):
             num_epochs=1_000_000,
             logdir=tmp_path,
             straggler="det:mean_ms=5",
+            num_workers=1,
             **FAST,
         )
     reader = tf.train.load_checkpoint(str(tmp_path / "checkpoints"))
     assert reader.get_tensor("global_step") >= 5
     threads.wait_until_ended()
-    again = ps_trainer.train(objects.Linear(), "digits", max_steps=2, logdir=tmp_path, **FAST)
+    again = ps_trainer.train(objects.Linear(), "digits", num_workers=1, max_steps=2, logdir=tmp_path, **FAST)
     assert again.global_step >= 5
 
 
 def test_a_job_goes_on_in_the_background_until_it_is_stopped():
-    with LocalCluster(num_ps=1, num_workers=2) as cluster:
+    with LocalCluster(num_ps=1, num_workers=1) as cluster:
         job = cluster.start(objects.Linear(), "digits", max_steps=None, num_epochs=1_000_000, **FAST)
         with pytest.raises(TimeoutError, match="the job has not ended within 0.2 s; it still runs"):
             job.wait(0.2)

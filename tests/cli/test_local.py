@@ -13,6 +13,7 @@ from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.launch import trial_build
 from ps_trainer.launch.hosts import LocalHosts
 from ps_trainer.training import components
+from tests.testing.repetitions import repetitions
 
 
 def test_by_default_tasks_share_this_machines_network():
@@ -86,16 +87,18 @@ def test_a_wrong_option_of_a_component_is_rejected_before_anything_starts(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("how", ["--preload", "--nopreload"])
+CHECKED_BY_A_CHILD = [
+    (
+        ["--num_workers=3", "--update=backup", "--update_option=backup_workers=3"],
+        "backup_workers=3 leaves none of num_workers=3",
+    ),
+    (["--dataset=mnist"], "--data_dir is not given; dataset mnist needs"),
+]
+
+
 @pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (
-            ["--num_workers=3", "--update=backup", "--update_option=backup_workers=3"],
-            "backup_workers=3 leaves none of num_workers=3",
-        ),
-        (["--dataset=mnist"], "--data_dir is not given; dataset mnist needs"),
-    ],
+    ("args", "message", "how"),
+    repetitions([(*case, how) for how in ("--preload", "--nopreload") for case in CHECKED_BY_A_CHILD], every=3),
 )
 def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsys, monkeypatch, args, message, how):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)

@@ -157,7 +157,7 @@ from tests.api import objects
 
 try:
     ps_trainer.train("softmax", "digits", mode=sys.argv[1], logdir=sys.argv[2], max_steps=None,
-                     num_epochs=10**9, straggler="det:mean_ms=5", **objects.FAST)
+                     num_epochs=10**9, straggler="det:mean_ms=20", **objects.FAST)
 except KeyboardInterrupt:
     print("interrupted")
 """

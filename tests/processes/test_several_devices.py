@@ -49,7 +49,7 @@ def test_bytes_of_a_step_do_not_grow_with_the_number_of_devices(create_run, flag
 
 def test_workers_with_several_devices_train_together(create_run):
     flags = ["--model=mlp", "--update=sync", "--optimizer=adam", "--learning_rate=0.001", "--max_steps=20"]
-    one, two = (trained(create_run, devices, flags, num_ps=2, num_workers=2) for devices in (1, 2))
+    one, two = (trained(create_run, devices, flags, num_workers=2) for devices in (1, 2))
     for worker in (0, 1):
         np.testing.assert_allclose(losses_of(two, worker), losses_of(one, worker), rtol=0, atol=BOUND)
 

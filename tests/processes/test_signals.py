@@ -16,7 +16,7 @@ FAILED = 1
 
 @pytest.mark.parametrize("signum", repetitions([signal.SIGINT, signal.SIGTERM]))
 def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(create_run, signum):
-    run = create_run(is_fresh=True)
+    run = create_run(is_fresh=True, num_workers=1)
     launcher = run.start_local(UNLIMITED)
     run.wait_for_step(20)
     launcher.send(signum)
@@ -31,7 +31,7 @@ def test_signal_to_the_launcher_ends_everything_and_the_run_can_be_resumed(creat
         return  # one resumed run is enough
     assert run.start_local(f"--max_steps={step + 20}").wait(START_SECS) == 0
     assert run.time_of_state("worker-0", rf"^restored .*model\.ckpt-{step}, at step {step}$")
-    assert run.summary()["global_step"] in (step + 20, step + 21)
+    assert run.summary()["global_step"] == step + 20
     assert run.checkpoint_step() == run.summary()["global_step"]
 
 
@@ -73,7 +73,7 @@ def test_signal_to_an_async_worker_ends_only_that_worker(create_run, tmp_path):
     run.wait_for_step(20)
     worker.send(signal.SIGTERM)
     assert worker.wait(END_SECS) == 128 + signal.SIGTERM
-    run.wait_for_step(run.last_step(0) + 50, workers=[0])
+    run.wait_for_step(run.last_step(0) + 20, workers=[0])
     (tmp_path / "stop").touch()
     assert chief.wait(START_SECS) == 0
     assert run.summary()["status"] == "done"
