@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ from ps_trainer.updates.base import RuleContext
 from ps_trainer.updates.chief_service import ChiefService, GradientCounts
 
 _STOP_SECS = 5.0  # deadline for a call that `stop` has cancelled to return
+# Shorter than the deadline of the session: on a ps task that was restarted the lock of the section is not initialised,
+# and the call waits for it.
+_RELEASE_SECS = 5.0
 
 
 class Membership(NamedTuple):
@@ -132,7 +136,10 @@ class LiveWorkers(ChiefService):
     def release(self) -> None:
         # First, so that the thread drops calls to leave that are still in the queue.
         self._is_released.set()
-        self._call(self._ops.release).result()
+        try:
+            self._call(self._ops.release).result(_RELEASE_SECS)
+        except FutureTimeoutError:
+            raise tf.errors.DeadlineExceededError(None, None, f"no answer within {_RELEASE_SECS:g} s") from None
 
     def stop(self) -> None:
         # With the lock, so that no call follows the None below and waits forever.

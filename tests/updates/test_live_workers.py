@@ -121,6 +121,13 @@ def test_a_failed_call_is_logged_and_raised_where_a_caller_waits_for_it(serve):
         service.release()
 
 
+def test_a_release_that_a_restarted_ps_task_never_answers_has_a_deadline(serve, monkeypatch):
+    monkeypatch.setattr("ps_trainer.updates.live_workers._RELEASE_SECS", 0.1)
+    service = serve(FakeSession("release"))
+    with pytest.raises(tf.errors.DeadlineExceededError, match="no answer within 0.1 s"):
+        service.release()
+
+
 def test_stop_cancels_a_hanging_call_and_that_is_not_a_failure(serve):
     session = FakeSession("leave")
     service = serve(session)
