@@ -11,6 +11,7 @@ from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.simulation.replay.gradients import Gradient, RowsGradient, Values
 from ps_trainer.simulation.replay.graphs import GradientGraph, UpdateGraph, create_iterator
 from ps_trainer.simulation.replay.training_setup import TrainingSetup, WorkerResult
+from ps_trainer.store import fed_call
 from ps_trainer.store.trace import placeholders, trace
 
 
@@ -65,14 +66,12 @@ class ComputeSession:
         for name, (load_op, value) in gradients.load_untrained.items():
             self._session.run(load_op, {value: initial[name]})
         self._gradients, self._updates = gradients, updates
-        # Callables: `Session.run` would look up feeds and fetches again in each of many thousand steps.
-        make = self._session.make_callable
-        self._compute = make(gradients.fetches, gradients.feeds)
-        self._apply = make(updates.fetches, updates.feeds)
-        self._learning_rate = make(updates.learning_rate, [updates.clock])
-        self._load_params = make(updates.load_params_op, updates.params)
-        self._load_slots = make(updates.load_slots_op, updates.slots) if updates.slots else None
-        self._read_slots = make(updates.slot_reads) if updates.slots else list
+        self._compute = fed_call.make(self._session, gradients.fetches, gradients.feeds)
+        self._apply = fed_call.make(self._session, updates.fetches, updates.feeds)
+        self._learning_rate = fed_call.make(self._session, [updates.learning_rate], [updates.clock])
+        self._load_params = fed_call.make(self._session, [updates.load_params_op], updates.params)
+        self._load_slots = fed_call.make(self._session, [updates.load_slots_op], updates.slots)
+        self._read_slots = fed_call.make(self._session, updates.slot_reads, []) if updates.slots else list
         self._first_params = {name: initial[name] for name in self._names}
         self._first_slots: list[np.ndarray] = self._read_slots()
         self._loaded: State | None = None
@@ -114,7 +113,7 @@ class ComputeSession:
     def learning_rate(self, clock: int) -> float:
         """Returns the scheduled learning rate at a global_step."""
         if self._rate_at is None or self._rate_at[0] != clock:
-            self._rate_at = (clock, float(self._learning_rate(clock)))
+            self._rate_at = (clock, float(self._learning_rate(clock)[0]))
         return self._rate_at[1]
 
     def untrained_values(self) -> Values:
@@ -136,7 +135,7 @@ class ComputeSession:
 
     def _load(self, state: State) -> None:
         # Compared by identity, which reads no values. So a state's dict must be replaced, not changed in place.
-        if state is not self._loaded and self._load_slots is not None:
+        if state is not self._loaded and self._first_slots:
             if self._loaded is not None:
                 self._loaded._slots = self._read_slots()
             self._load_slots(*state._slots)

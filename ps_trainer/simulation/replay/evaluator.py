@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.simulation.replay.graphs import GivenValues, create_iterator
+from ps_trainer.store import fed_call
 from ps_trainer.store.extents import VariableSpec
 
 _BATCH_SIZE = 256
@@ -44,7 +45,7 @@ class ReplayEvaluator:
         self._names, self._metrics = list(feeds), list(sums)
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0}))
         self._session.run(init_op)
-        self._run = self._session.make_callable([size, output.loss, *sums.values()], list(feeds.values()))
+        self._run = fed_call.make(self._session, [size, output.loss, *sums.values()], list(feeds.values()))
 
     def evaluate(self, values: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Computes the means of "loss" and of each of the model's metrics.
