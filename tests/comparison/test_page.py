@@ -170,26 +170,16 @@ def write_short_run(folder):
 
 
 class TestCommands:
-    def test_compare_writes_a_page(self, tmp_path, capsys):
-        folders = [str(write_run(tmp_path / name)) for name in "ab"]
-        assert main.main(["ps_trainer", "compare", *folders, f"--out_dir={tmp_path}/out"]) == 0
+    # In the last one the flag has folders on both sides, and its value is an argument of its own.
+    @pytest.mark.parametrize("order", representatives(ORDERS, ORDERS[2:]))
+    def test_compare_writes_a_page_for_flags_and_folders_in_any_order(self, tmp_path, capsys, order):
+        runs = {name: write_run(tmp_path / name) for name in "ab"}
+        arguments = order.format(out=tmp_path / "out", **runs).split("|")
+        assert main.main(["ps_trainer", "compare", *arguments]) == 0
         assert (tmp_path / "out" / "index.html").is_file()
         printed = capsys.readouterr().out
         assert re.match(r" +a/run <b> +b/run <b>\n", printed), "the columns have no names"
         assert re.search(r"gradients dropped +0 +0\n", printed)
-
-    # In the last one the flag has folders on both sides, and its value is an argument of its own.
-    @pytest.mark.parametrize("order", representatives(ORDERS, ORDERS[2:]))
-    def test_flags_and_folders_have_any_order(self, tmp_path, order):
-        runs = {name: write_short_run(tmp_path / name) for name in "ab"}
-        arguments = order.format(out=tmp_path / "out", **runs).split("|")
-        assert main.main(["ps_trainer", "compare", *arguments]) == 0
-        assert (tmp_path / "out" / "index.html").is_file()
-
-    def test_plot_writes_into_the_runs_folder(self, tmp_path):
-        folder = write_short_run(tmp_path)
-        assert main.main(["ps_trainer", "plot", str(folder)]) == 0
-        assert (folder / "plots" / "index.html").is_file()
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

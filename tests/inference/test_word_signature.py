@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
@@ -76,15 +77,26 @@ def exported(folder, config):
     return components.dataset, Predictor(graph, values), told
 
 
-def served(folder, texts):
-    """Calls the signature `words` of the SavedModel in plain TensorFlow; strings are decoded."""
+@contextlib.contextmanager
+def serving(folder):
+    """Loads the SavedModel in plain TensorFlow; gives a call of its signature `words`, which decodes strings."""
     with tf.Graph().as_default(), tf.Session() as session:
         signature = tf.saved_model.load(session, [tf.saved_model.SERVING], str(folder)).signature_def["words"]
-        assert set(signature.inputs) == set(texts)
-        feeds = {info.name: texts[name] for name, info in signature.inputs.items()}
         fetches = {name: info.name for name, info in signature.outputs.items()}
-        got = session.run(fetches, feeds)
-    return {name: [one.decode() for one in value] if value.dtype == object else value for name, value in got.items()}
+
+        def call(texts):
+            assert set(signature.inputs) == set(texts)
+            got = session.run(fetches, {info.name: texts[name] for name, info in signature.inputs.items()})
+            texts_of = lambda value: [one.decode() for one in value]  # noqa: E731
+            return {name: texts_of(value) if value.dtype == object else value for name, value in got.items()}
+
+        yield call
+
+
+def served(folder, texts):
+    """One call of the signature `words`."""
+    with serving(folder) as call:
+        return call(texts)
 
 
 def table_config(folder, **settings):
@@ -133,25 +145,16 @@ def test_booleans_in_the_graph_equal_booleans_in_python(tmp_path):
     assert len(np.unique(got[:6], axis=0)) == 2 and len(np.unique(got, axis=0)) == 3
 
 
-@pytest.fixture(scope="module")
-def table_folder(tmp_path_factory):
-    """The SavedModel of a model of the table."""
-    folder = tmp_path_factory.mktemp("table")
-    exported(folder, table_config(folder))
-    return folder / "out"
-
-
-def test_a_text_that_is_no_number_is_named_with_its_column(table_folder):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)column .*'hours per week.*not a number.*forty"):
-        served(table_folder, COLUMNS | {"hours per week": ["?", "forty"]})
-
-
-@pytest.mark.parametrize("column", COLUMNS)
-def test_columns_of_different_lengths_are_named(table_folder, column):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"different numbers of texts \(age, hours per week, job\)"
-    ):
-        served(table_folder, COLUMNS | {column: ["1"]})
+def test_texts_that_make_no_table_are_named(tmp_path):
+    exported(tmp_path, table_config(tmp_path))
+    with serving(tmp_path / "out") as call:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)column .*'hours per week.*not a number.*forty"):
+            call(COLUMNS | {"hours per week": ["?", "forty"]})
+        for column in COLUMNS:
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"different numbers of texts \(age, hours per week, job\)"
+            ):
+                call(COLUMNS | {column: ["1"]})
 
 
 def test_columns_whose_names_python_cannot_take_are_loaded_by_tensorflow_2(tmp_path):
@@ -197,11 +200,12 @@ def test_a_sentence_gives_its_translation(tmp_path):
         model="transformer", dataset="parallel_text", data_dir=str(tmp_path), dataset_option=options, model_option=sizes
     )
     dataset, predictor, _ = exported(tmp_path, config)
-    got = served(tmp_path / "out", {"line": SENTENCES[:4]})
     (tmp_path / "lines").write_text("".join(f"{one}\n" for one in SENTENCES[:4]))
     (batch,) = batches_of(dataset, tmp_path / "lines", 10)
     expected = predictor.predict(batch)
+    with serving(tmp_path / "out") as call:
+        got = call({"line": SENTENCES[:4]})
+        with pytest.raises(tf.errors.InvalidArgumentError, match="an empty line, or not text in UTF-8"):
+            call({"line": ["a cat", ""]})
     np.testing.assert_array_equal(got["predictions"], expected)
     assert got["text"] == [PredictionNames.known_to(dataset).meaning(one)["text"] for one in expected]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="an empty line, or not text in UTF-8"):
-        served(tmp_path / "out", {"line": ["a cat", ""]})

@@ -63,8 +63,8 @@ def harmonic(n: int) -> float:
     return sum(1 / i for i in range(1, n + 1))
 
 
-# Every distribution occurs, with half of the numbers of backup workers: the same rules count them.
-@pytest.mark.parametrize(("compute", "needed", "backups", "barrier", "tokens"), repetitions(BACKUP_CASES))
+# Every distribution occurs, and every number of backup workers: the same rules count them.
+@pytest.mark.parametrize(("compute", "needed", "backups", "barrier", "tokens"), repetitions(BACKUP_CASES, every=3))
 def test_step_times_with_backup_workers_equal_the_table(compute, needed, backups, barrier, tokens):
     # Distributions without variance (pareto with alpha = 2) converge slowly, and so does their maximum.
     tolerance = 0.05 if "pareto" in compute else 0.03

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -81,6 +82,12 @@ def load(model=None, **options):
     return components_lib.load(TrainConfig(), 1, ComponentObjects(model=model or Clicks(), dataset=dataset))
 
 
+@functools.cache
+def evaluated_alone(num_examples=None):
+    """The metrics of one pass over all test examples, or over a sample."""
+    return evaluate(load(), VALUES, EvaluationLimits(num_examples))
+
+
 def assert_same(got, wanted):
     assert got.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -148,7 +155,7 @@ def test_parts_of_several_workers_give_the_metrics_of_one_pass(num_helped, num_e
     (call,) = shared.calls
     num_batches = -(-(num_examples or NUM_EXAMPLES) // BATCH_SIZE)
     assert (call.first_batch, call.num_parts) == (2, min(3, num_batches - 2))
-    assert_same(got, evaluate(load(), VALUES, EvaluationLimits(num_examples)))
+    assert_same(got, evaluated_alone(num_examples))
 
 
 def test_each_batch_is_evaluated_once():
@@ -173,7 +180,7 @@ def test_a_part_that_a_lost_helper_has_taken_is_evaluated_by_the_chief():
     def takes_and_dies(shared, call):
         assert [shared.ps_0.take_part() for _ in range(3)] == [0, 1, 2]
 
-    assert_same(Shared(takes_and_dies).evaluate(), evaluate(load(), VALUES))
+    assert_same(Shared(takes_and_dies).evaluate(), evaluated_alone())
 
 
 def test_a_late_result_counts_once():
@@ -191,7 +198,7 @@ def test_a_late_result_counts_once():
 
     shared = Shared(is_late)
     with log_lines() as lines:
-        assert_same(shared.evaluate(), evaluate(load(), VALUES))
+        assert_same(shared.evaluate(), evaluated_alone())
     assert "workers 1 have helped with the evaluation" in lines
 
 
@@ -213,7 +220,7 @@ def test_without_ps_0_the_chief_evaluates_alone(when, monkeypatch):
         shared.ps_0.take_part = take_and_die
 
     with log_lines() as lines:
-        assert_same(Shared(dies).evaluate(), evaluate(load(), VALUES))
+        assert_same(Shared(dies).evaluate(), evaluated_alone())
     assert any(line.startswith("ps 0 does not answer, so the chief evaluates the rest alone") for line in lines)
 
 
@@ -238,7 +245,7 @@ def test_a_result_of_another_model_is_dropped(changes, reason):
         shared.ps_0.send_part(dataclasses.replace(result, loss=1e9, part=call.num_parts))
 
     with log_lines() as lines:
-        assert_same(Shared(sends_others).evaluate(), evaluate(load(), VALUES))
+        assert_same(Shared(sends_others).evaluate(), evaluated_alone())
     (line,) = [line for line in lines if line.startswith("a result of worker 1 was dropped: ")]
     assert reason in line
 
@@ -254,7 +261,7 @@ def test_a_result_of_another_model_is_dropped(changes, reason):
 def test_a_worker_with_other_parameters_or_examples_does_not_help(details, reason):
     shared = Shared(lambda shared, call: shared.help(call, 3, **details))
     with log_lines() as lines:
-        assert_same(shared.evaluate(), evaluate(load(), VALUES))
+        assert_same(shared.evaluate(), evaluated_alone())
     assert any("this worker does not help with the evaluation any more" in line and reason in line for line in lines)
     assert not any("have helped" in line for line in lines)
 
@@ -269,8 +276,8 @@ def test_a_limited_time_is_enough_for_more_examples_with_help():
     # A batch takes 2 s and more: the first two and 18 more take at least 40 s.
     alone = evaluate(load(), VALUES, EvaluationLimits(max_secs=30.0, time_fn=FakeTime()))
     shared = Shared(lambda shared, call: shared.help(call, 12))
-    assert_same(shared.evaluate(max_secs=30.0), evaluate(load(), VALUES))
-    assert alone["number"] != pytest.approx(evaluate(load(), VALUES)["number"], rel=1e-6)
+    assert_same(shared.evaluate(max_secs=30.0), evaluated_alone())
+    assert alone["number"] != pytest.approx(evaluated_alone()["number"], rel=1e-6)
 
 
 def test_without_help_a_limited_time_cuts_the_parts():
