@@ -119,7 +119,7 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
     assert half, "the chief was not frozen in the middle of a save"
     newest = saved_steps(run)[-1]
     assert run.checkpoint_step() == newest, "the previous checkpoint is damaged"
-    run.wait_for_step(run.last_step(1) + 50, workers=[1])
+    run.wait_for_step(run.last_step(1) + 20, workers=[1])
     reached = run.last_step(1)
     chief.send(signal.SIGCONT)
     wait_until(lambda: saved_steps(run)[-1] > reached, START_SECS, "it saves no more")

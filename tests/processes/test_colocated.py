@@ -12,7 +12,7 @@ from tests.testing.repetitions import repetitions
 
 FAILED = 1
 COLOCATED = {"num_ps": 0, "num_workers": 2}
-RECOVERS = ("--recover_timeout_secs=120", "--save_checkpoint_steps=20")
+RECOVERS = ("--recover_timeout_secs=120", "--save_checkpoint_steps=10")
 # Two convolutions and two dense layers on images of 8x8, halved twice by pooling.
 CNN_BYTES = 4 * ((9 * 32 + 32) + (9 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10))
 
@@ -35,26 +35,26 @@ def test_half_of_the_parameters_never_leave_the_process_of_a_worker(create_run):
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync"], first=1))
 def test_a_killed_worker_is_restarted_and_the_run_returns_to_the_checkpoint(create_run, update):
-    run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=250"), **COLOCATED)
+    run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=125"), **COLOCATED)
     chief, worker = run.start_all()
-    run.wait_for_step(60)
+    run.wait_for_step(30)
     worker.send(signal.SIGKILL)
     chief.wait_for_log(r"worker-1 .*waiting up to 120 s for it to rejoin", LOST_SECS)
     again = run.start_worker(1)
     assert [task.wait(START_SECS) for task in (chief, again)] == [0, 0]
     (recovered,) = run.metrics("worker-0", "event")
-    assert recovered["global_step"] >= 40
+    assert recovered["global_step"] >= 20
     assert recovered["rolled_back"] >= 0
-    assert run.summary()["global_step"] >= 250
-    assert run.checkpoint_step() >= 250
+    assert run.summary()["global_step"] >= 125
+    assert run.checkpoint_step() >= 125
 
 
 def test_a_killed_chief_is_restarted_by_the_launcher(create_run):
-    run = create_run(flags=(*RECOVERS, "--update=sync", "--max_steps=250"), **COLOCATED)
-    launcher = run.start_local("--max_restarts=2", "--fault=kill:chief@step=100")
+    run = create_run(flags=(*RECOVERS, "--update=sync", "--max_steps=125"), **COLOCATED)
+    launcher = run.start_local("--max_restarts=2", "--fault=kill:chief@step=50")
     assert launcher.wait(START_SECS) == 0
     assert run.summary()["restarts"]["worker-0"] == 1
-    assert run.summary()["global_step"] == 250
+    assert run.summary()["global_step"] == 125
     assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d*$")
 
 
@@ -87,11 +87,11 @@ def test_a_frozen_worker_is_named_and_all_continue_when_it_thaws(create_run, upd
     chief.wait_for_log(r"worker-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
     reached = run.last_step(0)
     worker.thaw()
-    run.wait_for_step(reached + 40)
+    run.wait_for_step(reached + 20)
     chief.send(signal.SIGTERM)
     assert chief.wait(END_SECS) == 128 + signal.SIGTERM
     assert worker.wait(END_SECS) == FAILED
-    assert run.checkpoint_step() >= reached + 40
+    assert run.checkpoint_step() >= reached + 20
     assert all(event["rolled_back"] == 0 for event in run.metrics("worker-0", "event"))
 
 
@@ -122,11 +122,11 @@ def test_sigterm_to_a_worker_ends_the_run_with_a_checkpoint(create_run):
 
 @pytest.mark.full
 def test_an_error_in_a_worker_ends_all_with_a_checkpoint_from_which_the_launcher_continues(create_run):
-    run = create_run(flags=("--recover_timeout_secs=120", "--update=async", "--max_steps=200"), **COLOCATED)
-    launcher = run.start_local("--max_restarts=2", "--fault=raise:worker:1@step=60")
+    run = create_run(flags=("--recover_timeout_secs=120", "--update=async", "--max_steps=100"), **COLOCATED)
+    launcher = run.start_local("--max_restarts=2", "--fault=raise:worker:1@step=30")
     assert launcher.wait(START_SECS) == 0
     assert run.summary()["restarts"] == {"worker-0": 1, "worker-1": 1}
-    assert run.summary()["global_step"] >= 200
+    assert run.summary()["global_step"] >= 100
     assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d+$")
 
 

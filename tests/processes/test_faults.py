@@ -76,13 +76,11 @@ def wait_for_a_step_after_the_restart(run, name="worker-1"):
 
 def test_killed_worker_is_restarted_and_rejoins_the_same_run(create_run):
     run = create_run(flags=(RECOVER,))
-    launcher = run.start_local(
-        "--max_steps=800", "--update=async", "--max_restarts=2", "--fault=kill:worker:1@step=100"
-    )
+    launcher = run.start_local("--max_steps=400", "--update=async", "--max_restarts=2", "--fault=kill:worker:1@step=50")
     assert launcher.wait(START_SECS) == 0
     kill, restart = events(run)
-    assert (kill["event"], kill["task"], kill["fault"]) == ("kill", "worker-1", "kill:worker:1@step=100")
-    assert 100 <= kill["global_step"] < 200
+    assert (kill["event"], kill["task"], kill["fault"]) == ("kill", "worker-1", "kill:worker:1@step=50")
+    assert 50 <= kill["global_step"] < 100
     assert (restart["event"], restart["number"], restart["ended"]) == ("restart", 1, "killed (SIGKILL)")
     assert "restarted in 1 s (restart 1 of 2)" in launcher.log
     trained = [line["wall_time"] for line in run.metrics("worker-1", "train")]
@@ -121,20 +119,20 @@ def test_without_its_fork_server_a_task_is_still_restarted(create_run):
 
 def test_step_that_raises_fails_the_run_by_name_without_restarts(create_run):
     run = create_run()
-    launcher = run.start_local(UNLIMITED, "--fault=raise:worker:1@step=100")
+    launcher = run.start_local(UNLIMITED, "--fault=raise:worker:1@step=50")
     assert launcher.wait(START_SECS) == FAILED
     assert "worker-1: failed (exit 1); last lines of" in launcher.log
-    assert "by --fault=raise:worker:1@step=100" in launcher.log
+    assert "by --fault=raise:worker:1@step=50" in launcher.log
     (event,) = run.metrics("worker-1", "event")
     assert event["event"] == "raise"
-    assert event["global_step"] >= 100
+    assert event["global_step"] >= 50
     assert run.summary()["faults"][0]["global_step"] == event["global_step"]
 
 
 def test_run_fails_when_the_restarts_of_a_task_are_used_up(create_run):
     run = create_run()
     launcher = run.start_local(
-        UNLIMITED, "--max_restarts=1", "--fault=kill:worker:1@step=100", "--fault=kill:worker:1@step=101"
+        UNLIMITED, "--max_restarts=1", "--fault=kill:worker:1@step=50", "--fault=kill:worker:1@step=51"
     )
     assert launcher.wait(START_SECS) == FAILED
     assert "worker-1: killed (SIGKILL), after 1 restart; last lines of" in launcher.log
@@ -144,7 +142,7 @@ def test_run_fails_when_the_restarts_of_a_task_are_used_up(create_run):
 
 def test_frozen_worker_continues_and_the_run_ends_well(create_run):
     run = create_run()
-    launcher = run.start_local("--max_steps=400", "--update=async", "--fault=freeze:worker:1@step=100,secs=2")
+    launcher = run.start_local("--max_steps=200", "--update=async", "--fault=freeze:worker:1@step=50,secs=2")
     assert launcher.wait(START_SECS) == 0
     frozen, goes_on = events(run)
     assert [frozen["event"], goes_on["event"]] == ["freeze", "continue"]
@@ -177,7 +175,7 @@ def test_tasks_of_a_launcher_killed_at_the_start_end_by_themselves(create_run, p
 
 def test_interrupted_drill_thaws_frozen_tasks(create_run):
     run = create_run()
-    launcher = run.start_local(UNLIMITED, "--fault=freeze:worker:1@step=100,secs=600")
+    launcher = run.start_local(UNLIMITED, "--fault=freeze:worker:1@step=50,secs=600")
     wait_until(lambda: events(run, "freeze"), START_SECS, "worker-1 is not frozen")
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 128 + signal.SIGINT
@@ -188,7 +186,7 @@ def test_interrupted_drill_thaws_frozen_tasks(create_run):
 def test_link_that_was_cut_works_again(create_run):
     run = create_run()
     launcher = run.start_local(
-        "--max_steps=400", "--update=async", "--hosts=netns", "--fault=cut:worker:1@step=100,secs=1.5"
+        "--max_steps=200", "--update=async", "--hosts=netns", "--fault=cut:worker:1@step=50,secs=1.5"
     )
     assert launcher.wait(START_SECS) == 0
     cut, restored = events(run)
@@ -220,9 +218,9 @@ def test_a_task_that_was_silent_for_longer_than_a_heartbeat_takes_part_again(cre
     run = create_run(num_ps=2, flags=(RECOVER, "--heartbeat_timeout_secs=3", f"--update={update}"))
     flags = ["--hosts=netns"] if is_cut else []
     # Under ssp the other worker continues while one is frozen, and it must not end first.
-    max_steps = 800 if (update, role) == ("ssp", "worker") else 200
+    max_steps = 400 if (update, role) == ("ssp", "worker") else 100
     launcher = run.start_local(
-        f"--max_steps={max_steps}", "--max_restarts=2", "--step_log", f"--fault={fault}@step=100,secs=10", *flags
+        f"--max_steps={max_steps}", "--max_restarts=2", "--step_log", f"--fault={fault}@step=50,secs=10", *flags
     )
     assert launcher.wait(START_SECS) == 0
     summary = run.summary()

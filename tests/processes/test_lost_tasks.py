@@ -27,7 +27,7 @@ def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
 
 def test_killed_worker_does_not_hold_up_async_and_the_ps_ends(create_run):
     run = create_run()
-    ps, chief, worker = run.start_all("--max_steps=400", "--update=async")
+    ps, chief, worker = run.start_all("--max_steps=200", "--update=async")
     run.wait_for_step(20)
     worker.send(signal.SIGKILL)
     assert chief.wait(LOST_SECS) == 0
@@ -39,7 +39,7 @@ def test_killed_worker_does_not_hold_up_async_and_the_ps_ends(create_run):
 @pytest.mark.parametrize(
     ("update", "option", "max_steps"),
     repetitions(
-        [("backup", "backup_workers=1", 300), ("ssp", "staleness=2", 400), ("k_batch_sync", "k=3", 200)], every=3
+        [("backup", "backup_workers=1", 150), ("ssp", "staleness=2", 200), ("k_batch_sync", "k=3", 100)], every=3
     ),
 )
 def test_killed_worker_does_not_hold_up_a_rule_that_can_continue_without_it(create_run, update, option, max_steps):

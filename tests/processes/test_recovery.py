@@ -45,7 +45,7 @@ def test_a_killed_ps_is_waited_for_beyond_the_stall_timeout_and_restored_when_re
     (event,) = recovered(run)
     assert event["global_step"] >= saved
     assert event["rolled_back"] == event["reached"] - event["global_step"]
-    run.wait_for_step(event["reached"] + 50)
+    run.wait_for_step(event["reached"] + 20)
     end(run, [ps_0, ps_1, chief, worker])
 
 
@@ -60,7 +60,7 @@ def test_a_killed_chief_continues_from_the_live_state_when_restarted(create_run,
     reached = run.last_step(1)
     chief = run.start_worker(0, *flags)
     chief.wait_for_log("attached to the run")
-    run.wait_for_step(reached + 50)
+    run.wait_for_step(reached + 20)
     end(run, [ps, chief, worker])
     assert run.checkpoint_step() >= reached
 
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_and_restarted(create_run):
     ps.wait_for_log("worker 1 lost")
     reached = run.last_step(0)
     worker = run.start_worker(1, *flags)
-    run.wait_for_step(reached + 50)
+    run.wait_for_step(reached + 20)
     end(run, [ps, chief, worker])
     assert run.checkpoint_step() >= reached
 
@@ -93,7 +93,7 @@ def test_a_restart_under_sync_costs_the_other_workers_no_step(create_run):
             chief.wait_for_log("worker 1 lost, and update rule sync needs all; waiting up to 90 s", LOST_SECS)
         reached = run.last_step(0)
         worker = run.start_worker(1, *flags)
-        run.wait_for_step(reached + 50)
+        run.wait_for_step(reached + 20)
     assert run_id_of(run) == run_id  # the chief sets up nothing on the ps tasks a second time
     end(run, [*ps, chief, worker, other])
     for index in (0, 2):
@@ -119,10 +119,10 @@ def test_sync_continues_with_min_workers_and_counts_a_worker_again_that_is_back(
     run.wait_for_step(20)
     third.send(signal.SIGKILL)
     chief.wait_for_log("sync: worker 2 left", LOST_SECS)
-    run.wait_for_step(run.last_step(0) + 50, workers=[0, 1])
+    run.wait_for_step(run.last_step(0) + 20, workers=[0, 1])
     third = run.start_worker(2, *flags)
     chief.wait_for_log("sync: worker 2 joined")
-    run.wait_for_step(run.last_step(0) + 50)
+    run.wait_for_step(run.last_step(0) + 20)
     end(run, [ps, chief, second, third])
 
 
@@ -137,7 +137,7 @@ def test_a_preempted_worker_is_waited_for_where_it_is_needed(create_run, update)
     chief.wait_for_log(f"worker 1 interrupted, and update rule {update} needs all; waiting up to 90 s")
     reached = run.last_step(0)
     worker = run.start_worker(1, *flags)
-    run.wait_for_step(reached + 50)
+    run.wait_for_step(reached + 20)
     assert recovered(run) == []  # the chief waited within its step
     end(run, [ps, chief, worker])
 
@@ -169,9 +169,9 @@ def test_a_frozen_worker_is_named_and_continues_when_it_thaws(create_run, update
     other = 1 - frozen
     reached = run.last_step(other)
     if update == "async":
-        run.wait_for_step(reached + 50, workers=[other])
+        run.wait_for_step(reached + 20, workers=[other])
     workers[frozen].thaw()
-    run.wait_for_step(run.last_step(other) + 50)
+    run.wait_for_step(run.last_step(other) + 20)
     end(run, [ps, *workers])
     assert run.checkpoint_step() >= reached
 
@@ -186,7 +186,7 @@ def test_a_frozen_ps_is_named_and_nothing_is_lost_when_it_thaws(create_run, upda
     for worker in workers:
         worker.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
     ps_1.thaw()
-    run.wait_for_step(reached + 100)
+    run.wait_for_step(reached + 40)
     for event in recovered(run):
         assert event["global_step"] >= reached  # attached to the live state, not to a checkpoint
     end(run, [ps_0, ps_1, *workers])

@@ -17,7 +17,9 @@ TARGET = "--target_metric=loss<=0.85"
 
 @pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"], every=3))
 def test_all_end_once_a_checkpoint_reaches_the_target_and_a_second_run_ends_at_once(create_run, update):
-    run = create_run(num_workers=2, flags=(UNLIMITED, f"--update={update}", TARGET, "--save_checkpoint_secs=1"))
+    run = create_run(
+        num_workers=2, step_ms=20, flags=(UNLIMITED, f"--update={update}", TARGET, "--save_checkpoint_secs=1")
+    )
     tasks = run.start_all()
     assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
     summary = run.summary()
