@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -106,9 +107,9 @@ class SavingRow(Row):
         save_secs: Median seconds from the step at which a save is due to the checkpoint's final name.
         step_ms: Median step of all workers outside of saves, in milliseconds.
         longest_step: Longest step of a worker that meets a save ÷ `step_ms`.
-        longest_step_control: The same for windows of the same length between the saves.
+        longest_step_control: The same for windows of at most the same length before the saves; NaN without any.
         lowest_rate: Lowest steps/s of a worker during a save ÷ its steps/s outside of saves.
-        lowest_rate_control: The same for windows of the same length between the saves.
+        lowest_rate_control: The same for the windows of `longest_step_control`.
         chief_mib: Largest memory of the chief so far, from summary.json; None if it has none.
         held_up_ms: Longest time for which a save held up the chief, from summary.json; None if it has none.
         save_cpu_secs: Processor time of all tasks during a save, without that of the steps, which need as much as
@@ -224,20 +225,25 @@ def _measure(
 
 def _step_figures(times: Sequence[np.ndarray], saves: Sequence[Window]) -> dict[str, float]:
     """Returns the fields of `SavingRow` about steps; `times` holds the ends of each worker's steps."""
-    # From the end of a save to the same length before the next one.
-    controls = [Window(w.start - 1.2 * w.secs, w.start - 0.2 * w.secs) for w in saves]
+    saves = _beside_steps(times, saves)
+    controls = _controls(max(worker[0] for worker in times), saves)
     calm = [_steps_outside(worker, saves) for worker in times]
     step_secs = float(np.median(np.concatenate(calm)))
 
     def lowest_rate(windows: Sequence[Window]) -> float:
         return min(
-            _num_steps(worker, window) / window.secs * steps.mean()
-            for worker, steps in zip(times, calm, strict=True)
-            for window in windows
+            (
+                _num_steps(worker, window) / window.secs * steps.mean()
+                for worker, steps in zip(times, calm, strict=True)
+                for window in windows
+            ),
+            default=math.nan,
         )
 
     def longest_step(windows: Sequence[Window]) -> float:
-        return max(_longest_step(worker, window) for worker in times for window in windows) / step_secs
+        return (
+            max((_longest_step(worker, window) for worker in times for window in windows), default=math.nan) / step_secs
+        )
 
     return {
         "step_ms": 1000 * step_secs,
@@ -250,6 +256,7 @@ def _step_figures(times: Sequence[np.ndarray], saves: Sequence[Window]) -> dict[
 
 def _cpu_figures(cpu: CpuWatch, times: Sequence[np.ndarray], saves: Sequence[Window], begin: float) -> dict[str, float]:
     """Returns the fields of `SavingRow` about processor time, which count from `begin` on."""
+    saves = _beside_steps(times, saves)
     gaps = _gaps(begin, min(worker[-1] for worker in times), saves)
     gap_uses = [cpu.between(*gap) or UNKNOWN_USE for gap in gaps]
     save_uses = [cpu.between(*window) or UNKNOWN_USE for window in saves]
@@ -283,6 +290,22 @@ def _find_saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: i
             # A rename changes the time of the last change of status, and not the time of the content.
             windows.append(Window(start, pathlib.Path(f"{prefix_of(folder, step)}.index").stat().st_ctime))
     return windows
+
+
+def _beside_steps(times: Sequence[np.ndarray], saves: Sequence[Window]) -> list[Window]:
+    """Cuts off what follows the last step, since a save may outlast the steps."""
+    last = min(worker[-1] for worker in times)
+    return [Window(window.start, min(window.end, last)) for window in saves]
+
+
+def _controls(begin: float, saves: Sequence[Window]) -> list[Window]:
+    """Returns for each save a time shortly before it, as long as the save or as there is without a save."""
+    free_from = [begin, *(window.end for window in saves)]
+    controls = [
+        Window(max(free, window.start - 1.2 * window.secs), window.start - 0.2 * window.secs)
+        for free, window in zip(free_from, saves, strict=False)
+    ]
+    return [window for window in controls if window.secs > 0]
 
 
 def _gaps(begin: float, end: float, saves: Sequence[Window]) -> list[Window]:
