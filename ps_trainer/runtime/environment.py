@@ -1,4 +1,4 @@
-"""Sets the environment variables that TensorFlow and gRPC read when they are loaded. Imports no TensorFlow.
+"""Sets what TensorFlow, gRPC and malloc read from a process. Imports no TensorFlow.
 
 Values of the user are kept. In TF_GRPC_DEFAULT_OPTIONS, this holds for each option.
 """
@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 
 from ps_trainer.cluster.findings import OK, WARNING, ClusterFinding
+from ps_trainer.runtime import allocator
 
 # In the order in which gRPC reads them.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
@@ -22,7 +23,7 @@ _CHANNEL_OPTIONS = {
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ, *, is_ps: bool) -> None:
-    """Sets the variables of a task's process. Call this before TensorFlow is imported.
+    """Sets the variables of a task's process, and its malloc. Call this before TensorFlow is imported.
 
     Args:
         environ: Environment of the process.
@@ -39,6 +40,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ, *, is_ps: bool) -> N
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if is_ps:
         environ["CUDA_VISIBLE_DEVICES"] = ""
+    allocator.keep_freed_memory(environ)
 
 
 def proxies(environ: Mapping[str, str] = os.environ) -> ClusterFinding:
