@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -15,6 +14,8 @@ import pytest
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.launch.command import cpu_environment
 from ps_trainer.launch.forkserver import PROGRAM, ForkServer
+from tests.testing.processes import START_SECS
+from tests.testing.user_scripts import ScriptTask
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "docs" / "tutorials" / "async-vs-sync.ipynb"
@@ -83,41 +84,42 @@ def forking_shell(shell, server, output_path):
 # Like a kernel of Jupyter: the cells' names, classes among them, belong to the module `__main__`, and a cell ends with
 # the value of its last expression.
 KERNEL = """
-import json, sys
-for number, source in enumerate(json.load(sys.stdin)):
+for number, source in enumerate(sources):
     exec(compile(source, f"cell {number}", "exec"), globals())
 print("all cells ran")
 """
+
+
+def output_of(kernel, sources, folder):
+    """Runs cells in the empty folder `folder / "work"`, in a process forked from one that has imported TensorFlow."""
+    script, work = folder / "kernel.py", folder / "work"
+    work.mkdir()
+    script.write_text(f"import os\nos.chdir({str(work)!r})\nsources = {sources!r}\n{kernel}", encoding="utf-8")
+    task = ScriptTask("kernel", script, [], folder / "kernel.log", {"PYTHONPATH": str(ROOT)})
+    try:
+        assert task.wait(2 * START_SECS) == 0, task.log[-4000:]
+    finally:
+        task.kill()
+    return task.log
 
 
 @pytest.mark.process
 def test_cells_of_the_guide_to_the_api_run(tmp_path):
     sources = ["".join(cell["source"]) for cell in code_cells(PYTHON)]
     assert len(sources) >= 6
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", KERNEL],
-        input=json.dumps(sources),
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1] == "all cells ran"
+    printed = output_of(KERNEL, sources, tmp_path)
+    assert "all cells ran" in printed.splitlines()
     page = PYTHON.with_suffix(".md").read_text(encoding="utf-8")
     shown = re.compile(r"^step 200: loss 0\.\d+, accuracy 0\.9\d*; mean staleness 0\.00$", re.MULTILINE)
-    assert shown.match(done.stdout) and shown.search(page)
-    assert list(tmp_path.iterdir()) == []
+    assert shown.search(printed) and shown.search(page)
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 # A kernel sets `sys.ps1`, and continues after an error in a cell.
 CONSOLE = """
-import json, sys, traceback
+import sys
 sys.ps1 = "In : "
-for source in json.load(sys.stdin):
+for source in sources:
     try:
         exec(compile(source, "cell", "exec"), globals())
     except Exception:
@@ -142,20 +144,8 @@ def test_cells_of_a_tf1_script_run_and_errors_do_not_end_the_kernel(tmp_path):
     for job in (lost, good):
         ports = pick_free_ports(2)
         cells += [cell.replace("2222", str(ports[0])).replace("2223", str(ports[1])) for cell in job]
-    done = subprocess.run(
-        [sys.executable, "-c", CONSOLE],
-        input=json.dumps([*cells, good[1]]),  # the last one is refused: its job is over
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    said = [
-        line for line in done.stdout.splitlines() if line.startswith(("[", "error:", "all cells"))
-    ]  # not TensorFlow
+    printed = output_of(CONSOLE, [*cells, good[1]], tmp_path)  # the last one is refused: its job is over
+    said = [line for line in printed.splitlines() if line.startswith(("[", "error:", "all cells"))]  # not TensorFlow
     lost_ps, trained, refused, end = said
     # The last step reads the weights before or after its update: 1 - 0.8**49 or 1 - 0.8**50.
     done_line = re.compile(r"\[(0\.999982\d*|0\.999985\d*) \1\] exit code of the ps: 0")
