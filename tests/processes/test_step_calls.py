@@ -9,7 +9,7 @@ from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, 
 
 FLAGS = (
     *("--steps_per_call=10000", "--report_secs=1000", "--step_log", "--update=async", "--learning_rate=0.02"),
-    *("--recover_timeout_secs=90", "--save_checkpoint_secs=2"),
+    *("--recover_timeout_secs=90", "--save_checkpoint_secs=2", "--join_wait_secs=1"),
 )
 
 
@@ -34,7 +34,7 @@ def test_a_call_survives_a_killed_worker_and_ends_with_a_killed_ps_or_a_signal(c
     wait_for_steps(run, 0, len(steps_of(run, 0)) + 200)
     saved = run.wait_for_checkpoint()
     ps.send(signal.SIGKILL)
-    chief.wait_for_log("waiting for ps-0", LOST_SECS)
+    chief.wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
     before = len(steps_of(run, 0))
     run.start_ps(0, UNLIMITED)
     chief.wait_for_log(r"restored .*model.ckpt-", LOST_SECS)
