@@ -23,7 +23,7 @@ from ps_trainer.store.base import ParameterStore
 from ps_trainer.updates.apply import receive
 from ps_trainer.updates.signal import Signal
 
-_INITIALIZERS = "updates/exclusive/initializers"
+_INITIALIZERS = "updates/exclusive/initializers"  # collection of the graph
 # Types of ops outside of the section that an op inside may use directly: resource handles and constants never wait.
 _KNOWN = ("VarHandleOp", "ResourceConditionalAccumulator", "Const")
 # Prefixes of the types of ops that may wait. A cancelled step does not run them.
@@ -61,7 +61,7 @@ def exclusive(
     with tf.device(store.ps_device(ps)):
         # Copies on the ps task: a control edge from an original on the worker would be a separate message.
         on_ps = [receive(argument) for argument in arguments]
-        lock = Signal(f"updates/exclusive_{ps}")
+        lock = _lock_of(ps)
         with tf.control_dependencies([*_parts(on_ps), *after]):
             entered = lock.take()
         graph = tf.get_default_graph()
@@ -71,11 +71,21 @@ def exclusive(
         _check_closed([op for op in graph.get_operations() if op.name not in outside], on_ps)
         with tf.control_dependencies(tf.nest.flatten(results)):
             left = lock.give()
-        # A new accumulator is empty, which means "locked": the chief puts the first gradient into it.
-        tf.add_to_collection(_INITIALIZERS, lock.give())
         # Only through these copies does a fetch depend on `left`; without them the lock might never be given back.
         with tf.control_dependencies([left]):
             return tf.nest.map_structure(tf.identity, results)
+
+
+def _lock_of(ps: int) -> Signal:
+    """Returns the lock of a ps task, in the task's device scope; the first section of a graph creates it."""
+    name = f"updates/exclusive_{ps}"
+    locks: list[Signal] = tf.get_collection_ref(name)
+    if not locks:
+        with tf.control_dependencies(None):
+            locks.append(Signal(name))
+            # A new accumulator is empty, which means "locked": the chief puts the first gradient into it.
+            tf.add_to_collection(_INITIALIZERS, locks[0].give())
+    return locks[0]
 
 
 def initializers() -> list[tf.Operation]:

@@ -27,7 +27,7 @@ from ps_trainer.updates.gradient_group import GradientGroup, Update
 from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.group_state import VisitResult
-from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership
+from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership, ReleaseOps
 
 
 class PushOps(NamedTuple):
@@ -114,16 +114,15 @@ class GradientCollector:
         return tf.group(*(result.notice for result in self._member_visits))
 
     def build_prepare(self) -> tf.Operation | None:
-        """Builds the op with which the chief takes back the release of a former chief; None on other workers."""
-        return tf.group(*(group.prepare() for group in self._groups)) if self._context.is_chief else None
+        """Returns the op with which the chief takes back the release of a former chief; None on other workers."""
+        return self._release.set_op if self._context.is_chief else None
 
     def create_service(self) -> LiveWorkers | None:
         """Creates the chief's service; returns None on other workers."""
         if not self._context.is_chief:
             return None
-        release = tf.group(*(group.release() for group in self._groups))
         first = self._groups[0]
-        ops = LiveWorkerOps(self.build_leave(), self._membership, release, first.pushed, first.used)
+        ops = LiveWorkerOps(self.build_leave(), self._membership, self._release, first.pushed, first.used)
         return LiveWorkers(self._name, ops)
 
     def build_staleness(self, results: Sequence[VisitResult]) -> list[tf.Tensor]:
@@ -141,6 +140,13 @@ class GradientCollector:
         first, *others = self._groups
         results = [first.change_member(self._membership)]
         return results + [group.change_member(self._membership, [results[0].notice]) for group in others]
+
+    @functools.cached_property
+    def _release(self) -> ReleaseOps:
+        def build(is_released: tf.Tensor) -> tf.Operation:
+            return tf.group(*(group.set_released(is_released) for group in self._groups))
+
+        return ReleaseOps.build(self._store, self._name, build)
 
     def _go_on(self, results: Sequence[VisitResult]) -> tuple[tf.Tensor, list[tf.Operation]]:
         """Builds the wait: global_step, and for each ps the op after which the next step's parameters can be read."""

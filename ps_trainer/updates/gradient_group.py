@@ -159,13 +159,15 @@ class GradientGroup:
 
         return self._gate.wait(worker, has_to_wait)
 
-    def release(self) -> tf.Tensor:
-        """Releases all workers; a gradient that arrives later is dropped."""
-        return self._set_released(1)
+    def set_released(self, value: tf.Tensor) -> tf.Tensor:
+        """Releases all workers (1), so that a gradient that arrives later is dropped, or takes that back (0)."""
 
-    def prepare(self) -> tf.Tensor:
-        """Takes a release back, because a restarted chief continues with the same state."""
-        return self._set_released(0)
+        # In the section: a visit writes back the whole state that it has read, and would undo a release in between.
+        def visit(value: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies(self._open_gate([self._variables.set_released(value)])):
+                return tf.identity(value)
+
+        return exclusive(self._store, self._ps, visit, value)
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the version, and whether workers are released, at present."""
@@ -175,14 +177,6 @@ class GradientGroup:
     def _visit(self, visit: Callable[..., VisitResult], *arguments: Value) -> VisitResult:
         result: VisitResult = exclusive(self._store, self._ps, visit, *arguments)
         return result
-
-    def _set_released(self, value: int) -> tf.Tensor:
-        # In the section: a visit writes back the whole state that it has read, and would undo a release in between.
-        def visit() -> tf.Tensor:
-            with tf.control_dependencies(self._open_gate([self._variables.set_released(value)])):
-                return tf.constant(value)
-
-        return exclusive(self._store, self._ps, visit)
 
     def _open_gate(self, writes: Sequence[tf.Operation], *, is_open: tf.Tensor | bool = True) -> Sequence[tf.Operation]:
         """Opens the gate after the state is written; returns the ops after which both are done."""
@@ -254,8 +248,9 @@ class GradientGroup:
         group = tf.where(num_added > 0, now.version, tf.constant(-1, tf.int64))
         num_accepted = tf.reduce_sum(one_hot * accepted)
         notice = Notice(group, after.version, size, num_accepted, resume_version).pack()
+        # One copy is enough to order: a section gives its results away when all of them are known.
         with tf.control_dependencies(opened):
-            return VisitResult(*map(tf.identity, (clock, resume_version, num_added, now.released, notice)))
+            return VisitResult(clock, resume_version, num_added, now.released, tf.identity(notice))
 
     def _close(
         self, now: GroupState, clock: tf.Tensor, members: tf.Tensor, total: tf.Tensor, ps_0_notice: Notice | None

@@ -38,6 +38,6 @@ class GroupPolicy(NamedTuple):
         is_enough = total >= self.required(clock)
         if not self.counts_workers:
             return is_enough
-        num_awaited = tf.reduce_sum((1 - gone) * tf.cast(tf.equal(members, 0), tf.int64))
+        has_all = tf.reduce_all(members + gone > 0)
         # More than none: when all workers have left, the average of no gradient would be 0/0.
-        return tf.logical_or(is_enough, tf.logical_and(total > 0, tf.equal(num_awaited, 0)))
+        return tf.logical_or(is_enough, tf.logical_and(total > 0, has_all))

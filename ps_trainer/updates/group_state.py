@@ -70,7 +70,7 @@ class GroupVariables(NamedTuple):
         totals: list[tf.Tensor] = tf.unstack(self.totals.read_value())
         return totals
 
-    def set_released(self, value: int) -> tf.Operation:
+    def set_released(self, value: tf.Tensor) -> tf.Operation:
         """Builds the op that sets only `released`; call it in the exclusive section."""
         version, size, _ = self.read_totals()
         return self.totals.assign(tf.stack([version, size, value]), read_value=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
@@ -52,6 +52,31 @@ class Membership(NamedTuple):
         return {placeholder: cls(context.worker_index, context.join_number, joins=1)}
 
 
+class ReleaseOps(NamedTuple):
+    """Releases all workers, or takes that back; one op does both, because it is a visit to each ps task.
+
+    Attributes:
+        set_op: Takes a release back; with `feeds` it releases every worker, which then continues with `RELEASED`.
+        feeds: Values to feed to it.
+    """
+
+    set_op: tf.Operation
+    feeds: Mapping[tf.Tensor, int]
+
+    @classmethod
+    def build(cls, store: ParameterStore, name: str, build_set: Callable[[tf.Tensor], tf.Operation]) -> ReleaseOps:
+        """Builds the ops of a rule.
+
+        Args:
+            store: The created store.
+            name: Name of the rule.
+            build_set: Builds the op on the ps tasks that sets the rule's flag to an int64 scalar, 1 or 0.
+        """
+        with tf.device(store.worker_device):
+            is_released = tf.placeholder_with_default(tf.constant(0, tf.int64), [], f"{name}/is_released")
+        return cls(build_set(is_released), {is_released: 1})
+
+
 class LiveWorkerOps(NamedTuple):
     """Ops that the chief runs on the ps tasks.
 
@@ -59,7 +84,7 @@ class LiveWorkerOps(NamedTuple):
         leave: Takes a worker out of the live set, unless a later join of it has arrived. Steps that waited only for
             that worker continue.
         membership: Placeholder for the worker (`Membership.placeholder`).
-        release: Lets every worker continue, with `RELEASED`.
+        release: Releases every worker.
         pushed: Number of gradients of each worker that arrived so far, int64 [num_workers]. None for rules in which
             every gradient makes an update.
         used: Number of gradients of each worker in updates so far, int64 [num_workers]; None for the same rules.
@@ -67,7 +92,7 @@ class LiveWorkerOps(NamedTuple):
 
     leave: tf.Operation
     membership: tf.Tensor
-    release: tf.Operation
+    release: ReleaseOps
     pushed: tf.Tensor | None = None
     used: tf.Tensor | None = None
 
@@ -137,7 +162,7 @@ class LiveWorkers(ChiefService):
         # First, so that the thread drops calls to leave that are still in the queue.
         self._is_released.set()
         try:
-            self._call(self._ops.release).result(_RELEASE_SECS)
+            self._call(self._ops.release.set_op, self._ops.release.feeds).result(_RELEASE_SECS)
         except FutureTimeoutError:
             raise tf.errors.DeadlineExceededError(None, None, f"no answer within {_RELEASE_SECS:g} s") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from ps_trainer.updates.apply import count_update
 from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps
 from ps_trainer.updates.exclusive import exclusive
 from ps_trainer.updates.gate import Gate
-from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership
+from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership, ReleaseOps
 from ps_trainer.updates.options import SspOptions
 
 
@@ -193,14 +194,14 @@ class WorkerClocks:
         return ops
 
     def build_prepare(self) -> tf.Operation | None:
-        """Builds the op with which a chief takes back the release of a former chief; None on other workers."""
-        return self._set_released(0) if self._context.is_chief else None
+        """Returns the op with which a chief takes back the release of a former chief; None on other workers."""
+        return self._release.set_op if self._context.is_chief else None
 
     def create_service(self) -> LiveWorkers | None:
         """Creates the chief's service; returns None on other workers."""
         if not self._context.is_chief:
             return None
-        return LiveWorkers("ssp", LiveWorkerOps(self.change_member_op, self._membership, self._set_released(1)))
+        return LiveWorkers("ssp", LiveWorkerOps(self.change_member_op, self._membership, self._release))
 
     def _build_change_member(self) -> tf.Operation:
         def visit(membership: tf.Tensor) -> tf.Tensor:
@@ -216,12 +217,13 @@ class WorkerClocks:
 
         return exclusive(self._store, 0, visit, self._membership).op
 
-    def _set_released(self, value: int) -> tf.Operation:
+    @functools.cached_property
+    def _release(self) -> ReleaseOps:
         # In the section: `_settle` writes back the whole state, and would undo a release written in between.
-        def visit() -> tf.Tensor:
-            return self._settle(self._read()._replace(released=tf.constant(value, tf.int64)))
+        def visit(is_released: tf.Tensor) -> tf.Tensor:
+            return self._settle(self._read()._replace(released=is_released))
 
-        return exclusive(self._store, 0, visit).op
+        return ReleaseOps.build(self._store, "ssp", lambda value: exclusive(self._store, 0, visit, value).op)
 
     def _read(self) -> _WorkerClockState:
         return _WorkerClockState(*(variable.read_value() for variable in self._variables))

@@ -12,9 +12,15 @@ from tests.testing.cluster import DEADLINE_SECS
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from ps_trainer.updates.chief_service import GradientCounts  # isort: skip
-from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers  # isort: skip
+from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, ReleaseOps  # isort: skip
 
-OPS = LiveWorkerOps(leave="leave", membership="membership", release="release", pushed="pushed", used="used")
+OPS = LiveWorkerOps(
+    leave="leave",
+    membership="membership",
+    release=ReleaseOps("release", {"is_released": 1}),
+    pushed="pushed",
+    used="used",
+)
 GONE = tf.errors.UnavailableError(None, None, "socket closed")
 
 
@@ -107,7 +113,7 @@ def test_a_release_does_not_wait_for_a_pending_removal_of_a_worker(serve):
         assert service._is_released.wait(DEADLINE_SECS)
         session.go_on.set()
         assert release.result(DEADLINE_SECS) is None
-    assert session.calls == [("leave", (1, 7, 0)), ("release",)]
+    assert session.calls == [("leave", (1, 7, 0)), ("release", 1)]
 
 
 def test_a_failed_call_is_logged_and_raised_where_a_caller_waits_for_it(serve):
