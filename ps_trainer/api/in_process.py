@@ -23,6 +23,8 @@ from ps_trainer.training.chief import Chief
 
 # Time for the other tasks to end after one has failed, which they learn from the ps tasks; then they are stopped.
 _FAILED_SECS = 30.0
+# Time for the ps tasks to learn that the workers have ended. A ps task that no worker has joined does not.
+_UNJOINED_SECS = 2.0
 _POLL_SECS = 0.1
 
 
@@ -102,6 +104,8 @@ class TaskJob(Job):
 
     def __init__(self, threads: Sequence[TaskThread], get_result: Callable[[], Result], release: Release):
         self._threads = threads
+        # The ps tasks end when all workers have; until then the chief needs them for its checkpoint.
+        self._first_to_stop = [thread for thread in threads if not thread.name.startswith("ps-")] or list(threads)
         self._get_result = get_result
         self._release = release
         self._is_released = False
@@ -113,9 +117,7 @@ class TaskJob(Job):
 
     def stop(self, signum: int = signal.SIGTERM) -> None:
         """Asks the tasks to end; the chief saves a checkpoint."""
-        workers = [thread for thread in self._threads if not thread.name.startswith("ps-")]
-        # The ps tasks end when all workers have; until then the chief needs them for its checkpoint.
-        for thread in workers or self._threads:
+        for thread in self._first_to_stop:
             thread.stop.request(Interrupted(signum))
 
     def _wait_for_end(self, timeout_secs: float | None) -> bool:
@@ -124,12 +126,21 @@ class TaskJob(Job):
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
-            failed = _first_failure(self._threads)
-            if failed is not None and failed.ended_at is not None and now - failed.ended_at > _FAILED_SECS:
-                for thread in running:
-                    thread.stop.request(PeerFailedError(f"{failed.name} failed: {failed.error}"))
+            self._stop_waiting(running, now)
             running[0].join(_POLL_SECS if deadline is None else min(_POLL_SECS, deadline - now))
         return True
+
+    def _stop_waiting(self, running: Sequence[TaskThread], now: float) -> None:
+        """Stops tasks that wait for others which have ended."""
+        failed = _first_failure(self._threads)
+        if failed is not None and failed.ended_at is not None and now - failed.ended_at > _FAILED_SECS:
+            for thread in running:
+                thread.stop.request(PeerFailedError(f"{failed.name} failed: {failed.error}"))
+        reason = self._first_to_stop[0].stop.signal
+        last = max(now if one.is_running else one.ended_at or 0.0 for one in self._first_to_stop)
+        if reason is not None and now - last > _UNJOINED_SECS:
+            for thread in running:
+                thread.stop.request(reason)
 
     def _finish(self) -> None:
         if self._is_released or self.is_running:
