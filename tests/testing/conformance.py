@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -67,7 +68,6 @@ class EndedRun(NamedTuple):
         losses: Losses of each worker's steps.
         dropped: Number of each worker's gradients that ps 0 did not use.
         values: Final values that the chief reads.
-        loss: Mean loss of the final values over all examples.
         left_threads: Names of the threads that the run left behind.
         graphs: Graph of each worker, in the order in which the workers built them.
     """
@@ -76,7 +76,6 @@ class EndedRun(NamedTuple):
     losses: list[list[float]]
     dropped: list[int]
     values: dict[str, np.ndarray]
-    loss: float
     left_threads: list[str]
     graphs: list[WorkerGraph]
 
@@ -134,13 +133,11 @@ class Runs:
                 call.stop.request(Interrupted(15))
             cluster.close()
             raise
-        chief = outcomes[0].worker
         return EndedRun(
             codes=[outcome.code for outcome in outcomes],
             losses=[outcome.losses for outcome in outcomes],
             dropped=[sum(int(s[0]) < 0 for s in o.progress.staleness_values if len(s)) for o in outcomes],
-            values=chief.final_values,
-            loss=chief.summary.metrics["loss"],
+            values=outcomes[0].worker.final_values,
             left_threads=_left_of(threads),
             graphs=graphs,
         )
@@ -226,6 +223,7 @@ def all_examples() -> dict[str, np.ndarray]:
 
 def loss_of(config: TrainConfig, values: Mapping[str, np.ndarray]) -> float:
     """The mean loss of these values over all rows of the job's data."""
+    config = dataclasses.replace(config, dataset_option=(*config.dataset_option, "has_test=true"))
     return evaluate(components_lib.load(config, 3), values)["loss"]
 
 

@@ -11,6 +11,7 @@ from ps_trainer.simulation.replay.replay import Replay
 from ps_trainer.simulation.replay.train import train
 from tests.simulation import runs
 from tests.simulation.replay import on_cluster
+from tests.testing.components import RowOptions, Rows
 from tests.testing.script import EmbeddedLinear, Linear
 
 NUM_WORKERS = 3
@@ -53,7 +54,8 @@ def test_training_lowers_the_loss():
 
 def test_evaluates_as_often_as_asked_and_at_the_end():
     schedule = on_cluster.schedule_of("async", (), NUM_WORKERS, num_updates=7)
-    evaluations = train(training_of(), schedule, "async", evaluate_every=3).evaluations
+    training = training_of(dataset=Rows(RowOptions(has_test=True)))
+    evaluations = train(training, schedule, "async", evaluate_every=3).evaluations
     assert [evaluation.version for evaluation in evaluations] == [3, 6, 7]
     assert [evaluation.secs for evaluation in evaluations] == [schedule.update_secs[i - 1] for i in (3, 6, 7)]
     assert set(evaluations[0].metrics) == {"loss", "accuracy"}
