@@ -76,11 +76,13 @@ def predict(
     Raises:
         CheckpointError: A variable of the model is missing or has another shape.
         DataError: The file cannot be read, or the model cannot process one of its examples. Earlier batches have
-            been yielded by then.
+            been yielded by then. Or no file is given, and the dataset has no test examples.
     """
     with tf.Graph().as_default() as graph:
         dataset = components.dataset
         examples = dataset.test(batch_size=BATCH_SIZE) if source is None else dataset.read(source, BATCH_SIZE)
+        if examples is None:
+            raise DataError(f"dataset {type(dataset).__name__} has no test examples; give a file by --input")
         iterator = tf.data.make_initializable_iterator(examples)
         batch = iterator.get_next()
         # These tensors are for this file. The model must get the same batch as in training.

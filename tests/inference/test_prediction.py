@@ -27,7 +27,7 @@ from tests.testing import components as small
 from tests.testing.cluster import config_of
 
 NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one
-CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}"])
+CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}", "has_test=true"])
 LINES = TrainConfig(
     model="logistic_regression", dataset="libsvm", dataset_option=("train_files=a.txt", "test_every=2"), data_dir=None
 )
@@ -200,6 +200,13 @@ def test_an_id_that_the_model_does_not_know_is_named_with_its_line_and_no_flag(t
 def test_a_dataset_that_cannot_read_single_files_is_an_error(dense, tmp_path):
     with pytest.raises(DataError, match=r"rows.bin: dataset Rows does not read single files; put it where --data_dir"):
         prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")
+
+
+def test_a_dataset_without_test_examples_needs_a_file(dense, tmp_path):
+    config = dataclasses.replace(CONFIG, dataset_option=())
+    with pytest.raises(DataError, match=r"^dataset Rows has no test examples; give a file by --input$"):
+        prediction.write(config, dense[0], None, tmp_path / "out.npy")
+    assert not (tmp_path / "out.npy").exists()
 
 
 class Next:
