@@ -241,9 +241,8 @@ def _step_figures(times: Sequence[np.ndarray], saves: Sequence[Window]) -> dict[
         )
 
     def longest_step(windows: Sequence[Window]) -> float:
-        return (
-            max((_longest_step(worker, window) for worker in times for window in windows), default=math.nan) / step_secs
-        )
+        longest = max((_longest_step(worker, window) for worker in times for window in windows), default=math.nan)
+        return longest / step_secs
 
     return {
         "step_ms": 1000 * step_secs,

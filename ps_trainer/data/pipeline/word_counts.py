@@ -38,8 +38,8 @@ class WordCounts:
         new = found[~is_known]
         self._hashes = np.insert(self._hashes, at[~is_known], new)
         self._numbers = np.insert(self._numbers, at[~is_known], numbers[~is_known])
-        for word in _first_places(hashes, new):
-            self._words.setdefault(int(hashes[word]), text[starts[word] : starts[word] + lengths[word]])
+        for place in _first_places(hashes, new):
+            self._words[int(hashes[place])] = text[starts[place] : starts[place] + lengths[place]]
 
     def items(self) -> Iterator[tuple[str, int]]:
         """Yields each word with the number of its occurrences."""
