@@ -63,7 +63,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# An environment whose Python is gone (moved, upgraded away) is made anew; its packages follow setup.py.
+# If an environment's Python is gone (moved, upgraded away), make creates the environment again, and follows setup.py.
 $(shell test -x $(BIN)/python || rm -f $(VENV)/.installed*)
 
 $(BIN)/python:

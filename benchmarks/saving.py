@@ -112,8 +112,8 @@ class SavingRow(Row):
         lowest_rate_control: The same for the windows of `longest_step_control`.
         chief_mib: Largest memory of the chief so far, from summary.json; None if it has none.
         held_up_ms: Longest time for which a save held up the chief, from summary.json; None if it has none.
-        save_cpu_secs: Processor time of all tasks during a save, without that of the steps, which need as much as
-            outside; median of the saves.
+        save_cpu_secs: Processor seconds of all tasks during a save, minus those that its steps would need outside of
+            saves; median of the saves.
         idle: Share of the cores' time that was idle outside of saves.
         allowed_rate: Steps/s that the cores allow during such a save ÷ steps/s outside, if the save takes its time
             from idle cores first; lowest of the saves.

@@ -187,9 +187,9 @@ def listening(local_ports: Sequence[tuple[str, int]], isolation: str | None) -> 
     return ClusterFinding(
         WARNING,
         "open ports",
-        f"{where}{', including a public address' if is_public else ''}; whoever reaches it can run code as this user:"
-        " TensorFlow has no authentication and cannot listen on one address only. This machine cannot tell whether"
-        " a firewall protects the port",
+        f"{where}{', including a public address' if is_public else ''}; anyone who reaches it can run code as this"
+        " user: TensorFlow has no authentication and cannot listen on one address only. This machine cannot tell"
+        " whether a firewall protects the port",
         "protect the port, and state how with --isolation",
     )
 

@@ -51,7 +51,7 @@ def begin_run(
     if old is None or old.key != run.key or old.status is RunStatus.ENDED or old.start is None:
         found = FoundRun(run, is_alive=False, was_lost=False)
     elif may_attach and old.incarnations == run.incarnations and old.status is RunStatus.READY:
-        # A call of the chief before this one is over, and this chief counts the parts anew.
+        # An evaluation that the previous chief called is over: this chief starts to count its parts at 0.
         found = FoundRun(old.replace(evaluation=None), is_alive=True, was_lost=False)
     else:
         # The start is kept: if this chief dies too before the run is ready, its successor must know of the loss.

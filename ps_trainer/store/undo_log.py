@@ -120,7 +120,7 @@ class LoggedTable:
         """Builds the op that takes entries out of the log.
 
         Args:
-            count: Number of entries, int32 scalar from 1 to that of `count`.
+            count: Number of entries, int32 scalar, at least 1 and at most the result of `count`.
         """
         shapes = [[None], [None], *([None, *variable.shape.as_list()[1:]] for variable in self.variables)]
         arrays = [

@@ -7,8 +7,8 @@ Every trainable variable that the body makes becomes a view of a flat variable, 
 one tensor of each ps task and pushes one gradient, in place of one for each variable. Optimizers that treat every
 element alike, as all of TensorFlow's do, compute the same numbers.
 
-The body gets `PackedVariable`s. They can be read; whoever needs the variable itself, to assign to it for example, is
-told so. Checkpoints keep the names and shapes of the model's variables, with their slots.
+The body gets `PackedVariable`s, which can be read. Any other use, such as an assignment, needs the variable itself and
+raises an error that says so. Checkpoints keep the names and shapes of the model's variables, with their slots.
 """
 
 from __future__ import annotations

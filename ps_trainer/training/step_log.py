@@ -8,7 +8,7 @@
     staleness           staleness of the gradient on ps 0; null if it was dropped, or nothing was pushed
     staleness_by_ps     staleness on each ps task, if there are several
     dropped             1 if the gradient was dropped, else 0
-    t_start             time at which the step begins, with its parameters already pulled. All times are in monotonic
+    t_start             time at which the step begins, with its parameters already pulled. All times are in
                         monotonic seconds, which all processes of a machine share
     t_computed          time at which the gradient is computed, `--straggler` delays included
     t_applied           time at which the update is applied, as far as this worker waits for that

@@ -249,7 +249,7 @@ def test_the_next_chief_ends_the_save_of_one_that_was_killed(make_run):
 def test_rows_that_were_logged_late_for_an_earlier_moment_are_ignored(make_run):
     run = make_run("sgd")
     earlier = run.held.hold(run.session)
-    run.update([5], np.ones([1, WIDTH]))  # its entry stays, as that of an update which logs after the release
+    run.update([5], np.ones([1, WIDTH]))  # its entry stays, as if an update had logged it after the release
     wanted = run.present()
     snapshot = run.held.hold(run.session)
     assert snapshot.of_logs[0] != earlier.of_logs[0]

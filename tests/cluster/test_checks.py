@@ -114,7 +114,7 @@ def test_a_task_elsewhere_that_does_not_answer(problem, is_running, level, words
             {"eth0": ["10.0.0.1"]},
             None,
             WARNING,
-            "will listen on every interface: 10.0.0.1 (eth0); whoever reaches",
+            "will listen on every interface: 10.0.0.1 (eth0); anyone who reaches",
         ),
         ({"::"}, {"eth0": ["8.8.8.8"]}, None, WARNING, "8.8.8.8 (eth0), including a public address"),
     ],

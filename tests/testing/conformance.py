@@ -53,7 +53,7 @@ class ResourcePlace(NamedTuple):
 
 
 class WorkerGraph(NamedTuple):
-    """What is kept of a worker's graph: its run, its own device, and the places of its resources."""
+    """The parts of a worker's graph that the checks need: its run, its device, and the places of its resources."""
 
     run_id: str
     worker_device: str

@@ -52,7 +52,7 @@ def _uses_cluster(module: types.ModuleType) -> bool:
 def _helpers_of(module: types.ModuleType) -> set[types.ModuleType]:
     """The test modules that a module imports, or whose classes and functions it imports.
 
-    A package is left out: its attributes are its modules, whoever imports them.
+    A package is left out: its attributes are its modules, even those that only other modules import.
     """
     values = vars(module).values()
     names = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values}

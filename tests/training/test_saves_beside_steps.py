@@ -75,8 +75,8 @@ def test_a_checkpoint_has_the_parameters_and_slots_of_its_step(
 class Hold:
     """The hold of a run: its state, read while no worker is in a step.
 
-    The other worker of an asynchronous rule stops after its first step until the chief has held the state. That of a
-    synchronous rule waits in its step for the chief.
+    Under an asynchronous rule the other worker stops after its first step until the chief has held the state. Under a
+    synchronous rule it waits in its step for the chief.
 
     Attributes:
         states: The state by its step.

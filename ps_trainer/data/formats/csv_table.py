@@ -202,7 +202,7 @@ class Csv(FileSource):
                 raise DataError(f"{path}: form=vector has {width} features, at most {MAX_WIDTH} fit; use form=sparse")
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Builds the ops from the text of each column, string [B] by name, to a batch; see `TableFeatures`."""
+        """Builds the ops that turn the text of each column, string [B] by name, into a batch as `read` gives it."""
         return self._features.from_texts(texts)
 
     def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:

@@ -34,7 +34,7 @@ class ColumnOptions(NamedFiles):
     missing: tuple[str, ...] = option(
         ("?", "NA", "N/A", "nan", "NaN", "null"), "words for a missing value, besides an empty one"
     )
-    num_buckets: int = option(2**12, "largest number of words of a column, with that of a missing one", least=2)
+    num_buckets: int = option(2**12, "largest number of words of a column, including one for a missing value", least=2)
     normalize: bool = option(True, "whether to bring numbers to mean 0 and scale 1 by the training rows")
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ TEXTS = PageTexts(
     ),
     limits=(
         "The rule is not Ho et al.'s: reads come from the ps task, never from a cache that may be s clocks old, and"
-        " each gradient is an update of its own. So the claims about updates and objective are not in the verdict.",
+        " each gradient makes a separate update. So the claims about updates and objective are not in the verdict.",
         "The test loss is read every 8 updates, so that differences of a few per cent are not resolved.",
         "Waiting of real clusters is not logged. The 5th percentile of a step's time besides its delay counts as"
         " communication, and what is left besides computing as waiting.",

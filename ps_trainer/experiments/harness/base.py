@@ -41,7 +41,7 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
     Attributes:
         figures_type: Type of the figures, with which the harness reads finished runs.
         selects: Settings, `level` among them, by which a run belongs to this part.
-        sees_all: Whether its cases are made of the results of all parts instead of its own.
+        sees_all: Whether its cases are made of the results of all parts, and not of this part alone.
         claims: Claims about these runs, with thresholds that are fixed before anything is run.
         cases: Function that makes of the results what claims, tables, plots and notes use; the results by default.
         tables: Function that makes the report's tables.

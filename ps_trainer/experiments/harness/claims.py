@@ -29,7 +29,7 @@ class ClaimFinding(enum.Enum):
 class ClaimKind(enum.Enum):
     """Origin of a claim. The verdict on an experiment comes from the claims of the literature alone."""
 
-    LITERATURE = "literature"  # a source says so of its own systems
+    LITERATURE = "literature"  # a source says so about the system that it measured
     THEORY = "theory"  # a formula, or a count that must come out
     SIMULATOR = "simulator"  # the simulator against a real cluster, or against what it was fitted to
     EXTENSION = "extension"  # beyond what the sources say

@@ -19,8 +19,8 @@ TEXTS = PageTexts(
     background=(
         "Without a ps task, one process keeps the parameters in its own memory. With a ps task, the worker pulls them"
         " before each step and pushes a gradient after it. Both are packed, sent through a socket and unpacked. The"
-        " arithmetic must not change, so the losses must stay the same. Each message has a cost of its own, and each"
-        " byte is copied. So a straight line against the size of the model is expected."
+        " arithmetic must not change, so the losses must stay the same. Each message has a fixed cost, and each byte"
+        " is copied. So a straight line against the size of the model is expected."
     ),
     formula=(
         "step with a ps task = step without + a + b·M\n"

@@ -101,7 +101,7 @@ class ClusterSetting(NamedTuple):
         return self.simulate(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
 
     def predicted_secs(self) -> float:
-        """Returns the time of a round: compute, then all transfers at once; asynchronous, that of a closed network."""
+        """Returns the time of a round: compute, then all transfers at once; for async, of a closed queueing network."""
         if self.update == ASYNC:
             return theory.async_round_secs(self.mean_secs, self.num_bytes, self.n, self.p, self.bytes_per_sec)
         transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)

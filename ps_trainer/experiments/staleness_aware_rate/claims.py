@@ -68,7 +68,7 @@ def _have_failed(arm: RealArm) -> list[tuple[bool, bool]]:
 
 
 def _difference(arm: RealArm, name: str, unit: float = 1.0) -> Measure:
-    """Returns the mean over the seeds of a figure of the cluster less that of virtual time, in multiples of `unit`."""
+    """Returns the mean over the seeds of the cluster's figure minus that of virtual time, in multiples of `unit`."""
     differences = [(measured - simulated) / unit for measured, simulated in arm.pairs(name)]
     return Measure(arm.name, float(np.mean(differences)), mean_interval(differences))
 

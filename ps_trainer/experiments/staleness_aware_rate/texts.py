@@ -68,7 +68,7 @@ TEXTS = PageTexts(
     ),
     limits=(
         "A standard error has the error of the 360 test digits added, so it hides differences below about 2 %.",
-        "The small α₀ is below the best rate of synchronous training, and no arm has a rate of its own.",
+        "The small α₀ is below the best rate of synchronous training, and no arm has a separately tuned rate.",
         "How far the sources' α₀ = 0.001 is below the limit of their network was not measured.",
         "n-softsync makes n times as many updates per epoch as synchronous training. With α₀/n and α₀/τ, the parameters"
         " move about as far per epoch.",

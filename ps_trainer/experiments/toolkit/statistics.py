@@ -78,7 +78,7 @@ def accuracy_standard_error(accuracy: float, num_examples: int) -> float:
 def ratio_interval(values: Sequence[float], others: Sequence[float]) -> tuple[float, Interval | None]:
     """Returns the ratio of the geometric means of two samples of values above 0, and its interval.
 
-    The interval is that of Welch's t-test on the logarithms. It is None where a sample has fewer than two values, or an
+    The interval comes from Welch's t-test on the logarithms. It is None where a sample has fewer than two values, or an
     infinite one.
     """
     samples = [np.log(np.asarray(sample, float)) for sample in (values, others)]
