@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
-import os
 import pathlib
 import shutil
 import statistics
@@ -22,14 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from benchmarks import arguments
+from benchmarks import arguments, save_figures
 from benchmarks.contenders import REPOSITORY
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing
 from ps_trainer.checkpoints.folder_listing import prefix_of
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuWatch
+from ps_trainer.experiments.harness.cpu import CpuWatch
 from ps_trainer.experiments.toolkit.clusters import read_steps
 from ps_trainer.launch.command import run_local
 from ps_trainer.models import layers
@@ -208,6 +206,7 @@ def _measure(
     saves = _find_saves(logdir / "checkpoints", ends[0], last)
     begin = next(time for time, step in ends[0] if step >= WARMUP_SHARE * between)
     times = [np.array([time for time, _ in worker if time >= begin]) for worker in ends]
+    beside = save_figures.until_last_step(times, saves)
     reported = json.loads((logdir / "summary.json").read_text()).get("saves", {})
     return SavingRow(
         workload=workload,
@@ -218,60 +217,9 @@ def _measure(
         save_secs=statistics.median(window.secs for window in saves),
         chief_mib=reported["chief_memory_bytes"] / 2**20 if reported else None,
         held_up_ms=1000 * reported["longest_held_up_secs"] if reported else None,
-        **_step_figures(times, saves),
-        **_cpu_figures(cpu, times, saves, begin),
+        **save_figures.step_figures(times, beside)._asdict(),
+        **save_figures.cpu_figures(cpu, times, beside, begin)._asdict(),
     )
-
-
-def _step_figures(times: Sequence[np.ndarray], saves: Sequence[Window]) -> dict[str, float]:
-    """Returns the fields of `SavingRow` about steps; `times` holds the ends of each worker's steps."""
-    saves = _beside_steps(times, saves)
-    controls = _controls(max(worker[0] for worker in times), saves)
-    calm = [_steps_outside(worker, saves) for worker in times]
-    step_secs = float(np.median(np.concatenate(calm)))
-
-    def lowest_rate(windows: Sequence[Window]) -> float:
-        return min(
-            (
-                _num_steps(worker, window) / window.secs * steps.mean()
-                for worker, steps in zip(times, calm, strict=True)
-                for window in windows
-            ),
-            default=math.nan,
-        )
-
-    def longest_step(windows: Sequence[Window]) -> float:
-        longest = max((_longest_step(worker, window) for worker in times for window in windows), default=math.nan)
-        return longest / step_secs
-
-    return {
-        "step_ms": 1000 * step_secs,
-        "longest_step": longest_step(saves),
-        "longest_step_control": longest_step(controls),
-        "lowest_rate": lowest_rate(saves),
-        "lowest_rate_control": lowest_rate(controls),
-    }
-
-
-def _cpu_figures(cpu: CpuWatch, times: Sequence[np.ndarray], saves: Sequence[Window], begin: float) -> dict[str, float]:
-    """Returns the fields of `SavingRow` about processor time, which count from `begin` on."""
-    saves = _beside_steps(times, saves)
-    gaps = _gaps(begin, min(worker[-1] for worker in times), saves)
-    gap_uses = [cpu.between(*gap) or UNKNOWN_USE for gap in gaps]
-    save_uses = [cpu.between(*window) or UNKNOWN_USE for window in saves]
-    busy_secs = sum(use.share * gap.secs for use, gap in zip(gap_uses, gaps, strict=True))
-    busy = busy_secs / sum(gap.secs for gap in gaps)
-    step_cpu = sum(use.tasks_secs for use in gap_uses) / sum(_num_steps(one, gap) for gap in gaps for one in times)
-    save_cpus = [
-        use.tasks_secs - step_cpu * sum(_num_steps(worker, window) for worker in times)
-        for use, window in zip(save_uses, saves, strict=True)
-    ]
-    num_cores = os.cpu_count() or 1
-    allowed = [
-        (num_cores * window.secs - save_cpu) / (num_cores * window.secs * busy)
-        for save_cpu, window in zip(save_cpus, saves, strict=True)
-    ]
-    return {"save_cpu_secs": statistics.median(save_cpus), "idle": 1 - busy, "allowed_rate": min(1.0, *allowed)}
 
 
 def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
@@ -289,48 +237,6 @@ def _find_saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: i
             # A rename changes the time of the last change of status, and not the time of the content.
             windows.append(Window(start, pathlib.Path(f"{prefix_of(folder, step)}.index").stat().st_ctime))
     return windows
-
-
-def _beside_steps(times: Sequence[np.ndarray], saves: Sequence[Window]) -> list[Window]:
-    """Cuts off what follows the last step, since a save may outlast the steps."""
-    last = min(worker[-1] for worker in times)
-    return [Window(window.start, min(window.end, last)) for window in saves]
-
-
-def _controls(begin: float, saves: Sequence[Window]) -> list[Window]:
-    """Returns for each save a time shortly before it, as long as the save or as there is without a save."""
-    free_from = [begin, *(window.end for window in saves)]
-    controls = [
-        Window(max(free, window.start - 1.2 * window.secs), window.start - 0.2 * window.secs)
-        for free, window in zip(free_from, saves, strict=False)
-    ]
-    return [window for window in controls if window.secs > 0]
-
-
-def _gaps(begin: float, end: float, saves: Sequence[Window]) -> list[Window]:
-    """Returns the times between two limits in which no save is in progress."""
-    starts = [begin, *(window.end for window in saves)]
-    ends = [*(window.start for window in saves), end]
-    return [Window(start, stop) for start, stop in zip(starts, ends, strict=True) if stop > start]
-
-
-def _steps_outside(times: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
-    """Returns the lengths of the steps that meet no window."""
-    starts, ends = times[:-1], times[1:]
-    calm = np.all([(ends < window.start) | (starts > window.end) for window in windows], axis=0)
-    return (ends - starts)[calm]
-
-
-def _longest_step(times: np.ndarray, window: Window) -> float:
-    starts, ends = times[:-1], times[1:]
-    return float(np.max((ends - starts)[(ends > window.start) & (starts < window.end)]))
-
-
-def _num_steps(times: np.ndarray, window: Window) -> float:
-    """Returns the number of steps in a window; a step that lies in it in part counts in part."""
-    starts, ends = times[:-1], times[1:]
-    inside = np.clip(np.minimum(ends, window.end) - np.maximum(starts, window.start), 0, None)
-    return float(np.sum(inside / (ends - starts)))
 
 
 if __name__ == "__main__":
