@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from ps_trainer.comparison.recorded_run import X_AXES, RecordedRun, RunCurve
-from ps_trainer.comparison.style import STYLE
+from ps_trainer.comparison.style import STYLE, write_figure
 from ps_trainer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_POINTS = 120  # a curve with more is smoothed: noise of single steps would hide the difference of two runs
-_PNG_DPI = 110
 MAX_STALENESS = 24  # greater values share the last bar
 _TAIL_SHARE = 0.01  # the last bar may stand for several values if no run has a larger share of its gradients in it
 _MIN_BARS = 4
@@ -42,8 +41,7 @@ class NamedPlot(NamedTuple):
 
         # Matplotlib reads settings such as `svg.fonttype` at this moment, not when it draws.
         with matplotlib.rc_context(STYLE):
-            self.figure.savefig(file, format=form, dpi=_PNG_DPI, metadata={"Date": None} if form == "svg" else None)
-        self.figure.set_layout_engine("none")  # a second file has the same layout, and it takes as long as the drawing
+            write_figure(self.figure, file, form)
 
 
 def check_available() -> None:

@@ -1,6 +1,12 @@
-"""The style of all plots, as settings of matplotlib: those of `compare` and `plot`, and those of the experiments."""
+"""The style of all plots, and how they are written: those of `compare` and `plot`, and those of the experiments."""
 
 from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE = {
     "figure.constrained_layout.use": True,
@@ -13,3 +19,12 @@ STYLE = {
     "svg.fonttype": "none",  # text stays text: small files, and words that can be searched for
     "svg.hashsalt": "ps_trainer",  # the same plot is the same file
 }
+"""Settings of matplotlib, which reads some of them when a figure is drawn and some when it is written."""
+
+_PNG_DPI = 110
+
+
+def write_figure(figure: Figure, file: pathlib.Path | BinaryIO, form: str) -> None:
+    """Writes a figure as "png" or "svg". The first call computes its layout, and later ones keep this layout."""
+    figure.savefig(file, format=form, dpi=_PNG_DPI, metadata={"Date": None} if form == "svg" else None)
+    figure.set_layout_engine("none")  # a second layout would be the same, and takes as long as the drawing

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ps_trainer.comparison.style import STYLE
+from ps_trainer.comparison.style import STYLE, write_figure
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.labels import Level
 
@@ -25,7 +25,6 @@ else:
 NO_CLAIM = "no claim is about this plot."
 
 _STYLE = {**STYLE, "font.size": 9.0, "legend.fontsize": 8.0, "lines.markersize": 4.0}
-_PNG_DPI = 110
 
 
 class ClaimSummary(NamedTuple):
@@ -131,9 +130,8 @@ def save(drawing: Drawing, caption: str, folder: pathlib.Path) -> PlotFiles:
         drawing.draw(figure)
         figure.suptitle(drawing.plot.title, fontsize=10)
         figure.text(0.995, 0.003, drawing.level, ha="right", va="bottom", fontsize=7, color="0.4")
-        figure.savefig(files.png, dpi=_PNG_DPI)
-        figure.set_layout_engine("none")  # the other file has the same layout, which takes as long as the drawing
-        figure.savefig(files.svg, metadata={"Date": None})
+        write_figure(figure, files.png, "png")
+        write_figure(figure, files.svg, "svg")
     return files
 
 
