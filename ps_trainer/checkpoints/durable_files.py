@@ -63,6 +63,15 @@ def replace(path: pathlib.Path, write: Callable[[BinaryIO], object], temporary: 
     sync(path.parent)
 
 
-def replace_text(path: pathlib.Path, text: str, temporary: pathlib.Path) -> None:
-    """Replaces a file's content atomically by `text`, encoded as UTF-8."""
-    replace(path, lambda file: file.write(text.encode("utf-8")), temporary)
+def replace_text(path: pathlib.Path, text: str, temporary: pathlib.Path | None = None) -> None:
+    """Replaces a file's content atomically by `text`, encoded as UTF-8.
+
+    Args:
+        path: The file; it need not exist.
+        text: New content.
+        temporary: Path in the same folder for the unfinished file; None = the path with the suffix ".tmp".
+
+    Raises:
+        OSError: The disk is full or not writable; the old content is unchanged.
+    """
+    replace(path, lambda file: file.write(text.encode("utf-8")), temporary or path.with_suffix(".tmp"))

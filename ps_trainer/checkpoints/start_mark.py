@@ -26,7 +26,7 @@ def leave(directory: pathlib.Path, seed: int) -> None:
     path = directory / _NAME
     try:
         durable_files.make_folder(directory)
-        durable_files.replace_text(path, json.dumps({"seed": seed}) + "\n", path.with_suffix(".tmp"))
+        durable_files.replace_text(path, json.dumps({"seed": seed}) + "\n")
     except OSError as error:
         raise SaveError(f"{path} could not be written: {error}; a run could not save checkpoints there") from error
 

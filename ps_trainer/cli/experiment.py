@@ -60,12 +60,12 @@ def _run(argv: Sequence[str]) -> int:
         print(describe())
         return EXIT_DONE
 
-    from ps_trainer.experiments.harness import plots, session
+    from ps_trainer.experiments.harness import invocation, plots
 
     plots.check_available()
     with importing_tensorflow():
-        experiments = session.create(component_tables.EXPERIMENTS.names() if names == ["all"] else names)
-    request = session.Request(
+        experiments = invocation.create(component_tables.EXPERIMENTS.names() if names == ["all"] else names)
+    request = invocation.Request(
         quick=given.quick,
         out_dir=pathlib.Path(given.out_dir) if given.out_dir else None,
         num_seeds=given.seeds,
@@ -73,7 +73,7 @@ def _run(argv: Sequence[str]) -> int:
         keep_runs=given.keep_runs,
         plain=given.plain,
     )
-    return session.run(experiments, request, ["ps_trainer", "experiment", *argv[1:]])
+    return invocation.run(experiments, request, ["ps_trainer", "experiment", *argv[1:]])
 
 
 def describe() -> str:

@@ -95,6 +95,6 @@ def _write_text(logdir: str, name: str, text: str) -> None:
     path = pathlib.Path(logdir) / name
     try:
         durable_files.make_folder(path.parent)
-        durable_files.replace_text(path, text, path.with_suffix(".tmp"))
+        durable_files.replace_text(path, text)
     except OSError as error:
         raise CheckpointError(f"--logdir={logdir}: {name} cannot be written: {error}") from error

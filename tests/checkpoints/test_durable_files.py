@@ -12,7 +12,7 @@ from ps_trainer.checkpoints import durable_files
 def test_the_content_is_replaced(tmp_path):
     path = tmp_path / "file"
     for text in ("old", "new ö"):
-        durable_files.replace_text(path, text, tmp_path / "temporary")
+        durable_files.replace_text(path, text)
     assert path.read_text(encoding="utf-8") == "new ö"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 

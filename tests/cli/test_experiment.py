@@ -9,22 +9,22 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.cli import main
-from ps_trainer.experiments.harness import plots, session
-from ps_trainer.experiments.harness.session import Request
+from ps_trainer.experiments.harness import invocation, plots
+from ps_trainer.experiments.harness.invocation import Request
 
 DICE = "tests.experiments.fakes:Dice"
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Stands in for `session.run`, which returns 1; holds (names, request, command) of each call."""
+    """Stands in for `invocation.run`, which returns 1; holds (names, request, command) of each call."""
     made = []
 
     def run(experiments, request, command):
         made.append(([one.name for one in experiments], request, command))
         return 1
 
-    monkeypatch.setattr(session, "run", run)
+    monkeypatch.setattr(invocation, "run", run)
     experiments = {"dice": DICE, "coins": "tests.experiments.fakes:Dice"}
     monkeypatch.setattr(component_tables.EXPERIMENTS, "_targets", experiments)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

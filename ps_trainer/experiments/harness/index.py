@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ps_trainer.checkpoints import durable_files
 from ps_trainer.experiments.harness import page
 from ps_trainer.experiments.harness.claims import ClaimLine
 from ps_trainer.experiments.harness.conclusion import FAILED, Conclusion
@@ -14,7 +15,6 @@ from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.sections import SYMBOLS, minutes
-from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.launch.view import duration
 
@@ -59,8 +59,8 @@ def read(out_dir: pathlib.Path, names: Sequence[str]) -> list[Conclusion]:
 def write(out_dir: pathlib.Path, conclusions: Sequence[Conclusion], origin: Mapping[str, Any]) -> None:
     """Writes the page of at least one conclusion."""
     markdown = build(conclusions, origin, "report.md")
-    write_atomically(out_dir / "index.md", page.to_markdown(markdown))
-    write_atomically(out_dir / "index.html", page.to_html(build(conclusions, origin, "report.html")))
+    durable_files.replace_text(out_dir / "index.md", page.to_markdown(markdown))
+    durable_files.replace_text(out_dir / "index.html", page.to_html(build(conclusions, origin, "report.html")))
 
 
 def build(conclusions: Sequence[Conclusion], origin: Mapping[str, Any], report_name: str) -> list[page.Block]:

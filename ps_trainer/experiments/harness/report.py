@@ -19,6 +19,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ps_trainer.checkpoints import durable_files
 from ps_trainer.experiments.harness import page, plots, sections
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimLine, JudgedClaim, verdict_on
@@ -30,7 +31,6 @@ from ps_trainer.experiments.harness.runner import (
     others_sentence,
 )
 from ps_trainer.experiments.harness.runs import Results, RunResult
-from ps_trainer.experiments.harness.store import write_atomically
 from ps_trainer.launch.view import duration
 
 
@@ -67,7 +67,7 @@ def write(
         of_runs = sections.OfRuns(levels_of(results), files, analysis, _remarks(planned, results), origin)
         for suffix, render in (("md", page.to_markdown), ("html", page.to_html)):
             blocks = sections.build(planned.experiment, conclusion, checked, of_runs, suffix)
-            write_atomically(planned.folder / f"report.{suffix}", render(blocks))
+            durable_files.replace_text(planned.folder / f"report.{suffix}", render(blocks))
     save_conclusion(planned, conclusion)
     return conclusion, checked
 
@@ -185,4 +185,4 @@ def _write_steps(name: str, results: Results, path: pathlib.Path) -> None:
 
 
 def _write_json(path: pathlib.Path, value: Any) -> None:
-    write_atomically(path, json.dumps(value, indent=1) + "\n")
+    durable_files.replace_text(path, json.dumps(value, indent=1) + "\n")

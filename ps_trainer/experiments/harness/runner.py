@@ -18,8 +18,8 @@ from ps_trainer.experiments.harness.dependencies import code_version
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.progress import Progress
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.run_store import RunStore
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
-from ps_trainer.experiments.harness.store import RunStore
 
 _ERROR_LINES = 40
 _MAX_REPETITIONS = 3  # of a run whose times are not comparable

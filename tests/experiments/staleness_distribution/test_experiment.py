@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from ps_trainer.experiments.harness import session
+from ps_trainer.experiments.harness import invocation
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
-from ps_trainer.experiments.harness.session import Request
+from ps_trainer.experiments.harness.invocation import Request
 from ps_trainer.experiments.staleness_distribution.cases import Staleness, StalenessFigures, compute_of, staleness_of
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
@@ -55,7 +55,7 @@ class Ahead(update_per_push.Async):
 def call(tmp_path):
     out = io.StringIO()
     request = Request(quick=True, num_seeds=1, check=True, out_dir=tmp_path)
-    code = session.run([InVirtualTime()], request, ["test"], Console(file=out, width=200))
+    code = invocation.run([InVirtualTime()], request, ["test"], Console(file=out, width=200))
     return code, out.getvalue()
 
 

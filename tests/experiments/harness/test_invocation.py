@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from ps_trainer.errors import Interrupted, OptionError, RunError, UsageError
-from ps_trainer.experiments.harness import plots, session
+from ps_trainer.experiments.harness import invocation, plots
 from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, JudgedClaim, Measure
-from ps_trainer.experiments.harness.session import Request
+from ps_trainer.experiments.harness.invocation import Request
 
 COMMAND = ["python", "-m", "ps_trainer", "experiment", "dice"]
 
@@ -26,7 +26,7 @@ def call(dice, tmp_path):
     def run(**request):
         out = io.StringIO()
         request = Request(**{"out_dir": tmp_path / "out", "num_seeds": 1, **request})
-        code = session.run([dice()], request, COMMAND, Console(file=out, width=200))
+        code = invocation.run([dice()], request, COMMAND, Console(file=out, width=200))
         return code, out.getvalue()
 
     return run
@@ -145,7 +145,7 @@ def test_the_index_keeps_the_conclusions_of_earlier_calls(call, dice, tmp_path, 
 
 
 def test_a_users_experiment_is_created_from_its_target():
-    made = session.create(["tests.experiments.fakes:Dice", "tests.experiments.fakes:Dice"])
+    made = invocation.create(["tests.experiments.fakes:Dice", "tests.experiments.fakes:Dice"])
     assert [one.name for one in made] == ["dice"]
 
 

@@ -12,8 +12,8 @@ from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record, from_json
+from ps_trainer.experiments.harness.run_store import RunStore, lock_folder
 from ps_trainer.experiments.harness.runs import Measured, Run
-from ps_trainer.experiments.harness.store import RunStore, lock_folder, write_atomically
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,17 +119,6 @@ def test_a_repeated_run_begins_in_an_empty_folder(store):
 def test_a_key_that_is_not_a_file_name_is_rejected(store, key):
     with pytest.raises(ValueError, match="not a file name"):
         store.begin(dataclasses.replace(RUN, key=key))
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text("old")
-    write_atomically(path, "new")
-    assert path.read_text() == "new"
-    assert [child.name for child in tmp_path.iterdir()] == ["result.json"]
-    with pytest.raises(TypeError):
-        write_atomically(path, None)
-    assert path.read_text() == "new"
 
 
 def test_a_folder_admits_one_call_at_a_time(tmp_path):

@@ -1,4 +1,4 @@
-"""One call of `experiment`: experiments one after the other, their reports, the index page, the exit code."""
+"""One call of `ps_trainer experiment`: experiments in order, their reports, the index page, the exit code."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, Judge
 from ps_trainer.experiments.harness.conclusion import Conclusion
 from ps_trainer.experiments.harness.progress import Progress, create_progress
 from ps_trainer.experiments.harness.provenance import provenance
+from ps_trainer.experiments.harness.run_store import lock_folder
 from ps_trainer.experiments.harness.runner import PlannedExperiment, execute, prepare
-from ps_trainer.experiments.harness.store import lock_folder
 
 _FOLDERS = {False: pathlib.Path("runs/experiments"), True: pathlib.Path("runs/experiments-quick")}
 _STYLES = {

@@ -13,13 +13,13 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 import pathlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ps_trainer.checkpoints import durable_files
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.labels import Level
@@ -96,7 +96,7 @@ class RunStore:
             "cpu": cpu._asdict() if cpu is not None else None,
             "num_attempts": num_attempts,
         }
-        write_atomically(folder / "result.json", json.dumps(record, indent=1) + "\n")
+        durable_files.replace_text(folder / "result.json", json.dumps(record, indent=1) + "\n")
         return self._result(run, json.loads(json.dumps(record)))
 
     def _folder_of(self, run: Run[Any]) -> pathlib.Path:
@@ -108,16 +108,6 @@ class RunStore:
         cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
         figures = self.read_figures(run, record["figures"])
         return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run), record.get("num_attempts", 1))
-
-
-def write_atomically(path: pathlib.Path, text: str) -> None:
-    """Writes a file so that it exists as a whole or not at all, even after a crash."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 @contextlib.contextmanager
