@@ -18,7 +18,7 @@ from ps_trainer.inference import prediction_names, word_signature
 from ps_trainer.inference.predictor import build_graph
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation import load_values
+from ps_trainer.training.plain_model import load_values
 
 PREDICTIONS = "predictions"
 

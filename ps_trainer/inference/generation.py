@@ -23,7 +23,7 @@ from ps_trainer.data.pipeline.frequency_vocabulary import LINE_END
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.data.pipeline.sequence_vocabulary import END, UNKNOWN, split
 from ps_trainer.errors import OptionError, UsageError
-from ps_trainer.training.evaluation import load_values, plain_scope
+from ps_trainer.training.plain_model import load_values, plain_scope
 
 
 class Sampling(NamedTuple):

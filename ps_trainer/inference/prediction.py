@@ -23,7 +23,7 @@ from ps_trainer.inference.prediction_names import PredictionNames
 from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predicted, check_finite, parts_of, prediction_error
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation import build_plain, load_values
+from ps_trainer.training.plain_model import build_plain, load_values
 
 
 def write(

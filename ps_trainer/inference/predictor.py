@@ -15,7 +15,7 @@ from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from ps_trainer.store.ancestors import ancestors
 from ps_trainer.training.components import Components
-from ps_trainer.training.evaluation import build_plain, load_values
+from ps_trainer.training.plain_model import build_plain, load_values
 
 BATCH_SIZE = 256
 """Number of examples that the commands predict for at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,10 +11,11 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.data.pipeline.decode_errors import data_error
-from ps_trainer.errors import CheckpointError
-from ps_trainer.store.trace import placeholders, without_partitioner
+from ps_trainer.store.trace import placeholders
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, EvaluationTooSlow, Pace
+from ps_trainer.training.evaluation_sums import EvaluationSums
+from ps_trainer.training.plain_model import build_plain, load_values
 
 BATCH_SIZE = 256
 """Number of test examples in a batch; the last batch may be smaller."""
@@ -30,7 +31,9 @@ class Helpers(Protocol):
             used_cores: Number of cores that the evaluation keeps busy.
         """
 
-    def finish(self, evaluation: EvaluationGraph, values: Mapping[str, np.ndarray], sums: Sums, pace: Pace) -> None:
+    def finish(
+        self, evaluation: EvaluationGraph, values: Mapping[str, np.ndarray], sums: EvaluationSums, pace: Pace
+    ) -> None:
         """Evaluates the rest of the test examples, with help, and adds it to `sums`.
 
         Args:
@@ -91,7 +94,7 @@ def _sums_of(
     num_examples: int | None,
     pace: Pace,
     helpers: Helpers | None,
-) -> Sums | None:
+) -> EvaluationSums | None:
     """Returns the sums over all test examples or `num_examples` of them; None if there are none."""
     evaluation = EvaluationGraph(components, num_examples)
     if not evaluation.has_examples:
@@ -169,11 +172,11 @@ class EvaluationGraph:
             self._session.run(self._init_op)
             yield
 
-    def sums(self) -> Sums:
+    def sums(self) -> EvaluationSums:
         """Returns sums over no batches yet."""
-        return Sums(self._metric_names, self._pooled)
+        return EvaluationSums(self._metric_names, self._pooled)
 
-    def add_all(self, sums: Sums, after_batch: Callable[[int], bool]) -> None:
+    def add_all(self, sums: EvaluationSums, after_batch: Callable[[int], bool]) -> None:
         """Adds all batches to `sums`.
 
         Args:
@@ -196,7 +199,7 @@ class EvaluationGraph:
             )
             self._part = number, self._iterator.make_initializer(batches)
 
-    def add_part(self, sums: Sums, part: int, after_batch: Callable[[int], bool]) -> None:
+    def add_part(self, sums: EvaluationSums, part: int, after_batch: Callable[[int], bool]) -> None:
         """Adds the batches of a part to `sums`; the arguments are those of `add_all`."""
         number, initializer = self._part
         self._add(initializer, {number: part}, sums, after_batch)
@@ -205,7 +208,7 @@ class EvaluationGraph:
         self,
         initializer: tf.Operation,
         feeds: Mapping[tf.Tensor, int],
-        sums: Sums,
+        sums: EvaluationSums,
         after_batch: Callable[[int], bool],
     ) -> None:
         self._run(initializer, feeds)
@@ -247,91 +250,6 @@ def _smaller(total: int | None, wanted: int | None) -> int | None:
     return min((number for number in (total, wanted) if number is not None), default=None)
 
 
-class Sums:
-    """Sums over the batches of an evaluation.
-
-    Args:
-        metric_names: Names of the metrics whose means over the examples are computed.
-        pooled: The model's metrics that are computed from all examples together.
-
-    Attributes:
-        num_examples: Number of examples.
-        num_batches: Number of batches.
-        loss: Sum of the losses of the batches, each multiplied by its weight.
-        weight: Sum of the weights.
-        totals: Sum of each metric over the examples.
-        collected: Arrays of each pooled metric, for each batch.
-        streamed: Values of `tf.metrics`.
-    """
-
-    def __init__(self, metric_names: Sequence[str], pooled: Mapping[str, Any]):
-        self._pooled = pooled
-        self.totals = dict.fromkeys(metric_names, 0.0)
-        self.collected: list[Mapping[str, Sequence[np.ndarray]]] = []
-        self.loss = self.weight = 0.0
-        self.num_examples = self.num_batches = 0
-        self.streamed: dict[str, float] = {}
-
-    def add(self, size: Any, loss: Any, weight: Any, sums: Mapping[str, Any], parts: dict[str, list[Any]]) -> None:
-        """Adds a batch."""
-        self.collected.append(parts)
-        self.num_examples += int(size)
-        self.num_batches += 1
-        self.loss += float(loss) * float(weight)
-        self.weight += float(weight)
-        for name, value in sums.items():
-            self.totals[name] += float(value)
-
-    def add_sums(self, other: Sums) -> None:
-        """Adds the sums over other batches."""
-        self.collected += other.collected
-        self.num_examples += other.num_examples
-        self.num_batches += other.num_batches
-        self.loss += other.loss
-        self.weight += other.weight
-        for name, value in other.totals.items():
-            self.totals[name] += value
-
-    def take_result(
-        self,
-        *,
-        num_examples: int,
-        loss: float,
-        weight: float,
-        totals: Mapping[str, float],
-        collected: Mapping[str, Sequence[np.ndarray]],
-    ) -> None:
-        """Takes over sums that another task has computed; the arguments are like the attributes.
-
-        Raises:
-            ValueError: They are not the sums of this model.
-        """
-        expected = {name: len(metric.tensors) for name, metric in self._pooled.items()}
-        has_arrays = {name: len(arrays) for name, arrays in collected.items()} == expected
-        # Of a scalar it is (), which has no number of examples.
-        lengths = {array.shape[:1] for arrays in collected.values() for array in arrays}
-        if totals.keys() != self.totals.keys() or not has_arrays or not lengths <= {(num_examples,)}:
-            raise ValueError("it has other metrics than this model, or another number of examples")
-        self.num_examples, self.loss, self.weight = num_examples, loss, weight
-        self.totals, self.collected = dict(totals), [collected]
-
-    def pooled_arrays(self) -> dict[str, list[np.ndarray]]:
-        """Returns the arrays of each pooled metric, of all examples."""
-        batches = {name: [batch[name] for batch in self.collected] for name in self._pooled}
-        return {name: [np.concatenate(parts) for parts in zip(*found, strict=True)] for name, found in batches.items()}
-
-    def num_pooled_bytes(self) -> int:
-        """Returns the size of all arrays of pooled metrics."""
-        return sum(array.nbytes for batch in self.collected for arrays in batch.values() for array in arrays)
-
-    def metrics(self) -> dict[str, float]:
-        """Returns the loss and all metrics by name."""
-        means = {name: total / self.num_examples for name, total in self.totals.items()}
-        arrays = self.pooled_arrays()
-        pooled = {name: float(metric.compute(*arrays[name])) for name, metric in self._pooled.items()}
-        return {"loss": self.loss / self.weight} | means | pooled | self.streamed
-
-
 def metric_names(components: Components) -> list[str]:
     """Returns the names of the metrics that `evaluate` computes."""
     with tf.Graph().as_default():
@@ -340,38 +258,3 @@ def metric_names(components: Components) -> list[str]:
             return []
         output = build_plain(components.model, placeholders(examples.element_spec))
     return ["loss", *output.metrics, *getattr(output, "pooled", {}), *getattr(output, "streaming", {})]
-
-
-def build_plain(model: Any, batch: Any) -> Any:
-    """Builds the model in the default graph with ordinary variables, none of them partitioned."""
-    with plain_scope():
-        return model.build(batch, training=False)
-
-
-def plain_scope() -> Any:
-    """Returns a scope in which `tf.get_variable` makes ordinary variables, none of them partitioned."""
-    return tf.variable_scope("", custom_getter=_whole_getter, use_resource=True)
-
-
-def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: Mapping[str, np.ndarray]) -> None:
-    """Sets the variables of `build_plain`.
-
-    Raises:
-        CheckpointError: A variable is missing in `values`, or has another shape there.
-    """
-    for variable in variables:
-        name, shape = variable.op.name, variable.shape.as_list()
-        value = values.get(name)  # the only access, since a `Checkpoint` reads the value from the disk each time
-        if value is None or list(value.shape) != shape:
-            got = "is missing in the checkpoint" if value is None else f"has the shape {list(value.shape)}"
-            raise CheckpointError(
-                f"model variable {name!r} {got}; the model needs the shape {shape};"
-                " give the --model and --model_option that the checkpoint was trained with"
-            )
-        # Feeding the initializer's input assigns the value without further ops for each variable.
-        session.run(variable.initializer, {variable.initializer.inputs[1]: value})
-
-
-def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:
-    # A checkpoint holds whole variables, whatever partitioner the model's code sets.
-    return getter(name, *args, **without_partitioner(kwargs))

@@ -29,8 +29,9 @@ from absl import logging
 
 from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.run_record import EvaluationCall, PackedArray, PartResult, Status, WorkerEntry
-from ps_trainer.training.evaluation import BATCH_SIZE, EvaluationGraph, Sums
+from ps_trainer.training.evaluation import BATCH_SIZE, EvaluationGraph
 from ps_trainer.training.evaluation_pace import Pace
+from ps_trainer.training.evaluation_sums import EvaluationSums
 
 MIN_EXAMPLES = 8 * BATCH_SIZE
 """Number of test examples below which no evaluation is shared, so that no worker waits for the chief's."""
@@ -85,7 +86,9 @@ class SharedEvaluation:
         self._called = tuple(sorted(hosts))
         return len(self._called)
 
-    def finish(self, evaluation: EvaluationGraph, values: Mapping[str, np.ndarray], sums: Sums, pace: Pace) -> None:
+    def finish(
+        self, evaluation: EvaluationGraph, values: Mapping[str, np.ndarray], sums: EvaluationSums, pace: Pace
+    ) -> None:
         """Evaluates the rest of the test examples, with help, and adds it to `sums`.
 
         Args:
@@ -127,13 +130,15 @@ class _Parts:
         ps_0: Client of ps 0.
     """
 
-    def __init__(self, call: EvaluationCall, evaluation: EvaluationGraph, begun: Sums, pace: Pace, ps_0: PsClient):
+    def __init__(
+        self, call: EvaluationCall, evaluation: EvaluationGraph, begun: EvaluationSums, pace: Pace, ps_0: PsClient
+    ):
         self._call = call
         self._evaluation = evaluation
         self._begun = begun
         self._pace = pace
         self._ps_0: PsClient | None = ps_0
-        self._found: dict[int, Sums] = {}
+        self._found: dict[int, EvaluationSums] = {}
         self._helpers: set[int] = set()
         self._received_at = 0.0
 
@@ -142,7 +147,7 @@ class _Parts:
         logging.warning("ps 0 does not answer, so the chief evaluates the rest alone: %s", error.message)
         self._ps_0 = None
 
-    def evaluate(self) -> list[Sums]:
+    def evaluate(self) -> list[EvaluationSums]:
         """Returns the sums of the parts; of those that were evaluated in time, if the time is limited."""
         while not self._pace.is_cut and (part := self._take()) is not None:
             self._evaluate(part)
@@ -208,7 +213,7 @@ def checksum(values: Mapping[str, np.ndarray], names: Collection[str]) -> int:
     return code
 
 
-def pack(sums: Sums, call: EvaluationCall, part: int, worker: int) -> PartResult:
+def pack(sums: EvaluationSums, call: EvaluationCall, part: int, worker: int) -> PartResult:
     """Returns the sums over a part as a message."""
     return PartResult(
         call_id=call.call_id,
@@ -222,7 +227,7 @@ def pack(sums: Sums, call: EvaluationCall, part: int, worker: int) -> PartResult
     )
 
 
-def unpack(result: PartResult, sums: Sums) -> Sums:
+def unpack(result: PartResult, sums: EvaluationSums) -> EvaluationSums:
     """Returns `sums` over no batches yet with the sums of a message.
 
     Raises:

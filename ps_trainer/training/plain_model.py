@@ -1,0 +1,47 @@
+"""A model in a plain graph of one process: ordinary variables, and their values from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_trainer.errors import CheckpointError
+from ps_trainer.store.trace import without_partitioner
+
+
+def build_plain(model: Any, batch: Any) -> Any:
+    """Builds the model in the default graph with ordinary variables, none of them partitioned."""
+    with plain_scope():
+        return model.build(batch, training=False)
+
+
+def plain_scope() -> Any:
+    """Returns a scope in which `tf.get_variable` makes ordinary variables, none of them partitioned."""
+    return tf.variable_scope("", custom_getter=_whole_getter, use_resource=True)
+
+
+def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: Mapping[str, np.ndarray]) -> None:
+    """Sets the variables of `build_plain`.
+
+    Raises:
+        CheckpointError: A variable is missing in `values`, or has another shape there.
+    """
+    for variable in variables:
+        name, shape = variable.op.name, variable.shape.as_list()
+        value = values.get(name)  # the only access, since a `Checkpoint` reads the value from the disk each time
+        if value is None or list(value.shape) != shape:
+            got = "is missing in the checkpoint" if value is None else f"has the shape {list(value.shape)}"
+            raise CheckpointError(
+                f"model variable {name!r} {got}; the model needs the shape {shape};"
+                " give the --model and --model_option that the checkpoint was trained with"
+            )
+        # Feeding the initializer's input assigns the value without further ops for each variable.
+        session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+
+
+def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:
+    # A checkpoint holds whole variables, whatever partitioner the model's code sets.
+    return getter(name, *args, **without_partitioner(kwargs))
