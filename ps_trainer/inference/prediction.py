@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
+from ps_trainer.data.pipeline.prediction_input import IS_CUT, NUM_PLACES
 from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.inference.line_prediction import STDIN, predict_lines
 from ps_trainer.inference.prediction_names import PredictionNames

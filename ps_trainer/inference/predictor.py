@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import IS_CUT, NUM_PLACES
 from ps_trainer.data.pipeline.decode_errors import data_error, problem_of, unknown_id
+from ps_trainer.data.pipeline.prediction_input import IS_CUT, NUM_PLACES
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from ps_trainer.store.ancestors import ancestors

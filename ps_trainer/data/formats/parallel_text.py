@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import IS_CUT
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
 from ps_trainer.data.pipeline.line_source import LineSource, text_file
+from ps_trainer.data.pipeline.prediction_input import IS_CUT
 from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option

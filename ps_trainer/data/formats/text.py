@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.data_source import NUM_PLACES, DataSource
+from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, count, make_vocabulary
+from ps_trainer.data.pipeline.prediction_input import NUM_PLACES
 from ps_trainer.data.pipeline.sequence_vocabulary import UNITS
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document, document, padded_windows, windows

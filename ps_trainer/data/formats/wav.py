@@ -30,11 +30,11 @@ from ps_trainer.data.formats.transcript_list import (
     scan,
     scan_sound,
 )
-from ps_trainer.data.pipeline.data_source import SOUND_SUFFIX
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource
 from ps_trainer.data.pipeline.line_source import text_file
+from ps_trainer.data.pipeline.prediction_input import SOUND_SUFFIX
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option

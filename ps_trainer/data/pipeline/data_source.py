@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import abc
-import functools
-import pathlib
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import images, shuffled_epochs, similar_lengths
+from ps_trainer.data.pipeline import shuffled_epochs, similar_lengths
+from ps_trainer.data.pipeline.prediction_input import PredictionInput
 from ps_trainer.data.pipeline.shard import Shard as Shard  # datasets of users import both from here
 from ps_trainer.data.pipeline.shard_plan import ShardPlan
+from ps_trainer.data.pipeline.without_autograph import without_autograph
 from ps_trainer.errors import DataError
-
-NUM_PLACES = "num_places"
-"""Key in batches of `DataSource.read`, int [B]: places that the file fills; below the dataset's only at its end."""
-
-IS_CUT = "is_cut"
-"""Key in batches of `DataSource.read`, bool [B]: whether an example was too long, so that its end is missing."""
-
-SOUND_SUFFIX = ".wav"
 
 PREFETCH_BATCHES = 2
 """Batches that the pipeline prepares while the model computes: the next one, and one more against variation."""
 
 
-def _without_autograph(build: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
-    """Spares the functions of this package's own datasets the translation by AutoGraph, which only users' may need.
-
-    AutoGraph takes most of the time of a process's first pipeline. A killed process leaves AutoGraph's generated source
-    files in the temporary folder.
-    """
-    as_written = tf.autograph.experimental.do_not_convert(build)
-
-    @functools.wraps(build)
-    def call(self: DataSource, *args: Any, **options: Any) -> tf.data.Dataset:
-        is_of_package = type(self).__module__.startswith("ps_trainer.data.")
-        return (as_written if is_of_package else build)(self, *args, **options)
-
-    return call
-
-
-class DataSource(abc.ABC):
+class DataSource(PredictionInput):
     """Training and test examples, read by `tf.data` in batches. Each batch is a dict of tensors.
 
     A dataset class has the constructor `(options, *, data_dir: str | None)`. It finds and checks the files and raises
     DataError. The class attribute `Options` is the dataclass of its options. A dataset gives its examples in
     `_records` and turns a batch of them into tensors in `_decode`. This class does everything in between, in
-    TensorFlow's C++: no Python runs per example or per batch.
+    TensorFlow's C++: no Python runs per example or per batch. Examples that are in no split come by `PredictionInput`.
 
     The datasets are for graph mode: `tf.data.make_initializable_iterator(source.train(…))`.
 
@@ -61,17 +36,10 @@ class DataSource(abc.ABC):
         num_buckets: Largest number of ids in a column of "ids"; None if the dataset does not know it.
         class_names: Names of the classes of "label"; None if they have none.
         max_shuffled: Size of the shuffle buffer in examples; None = the whole shard.
-        image_shape: Height, width and channels of "image"; None if the examples are not images.
-        reads_lines: Whether each line of a file for `read` is an example, or a separate text.
-        reads_sounds: Whether `read` reads WAV files.
-        num_header_lines: Number of lines before the first example in a file of lines.
-        num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
-            something at each. None for other examples.
         draws: Whether chance changes a training batch (`_draw_batch`), as where words are dropped at random.
         groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
         advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
-        text_inputs: Names of the texts that `from_texts` takes; empty if the dataset makes no batch of texts.
         takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another
             process (`pipeline.facts.Facts`). The dataset then keeps it as its attribute `facts`.
     """
@@ -82,16 +50,10 @@ class DataSource(abc.ABC):
     num_buckets: int | None = None
     class_names: tuple[str, ...] | None = None
     max_shuffled: int | None = None
-    image_shape: tuple[int, int, int] | None = None
-    reads_lines: bool = False
-    reads_sounds: bool = False
-    num_header_lines: int = 0
-    num_places: int | None = None
     draws: bool = False
     groups_lengths: bool = False
     label_shares: tuple[float, ...] = ()
     advice: str = ""
-    text_inputs: tuple[str, ...] = ()
     takes_facts: bool = False
 
     @property
@@ -104,7 +66,7 @@ class DataSource(abc.ABC):
     def num_test_examples(self) -> int:
         """Number of test examples."""
 
-    @_without_autograph
+    @without_autograph
     def train(
         self, *, shard: Shard, batch_size: int, seed: int, num_epochs: int | None, start: int | tf.Tensor = 0
     ) -> tf.data.Dataset:
@@ -154,7 +116,7 @@ class DataSource(abc.ABC):
         records = similar_lengths.group_records(read_from, self._record_lengths, **sizes, seed=shard_seed, start=start)
         return self._batches(records, batch_size, drop_remainder=True).map(self._cut_padding)
 
-    @_without_autograph
+    @without_autograph
     def train_leased(self, leases: tf.data.Dataset, plan: ShardPlan) -> tf.data.Dataset:
         """Returns batches of small shards that a worker gets one after the other, in place of one shard for the run.
 
@@ -224,12 +186,12 @@ class DataSource(abc.ABC):
         """
         return self.in_order("test", batch_size=batch_size)
 
-    @_without_autograph
+    @without_autograph
     def test_sample(self, *, batch_size: int, num_examples: int) -> tf.data.Dataset:
         """Returns `num_examples` test examples, spread evenly over all of them; the last batch may be smaller."""
         return self._batches(self._sample(num_examples), batch_size, drop_remainder=False)
 
-    @_without_autograph
+    @without_autograph
     def test_part(
         self, *, batch_size: int, num_examples: int | None, first_batch: int, part: tf.Tensor, num_parts: int
     ) -> tf.data.Dataset:
@@ -256,77 +218,10 @@ class DataSource(abc.ABC):
         stride = max(1, self.num_test_examples // num_examples)
         return self._records("test", Shard(0, stride)).take(num_examples)
 
-    @_without_autograph
+    @without_autograph
     def in_order(self, split: str, *, batch_size: int) -> tf.data.Dataset:
         """Returns every example of "train" or "test" exactly once, in file order; the last batch may be smaller."""
         return self._batches(self._records(split, Shard(0, 1)), batch_size, drop_remainder=False)
-
-    @_without_autograph
-    def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
-        """Returns every example of another file in this dataset's format, in file order; the last batch may be smaller.
-
-        Args:
-            path: Path of the file; for a dataset of images, one image file will do as well.
-            batch_size: Number of examples per batch.
-
-        Returns:
-            Batches like those of `test`. Labels that the file does not have are 0. Two more entries may tell which
-            places of an example are padding (`NUM_PLACES`) and which examples were cut (`IS_CUT`).
-
-        Raises:
-            DataError: The file cannot be read, or the dataset does not read single files.
-        """
-        is_image = path.suffix.lower() in images.IMAGE_SUFFIXES
-        if is_image and self.image_shape is not None:
-            if not path.is_file():
-                raise DataError(f"{path}: no such file")
-            return images.image_file(path, *self.image_shape)
-        if is_image or (path.suffix.lower() == SOUND_SUFFIX and not self.reads_sounds):
-            kind = "an image" if is_image else "a sound"
-            raise DataError(
-                f"{path} is {kind}, which dataset {type(self).__name__} does not read; give a file in its format"
-            )
-        return self._batches(self._read_file(path), batch_size, drop_remainder=False)
-
-    def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Builds the ops from texts to a batch without labels, for programs that have no files and no Python.
-
-        Args:
-            texts: Text of each of `text_inputs`, string [B], by name.
-
-        Raises:
-            NotImplementedError: The dataset has no `text_inputs`.
-        """
-        raise NotImplementedError(f"dataset {type(self).__name__} makes no batch of texts")
-
-    def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
-        """Returns the header lines and a line for each record, for a file that `read` can read.
-
-        Raises:
-            DataError: A record is not a line.
-        """
-        for number, record in enumerate(records):
-            if not isinstance(record, str) or ("\n" in record and not self.num_places):
-                raise DataError(f"instance {number} is not one line of text")
-        return self._header_lines_of(records), [record.encode(errors="surrogatepass") for record in records]
-
-    def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
-        """Returns the header lines that suit some lines."""
-        del records
-        return []
-
-    def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
-        """Returns the examples of a single file, in the form of `_records`."""
-        raise self._no_single_file(path)
-
-    def _no_single_file(self, path: pathlib.Path) -> DataError:
-        dataset, fix = type(self).__name__, "put it where --data_dir has its test examples"
-        if self.image_shape is not None:
-            suffixes = ", ".join(images.IMAGE_SUFFIXES)
-            return DataError(
-                f"{path}: the only single files that {dataset} reads are images ({suffixes}); give one, or {fix}"
-            )
-        return DataError(f"{path}: dataset {dataset} does not read single files; {fix}")
 
     @abc.abstractmethod
     def _records(self, split: str, shard: Shard) -> tf.data.Dataset:
