@@ -117,7 +117,7 @@ def start(
     started_at = time.time()
     with _Peak(logdir) as peak:
         run_local(flags, logdir, deadline_secs, cwd=REPOSITORY, environ=os.environ | {VARIABLE: str(folder / "cache")})
-    first = {step["worker"]: step["wall_time"] for step in reversed(read_steps(logdir))}
+    first = {step.worker: step.wall_time for step in reversed(read_steps(logdir))}
     return max(first.values()) - started_at, peak.mib
 
 

@@ -15,7 +15,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -30,6 +30,7 @@ from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.cpu import CpuWatch
 from ps_trainer.experiments.toolkit.clusters import read_steps
 from ps_trainer.launch.command import run_local
+from ps_trainer.metrics.step_record import StepRecord
 from ps_trainer.models import layers
 
 NUM_WORKERS = 2
@@ -202,7 +203,7 @@ def _measure(
             deadline_secs,
             cwd=REPOSITORY,
         )  # fmt: skip
-    ends = [[(step["wall_time"], step["global_step"]) for step in steps] for steps in read_by_worker(logdir)]
+    ends = [[(step.wall_time, step.global_step) for step in steps] for steps in read_by_worker(logdir)]
     saves = _find_saves(logdir / "checkpoints", ends[0], last)
     begin = next(time for time, step in ends[0] if step >= WARMUP_SHARE * between)
     times = [np.array([time for time, _ in worker if time >= begin]) for worker in ends]
@@ -222,10 +223,10 @@ def _measure(
     )
 
 
-def read_by_worker(logdir: pathlib.Path) -> list[list[dict[str, Any]]]:
+def read_by_worker(logdir: pathlib.Path) -> list[list[StepRecord]]:
     """Reads the step log of each worker, the chief first."""
     steps = read_steps(logdir)
-    return [[step for step in steps if step["worker"] == worker] for worker in range(NUM_WORKERS)]
+    return [[step for step in steps if step.worker == worker] for worker in range(NUM_WORKERS)]
 
 
 def _find_saves(folder: pathlib.Path, ends: Sequence[tuple[float, int]], last: int) -> list[Window]:

@@ -14,9 +14,10 @@ import numpy as np
 
 from ps_trainer.comparison import json_files, recorded_summary, run_lines, run_totals
 from ps_trainer.comparison.recorded_summary import RecordedSummary
-from ps_trainer.comparison.run_lines import EvaluationLine, EventLine, ReportLine, StepLine
+from ps_trainer.comparison.run_lines import EvaluationLine, EventLine, ReportLine
 from ps_trainer.comparison.run_totals import RunTotals
 from ps_trainer.errors import RunError, UsageError
+from ps_trainer.metrics.step_record import StepRecord
 
 X_AXES = {
     "step": "global step",
@@ -266,8 +267,8 @@ class _Axes:
 
 
 def _worker_points(logdir: pathlib.Path, task: str, reports: Sequence[ReportLine]) -> _Points:
-    steps = run_lines.read_steps(logdir / "steps" / f"{task}.jsonl")
-    chosen: Sequence[StepLine | ReportLine] = steps or reports
+    steps = [step for step in run_lines.read_steps(logdir / "steps" / f"{task}.jsonl") if step.loss is not None]
+    chosen: Sequence[StepRecord | ReportLine] = steps or reports
     if not chosen:
         none = np.zeros(0)
         return _Points(none, none, none, none, none)

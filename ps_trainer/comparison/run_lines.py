@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ps_trainer.comparison import json_files
 from ps_trainer.errors import RunError
+from ps_trainer.metrics.step_record import StepRecord
 
 
 class ReportLine(NamedTuple):
@@ -25,17 +26,6 @@ class ReportLine(NamedTuple):
     gradients_dropped: int | None = None
     push_bytes_per_step: float | None = None
     pull_bytes_per_step: float | None = None
-
-
-class StepLine(NamedTuple):
-    """A step of a worker: begin and end in monotonic seconds, and the end in epoch seconds as `wall_time`."""
-
-    wall_time: float
-    global_step: int
-    loss: float
-    examples: int
-    t_start: float
-    t_end: float
 
 
 class EvaluationLine(NamedTuple):
@@ -67,10 +57,11 @@ _KINDS = {
     float: json_files.NUMBER,
     str: json_files.TEXT,
     Mapping: json_files.OBJECT,
+    list: json_files.LIST,
     type(None): json_files.NULL,
 }
 
-T = TypeVar("T", ReportLine, StepLine, EvaluationLine, EventLine)
+T = TypeVar("T", ReportLine, StepRecord, EvaluationLine, EventLine)
 
 
 def read_metrics(path: pathlib.Path) -> TaskLines:
@@ -86,14 +77,14 @@ def read_metrics(path: pathlib.Path) -> TaskLines:
     )
 
 
-def read_steps(path: pathlib.Path) -> list[StepLine]:
-    """Reads a step log without the steps whose loss was NaN or infinite; empty if there is no such file.
+def read_steps(path: pathlib.Path) -> list[StepRecord]:
+    """Reads the step log of a worker; empty if there is no such file.
 
     Raises:
         RunError: A line is damaged, lacks a field, or has one of another type.
     """
     lines = json_files.read_lines(path) if path.is_file() else []
-    return [step for step in _records(path, lines, StepLine, None) if step.loss is not None]
+    return list(_records(path, lines, StepRecord, None))
 
 
 def _records(

@@ -2,26 +2,7 @@
 
     <logdir>/steps/<task>.jsonl
 
-    worker              index of the worker
-    local_step          number of the step on this worker, from 1
-    global_step         value of global_step that the step returned
-    staleness           staleness of the gradient on ps 0; null if it was dropped, or nothing was pushed
-    staleness_by_ps     staleness on each ps task, if there are several
-    dropped             1 if the gradient was dropped, else 0
-    t_start             time at which the step begins, with its parameters already pulled. All times are in
-                        monotonic seconds, which all processes of a machine share
-    t_computed          time at which the gradient is computed, `--straggler` delays included
-    t_applied           time at which the update is applied, as far as this worker waits for that
-    t_end               time at which the parameters of the next step are pulled, and the step ends
-    wall_time           time of t_end in seconds since the epoch
-    injected_delay      seconds by which `--straggler` delayed the gradient, counted from t_start if it is paced; 0
-                        without it
-    loss                loss of the batch; null if it is NaN or infinite
-    examples            number of examples in the batch
-    cpu_user, cpu_sys   CPU seconds of the whole process since the step before
-
-A run that continues in the same folder appends to the file. Under rules that apply each gradient as it arrives,
-global_step − 1 − staleness is the version of the parameters that the worker read.
+`metrics/step_record.py` describes a line. A run that continues in the same folder appends to the file.
 """
 
 from __future__ import annotations
@@ -32,13 +13,13 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.metrics.line_file import LineFile
+from ps_trainer.metrics.step_record import StepRecord
 from ps_trainer.training.worker_progress import WorkerProgress
 
 
@@ -96,24 +77,24 @@ class LoggedProgress(WorkerProgress):
         wall_time = self._wall_time_fn()
         # TensorFlow's `timestamp` counts from the epoch; its distance to now gives the monotonic time.
         computed, applied = (ended_at - (wall_time - time_) for time_ in times) if len(times) else (None, None)
-        record = {
-            "worker": self._worker,
-            "local_step": self.local_steps + 1,
-            "global_step": int(global_step),
-            "staleness": values[0] if values and not is_dropped else None,
-            "dropped": int(is_dropped),
-            "t_start": self._began_at,
-            "t_computed": computed,
-            "t_applied": applied,
-            "t_end": ended_at,
-            "wall_time": wall_time,
-            "injected_delay": self.injected_delay,
-            # JSON has neither NaN nor infinity.
-            "loss": float(loss) if math.isfinite(loss) else None,
-            "examples": self.examples_of(self.local_steps + 1) - self.examples_of(self.local_steps),
-            "cpu_user": round(self._cpu.user - cpu.user, 3),
-            "cpu_sys": round(self._cpu.system - cpu.system, 3),
-        } | ({"staleness_by_ps": values} if len(values) > 1 else {})
+        record = StepRecord(
+            worker=self._worker,
+            local_step=self.local_steps + 1,
+            global_step=int(global_step),
+            staleness=values[0] if values and not is_dropped else None,
+            dropped=int(is_dropped),
+            t_start=self._began_at,
+            t_computed=computed,
+            t_applied=applied,
+            t_end=ended_at,
+            wall_time=wall_time,
+            injected_delay=self.injected_delay,
+            loss=float(loss) if math.isfinite(loss) else None,
+            examples=self.examples_of(self.local_steps + 1) - self.examples_of(self.local_steps),
+            cpu_user=round(self._cpu.user - cpu.user, 3),
+            cpu_sys=round(self._cpu.system - cpu.system, 3),
+            staleness_by_ps=values if len(values) > 1 else None,
+        )
         self._write(record)
         super().add(global_step, staleness, loss)
 
@@ -123,8 +104,8 @@ class LoggedProgress(WorkerProgress):
             self._file.close()
             self._file = None
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, record: StepRecord) -> None:
         if self._file is None:
             # A `LineFile` buffers nothing, so a worker that is killed leaves the line of every step.
             self._file = LineFile(self._path)
-        self._file.write(record)
+        self._file.write(record.as_json())

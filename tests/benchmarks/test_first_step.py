@@ -6,6 +6,7 @@ import json
 import types
 
 from benchmarks import first_step
+from tests.testing.step_records import log_of, step_record
 
 
 def test_the_text_has_the_size_and_frequent_words(tmp_path):
@@ -24,8 +25,8 @@ def test_the_time_is_that_of_the_later_worker_and_the_cache_is_of_this_benchmark
         caches.append(environ[first_step.VARIABLE])
         (logdir / "steps").mkdir(parents=True)
         for worker, secs in ((0, (100, 300)), (1, (200, 400))):
-            lines = [json.dumps({"worker": worker, "t_end": at, "wall_time": 1000.0 + at}) for at in secs]
-            (logdir / "steps" / f"worker-{worker}.jsonl").write_text("\n".join(lines) + "\n")
+            log = log_of(step_record(worker=worker, t_end=at, wall_time=1000.0 + at) for at in secs)
+            (logdir / "steps" / f"worker-{worker}.jsonl").write_text(log)
         return 1.0
 
     monkeypatch.setattr(first_step, "run_local", run_local)

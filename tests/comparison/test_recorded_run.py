@@ -11,6 +11,7 @@ import pytest
 from ps_trainer.comparison import recorded_run
 from ps_trainer.errors import RunError, UsageError
 from tests.comparison.run_folder import START, report, write
+from tests.testing.step_records import step_record
 
 # Two workers at 2 and 1 steps per second of 10 examples, for 4 s.
 WORKERS = {
@@ -59,16 +60,17 @@ def test_a_restarted_worker_counts_on_if_its_first_report_has_more_steps_than_th
 
 def test_steps_of_a_step_log_replace_the_reports(tmp_path):
     steps = [
-        {
-            "wall_time": START + end,
-            "t_start": end - 1.0,
-            "t_end": end,
-            "global_step": end,
-            "loss": 1.0 / end,
-            "examples": 3,
-        }
+        step_record(
+            wall_time=START + end,
+            t_start=end - 1.0,
+            t_end=end,
+            global_step=end,
+            loss=1.0 / end,
+            examples=3,
+        ).as_json()
         for end in (1, 2, 3)
     ]
+    steps.append(steps[-1] | {"global_step": 4, "loss": None})  # a loss of NaN, which no curve shows
     run = recorded_run.read(write(tmp_path, {"worker-0": WORKERS["worker-0"]}, steps={"worker-0": steps}))
     np.testing.assert_allclose(run.loss.y, [1, 1 / 2, 1 / 3])
     np.testing.assert_allclose(run.loss.x["examples"], [3, 6, 9])

@@ -9,6 +9,7 @@ from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import virtual_run
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.simulation.rules import schedule_table
+from tests.testing.step_records import step_record
 
 OVERHEAD_SECS = 0.004  # overhead of a step, besides its delay
 SERVICE_SECS = 0.001  # of it, the time for which a ps task serves a worker
@@ -61,26 +62,24 @@ class SimulatedCluster:
             begun[worker] = float(steps.t_start[i])
             is_dropped = bool(steps.update[i] < 0)
             records.append(
-                {
-                    "worker": worker,
-                    "local_step": int(steps.local_step[i]) + 1,
-                    "global_step": bisect.bisect_right(updates, end),
-                    "staleness": None if is_dropped else int(steps.staleness[i]),
-                    "dropped": int(is_dropped),
-                    "t_start": begun[worker],
+                step_record(
+                    worker=worker,
+                    local_step=int(steps.local_step[i]) + 1,
+                    global_step=bisect.bisect_right(updates, end),
+                    staleness=None if is_dropped else int(steps.staleness[i]),
+                    dropped=int(is_dropped),
+                    t_start=begun[worker],
                     # The simulator's push arrives half a transfer after the computation, and is then served.
-                    "t_computed": float(steps.t_push_done[i]) - SERVICE_SECS,
-                    "t_applied": float(steps.t_push_done[i]),
-                    "t_end": end,
-                    "wall_time": 1e9 + end,
-                    "injected_delay": float(steps.t_compute_done[i] - steps.t_pull_done[i]),
-                    "examples": batch_size,
-                }
+                    t_computed=float(steps.t_push_done[i]) - SERVICE_SECS,
+                    t_applied=float(steps.t_push_done[i]),
+                    t_end=end,
+                    wall_time=1e9 + end,
+                    injected_delay=float(steps.t_compute_done[i] - steps.t_pull_done[i]),
+                    examples=batch_size,
+                )
             )
-        records.sort(key=lambda record: record["t_end"])
-        for i, record in enumerate(records):
-            record["loss"] = self._losses[min(i, len(self._losses) - 1)]
-        return records
+        records.sort(key=lambda record: record.t_end)
+        return [record._replace(loss=self._losses[min(i, len(self._losses) - 1)]) for i, record in enumerate(records)]
 
     def _summary(self, schedule):
         steps = schedule.steps

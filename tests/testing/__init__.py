@@ -26,6 +26,10 @@ Oracles in NumPy, and what they are compared on:
     oracles_gradients   gradient transforms
     gradients           a model's gradients against difference quotients
 
+Files of a run:
+
+    step_records        lines of a step log
+
 Pytest itself:
 
     kinds               the kind of a test: light, cluster or process

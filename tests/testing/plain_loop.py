@@ -28,8 +28,8 @@ def config_of(settings: Mapping[str, Any]) -> TrainConfig:
 def train(config: TrainConfig) -> Iterator[dict[str, Any]]:
     """Trains in this process for `max_steps`; yields a record per step as soon as it is made.
 
-    A record has fields of `training/step_log.py`: local_step, t_start, t_end (seconds, monotonic), wall_time, loss (of
-    the step's own batch, before its update).
+    A record has some fields of `StepRecord`: local_step, t_start, t_end (seconds, monotonic), wall_time, loss (of the
+    batch, before its update).
     """
     graph, iterator, loss, train_op = _build(config)
     session_config = tf.ConfigProto()

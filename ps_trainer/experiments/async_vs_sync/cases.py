@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -208,15 +207,20 @@ def ratio_of(pairs: Mapping[str, real_clusters.Pair], of: str) -> float:
     return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
 
 
-def to_target(steps: Sequence[Mapping[str, Any]], batch_size: int) -> TargetFigures:
+def to_target(losses: Sequence[float | None], ends: Sequence[float], batch_size: int) -> TargetFigures:
     """Returns the examples and the seconds until the mean loss of the last examples reaches the target.
 
     Seconds count from the end of the first step: in that step a cluster builds its graph, so it takes longest. Both
     values are None if the loss never reaches the target.
+
+    Args:
+        losses: Loss of each step of all workers, in the order in which the steps ended; None for NaN.
+        ends: Time of each end, in seconds.
+        batch_size: Number of examples in a step.
     """
     window = math.ceil(virtual_training.WINDOW_EXAMPLES / batch_size)
-    losses = [math.inf if step["loss"] is None else step["loss"] for step in steps]
-    for end in range(window, len(steps) + 1):
-        if sum(losses[end - window : end]) / window <= TARGET_LOSS:
-            return TargetFigures(examples=end * batch_size, secs=steps[end - 1]["t_end"] - steps[0]["t_end"])
+    known = [math.inf if loss is None else loss for loss in losses]
+    for end in range(window, len(known) + 1):
+        if sum(known[end - window : end]) / window <= TARGET_LOSS:
+            return TargetFigures(examples=end * batch_size, secs=ends[end - 1] - ends[0])
     return TargetFigures(examples=None, secs=None)

@@ -213,14 +213,15 @@ class RealTrainings(real_clusters.RealPart[RealTrainingSettings]):
         return _delayed_training(settings)._replace(settings=model | rates)
 
     def measured_figures(self, run: Run[RealTrainingSettings], training: Training) -> TargetFigures:
-        return cases.to_target(training.steps, run.settings.batch_size)
+        losses, ends = [step.loss for step in training.steps], [step.t_end for step in training.steps]
+        return cases.to_target(losses, ends, run.settings.batch_size)
 
     def simulated_figures(self, run: Run[RealTrainingSettings], done: virtual_run.VirtualRun) -> TargetFigures:
         """Trains with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
         with _open_replay(run.settings, run.seed, done.schedule) as replay:
-            steps = [{"loss": step.loss, "t_end": ends[step.step_index]} for step in replay.steps()]
-        return cases.to_target(steps, run.settings.batch_size)
+            steps = [(step.loss, ends[step.step_index]) for step in replay.steps()]
+        return cases.to_target([loss for loss, _ in steps], [end for _, end in steps], run.settings.batch_size)
 
     cases = staticmethod(case_factory(RealTraining, "mode", "alpha"))  # from all runs: contention affects only times
     tables = staticmethod(tables.of_real_training)

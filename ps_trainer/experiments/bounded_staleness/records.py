@@ -171,8 +171,8 @@ def figures_of_training(
 ) -> ClusterClockFigures:
     """Returns the figures of a cluster's run."""
     worker_steps = list(training.by_worker().values())
-    periods = [(steps[-1]["t_end"] - steps[0]["t_end"]) / (len(steps) - 1) for steps in worker_steps]
-    computes = np.array([np.mean([step["injected_delay"] for step in steps[1:]]) for steps in worker_steps]) / periods
+    periods = [(steps[-1].t_end - steps[0].t_end) / (len(steps) - 1) for steps in worker_steps]
+    computes = np.array([np.mean([step.injected_delay for step in steps[1:]]) for steps in worker_steps]) / periods
     # A worker does not wait between two steps, but its work there is not computing, so it counts in the rest.
     rest = 1.0 - computes
     communicates = (

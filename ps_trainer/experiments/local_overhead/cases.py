@@ -43,8 +43,8 @@ class OverheadFigures(Record):
     """Losses and step times of both trainings of a run."""
 
     loss_difference: float  # largest |difference| of a step's loss
-    first_loss: float
-    last_loss: float
+    first_loss: float | None  # None for NaN
+    last_loss: float | None
     num_steps: int
     parameters: int  # number of the model's parameters
     local_ms: Sequence[float]  # times of the steps of one process

@@ -64,14 +64,14 @@ class OneWorker(Part[OverheadSettings, OverheadFigures]):
         pushed_bytes = done.cluster.summary["workers"]["0"]["push_bytes_computed"]  # size of one step's gradient
         figures = OverheadFigures(
             loss_difference=done.loss_difference,
-            first_loss=done.local[0]["loss"],
-            last_loss=done.local[-1]["loss"],
+            first_loss=done.local[0].loss,
+            last_loss=done.local[-1].loss,
             num_steps=len(done.local),
             parameters=round(pushed_bytes / BYTES_PER_PARAMETER),
             local_ms=done.local_ms(),
             cluster_ms=done.cluster_ms(),
         )
-        return Measured(figures, done.cluster.steps if run.seed == 0 else (), done.cluster.window)
+        return Measured(figures, done.cluster.steps_as_json() if run.seed == 0 else (), done.cluster.window)
 
     cases = staticmethod(overheads_of)
     notes = staticmethod(tables.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.sized_settings import LEARNING_RATE, MEGABYTE, ROW_BYTES, ROWS_PER_STEP, Curve
 from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
+from ps_trainer.metrics.step_record import StepRecord
 
 _ID_BYTES = 8
 
@@ -173,9 +175,9 @@ def step_ms(training: Training) -> list[float]:
     ends: dict[int, float] = {}
     delays: dict[int, float] = {}
     for step in training.steps:
-        update = step["global_step"]
-        ends[update] = max(ends.get(update, 0.0), step["t_end"])
-        delays[update] = max(delays.get(update, 0.0), step["injected_delay"])
+        update = step.global_step
+        ends[update] = max(ends.get(update, 0.0), step.t_end)
+        delays[update] = max(delays.get(update, 0.0), step.injected_delay)
     updates = sorted(ends)
     times = [1000.0 * (ends[after] - ends[before] - delays[after]) for before, after in itertools.pairwise(updates)]
     return list(without_warmup(times)[0])
@@ -185,7 +187,7 @@ def skew_ms(training: Training) -> list[float]:
     """Returns the times from the first to the last worker that has an update's parameters, in ms, without warm-up."""
     ends: dict[int, list[float]] = {}
     for step in training.steps:
-        ends.setdefault(step["global_step"], []).append(step["t_end"])
+        ends.setdefault(step.global_step, []).append(step.t_end)
     return list(without_warmup([1000.0 * (max(ends[update]) - min(ends[update])) for update in sorted(ends)])[0])
 
 
@@ -197,10 +199,12 @@ def loss_error(training: Training, curve: Curve, num_values: int) -> float | Non
     """
     if curve is Curve.SPARSE:
         return None
-    return max(
-        abs(step["loss"] / (0.5 * num_values * (1 - LEARNING_RATE) ** (2 * (step["global_step"] - 1))) - 1)
-        for step in training.steps
-    )
+
+    def relative_error(step: StepRecord) -> float:
+        expected = 0.5 * num_values * (1 - LEARNING_RATE) ** (2 * (step.global_step - 1))
+        return math.inf if step.loss is None else abs(step.loss / expected - 1)
+
+    return max(map(relative_error, training.steps))
 
 
 def num_values(settings: StepSettings) -> int:

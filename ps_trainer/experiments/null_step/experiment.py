@@ -141,7 +141,7 @@ class RealSteps(Part[RealStepSettings, NullStepFigures]):
             loss_error=loss_error(training, run.settings.curve, num_values(run.settings)),
             switches_per_step=None if num_switches is None else num_switches / num_updates,
         )
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window, run.settings.n)
+        return Measured(figures, training.steps_as_json() if run.seed == 0 else (), training.window, run.settings.n)
 
     cases = staticmethod(null_steps_of)
 

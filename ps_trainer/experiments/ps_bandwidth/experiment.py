@@ -54,7 +54,9 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
     def execute(self, run: Run[LinkSetting], folder: pathlib.Path) -> Measured[LinkFigures]:
         done = run.settings.cluster(run.seed).train(folder)
         figures = LinkFigures(round_secs=done.round_secs, bytes_per_round=done.bytes_per_round)
-        return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window, run.settings.n)
+        return Measured(
+            figures, done.training.steps_as_json() if run.seed == 0 else (), done.training.window, run.settings.n
+        )
 
     cases = staticmethod(cases_of)
 

@@ -86,7 +86,9 @@ class OurScale(_ScalePart):
         times = StepTimes(done.round_secs, records.percentiles([s for secs in done.step_secs.values() for s in secs]))
         simulated = setting.simulate_long(run.seed)
         figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs)})
-        return Measured(figures, done.training.steps if run.seed == 0 else (), done.training.window, setting.n)
+        return Measured(
+            figures, done.training.steps_as_json() if run.seed == 0 else (), done.training.window, setting.n
+        )
 
     tables = staticmethod(tables.of_ours)
     plots = plots.OF_OURS

@@ -190,12 +190,12 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
             return super().train(run, folder)
         except RunError:
             steps = read_steps(folder.resolve() / LOGDIR_NAME)
-            if all(step["loss"] is not None for step in steps):
+            if all(step.loss is not None for step in steps):
                 raise
             return Training({}, steps, 0.0)
 
     def measured_figures(self, run: Run[RealRateSettings], training: Training) -> ArmFigures:
-        used = [step["staleness"] for step in training.warm_steps if step["staleness"] is not None]
+        used = [step.staleness for step in training.warm_steps if step.staleness is not None]
         metrics = training.summary.get("metrics", {})
         return ArmFigures(
             staleness=float(np.mean(used)),

@@ -103,7 +103,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
     def _execute(self, run: Run[StalenessSettings], folder: pathlib.Path, cost: StepCost) -> Measured[StalenessFigures]:
         training = _delayed_training(run.settings).train(run, folder)
         by_worker = {
-            worker: Counter(step["staleness"] for step in steps if step["staleness"] is not None)
+            worker: Counter(step.staleness for step in steps if step.staleness is not None)
             for worker, steps in training.by_worker().items()
         }
         simulated = _delayed_training(run.settings).simulate(run, cost).staleness_by_worker()
@@ -112,7 +112,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
             steps_per_sec=training.steps_per_sec,
             simulated=histograms_as_json(simulated),
         )
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window, run.settings.n)
+        return Measured(figures, training.steps_as_json() if run.seed == 0 else (), training.window, run.settings.n)
 
     def cases(self, results: Results) -> list[Staleness]:
         """Returns the cases of the runs whose times count."""

@@ -69,8 +69,9 @@ def calibration_of(training: Training, transfer_secs: float = 0.0) -> Calibratio
         transfer_secs: Time of its transfers, both ways together, which the simulator adds by itself.
     """
     steps = training.warm_steps
-    rest = [step["t_end"] - step["t_start"] - step["injected_delay"] - transfer_secs for step in steps]
-    service = [step["t_applied"] - step["t_computed"] for step in steps]
+    rest = [step.t_end - step.t_start - step.injected_delay - transfer_secs for step in steps]
+    served = [(step.t_computed, step.t_applied) for step in steps]
+    service = [end - start for start, end in served if start is not None and end is not None]
     overhead, overhead_ends = _positive(median_interval(rest))
     pushed, pushed_ends = _positive(median_interval(service))
     return Calibration(
@@ -133,7 +134,7 @@ class Calibrations(Part[CalibrationSettings, Calibration]):
         rates = {**settings.training, "learning_rate": 0.001}
         delayed = DelayedTraining(settings.update, settings.options, 1, settings.num_steps, delays, rates)
         training = delayed.train(run, folder)
-        return Measured(calibration_of(training), training.steps, training.window)
+        return Measured(calibration_of(training), training.steps_as_json(), training.window)
 
     cases = staticmethod(lambda results: [CalibratedCost(Results([result])) for result in results])
     tables = staticmethod(lambda cases: [cost_table([(case.name, case.figures) for case in cases], Level.PROCESSES)])

@@ -8,10 +8,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_trainer.comparison import json_files
+from ps_trainer.comparison import run_lines
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, without_warmup
 from ps_trainer.launch.command import run_local
+from ps_trainer.metrics.step_record import StepRecord
 
 LOGDIR_NAME = "cluster"
 
@@ -23,13 +24,11 @@ class Training(NamedTuple):
     """A finished training of a cluster."""
 
     summary: Mapping[str, Any]  # content of summary.json
-    # a record per step of any worker, in the order in which they ended, warm-up included; fields as in
-    # `training/step_log.py`
-    steps: Sequence[Mapping[str, Any]]
+    steps: Sequence[StepRecord]  # the steps of all workers, in the order in which they ended, warm-up included
     wall_secs: float  # from the start of the launcher to its end
 
     @property
-    def warm_steps(self) -> Sequence[Mapping[str, Any]]:
+    def warm_steps(self) -> Sequence[StepRecord]:
         """The steps after the first 20 %."""
         return without_warmup(self.steps)[0]
 
@@ -37,7 +36,7 @@ class Training(NamedTuple):
     def window(self) -> tuple[float, float]:
         """Wall time, seconds since the epoch, of the steps after warm-up: from the first end to the last."""
         steps = self.warm_steps
-        return steps[0]["wall_time"], steps[-1]["wall_time"]
+        return steps[0].wall_time, steps[-1].wall_time
 
     @property
     def steps_per_sec(self) -> float:
@@ -45,12 +44,16 @@ class Training(NamedTuple):
         start, end = self.window
         return (len(self.warm_steps) - 1) / (end - start)
 
-    def by_worker(self) -> dict[int, list[Mapping[str, Any]]]:
+    def by_worker(self) -> dict[int, list[StepRecord]]:
         """Returns the warm steps of each worker."""
-        steps: dict[int, list[Mapping[str, Any]]] = {}
+        steps: dict[int, list[StepRecord]] = {}
         for step in self.warm_steps:
-            steps.setdefault(step["worker"], []).append(step)
+            steps.setdefault(step.worker, []).append(step)
         return dict(sorted(steps.items()))
+
+    def steps_as_json(self) -> list[dict[str, Any]]:
+        """Returns the JSON objects of the steps, which the harness keeps as a file."""
+        return [step.as_json() for step in self.steps]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,9 +104,11 @@ def read_training(logdir: pathlib.Path, wall_secs: float) -> Training:
     return Training(summary, steps, wall_secs)
 
 
-def read_steps(logdir: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the step records of all workers, in the order in which the steps ended."""
-    return sorted(
-        (record for path in sorted(logdir.glob("steps/*.jsonl")) for record in json_files.read_lines(path)),
-        key=lambda record: record["t_end"],
-    )
+def read_steps(logdir: pathlib.Path) -> list[StepRecord]:
+    """Returns the steps of all workers, in the order in which they ended.
+
+    Raises:
+        RunError: A line of a step log is damaged.
+    """
+    paths = sorted(logdir.glob("steps/*.jsonl"))
+    return sorted((step for path in paths for step in run_lines.read_steps(path)), key=lambda step: step.t_end)

@@ -7,12 +7,14 @@ machinery.
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.statistics import without_warmup
+from ps_trainer.metrics.step_record import StepRecord
 
 LARGEST_DIFFERENCE = 1e-6
 
@@ -20,16 +22,16 @@ LARGEST_DIFFERENCE = 1e-6
 class Comparison(NamedTuple):
     """One training, done in one process and on a cluster of one worker."""
 
-    local: Sequence[Mapping[str, Any]]  # a record per step of the one process, as `Training.steps`
+    local: Sequence[StepRecord]  # the steps of the one process
     cluster: Training  # training on the cluster
 
     @property
     def loss_difference(self) -> float:
         """Largest |difference| of a step's loss; inf if one of them made fewer steps or a loss is NaN."""
-        losses = [[step["loss"] for step in steps] for steps in (self.local, self.cluster.steps)]
-        if len(losses[0]) != len(losses[1]) or None in losses[0] + losses[1]:
-            return float("inf")
-        return max(abs(one - other) for one, other in zip(*losses, strict=True))
+        pairs = zip(self.local, self.cluster.steps, strict=False)
+        differences = [abs(a.loss - b.loss) for a, b in pairs if a.loss is not None and b.loss is not None]
+        is_whole = len(differences) == len(self.local) == len(self.cluster.steps)
+        return max(differences) if is_whole else math.inf
 
     @property
     def is_equal(self) -> bool:
@@ -66,5 +68,5 @@ def compare(
     return Comparison(local.steps, cluster.train(folder))
 
 
-def _step_ms(steps: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [1000.0 * (step["t_end"] - step["t_start"]) for step in without_warmup(steps)[0]]
+def _step_ms(steps: Sequence[StepRecord]) -> list[float]:
+    return [1000.0 * (step.t_end - step.t_start) for step in without_warmup(steps)[0]]

@@ -46,7 +46,7 @@ def update_secs(training: Training) -> np.ndarray:
     """
     secs: list[float] = []
     for step in training.steps:
-        secs += [step["t_end"]] * (step["global_step"] - len(secs))
+        secs += [step.t_end] * (step.global_step - len(secs))
     return np.array(secs)
 
 
@@ -55,18 +55,18 @@ def as_schedule(training: Training, num_workers: int) -> Schedule:
 
     A push cannot end before its step's delay is over. This time therefore never overstates the duration of a step.
     """
-    steps = sorted(training.steps, key=lambda step: step["t_start"] + step["injected_delay"])
-    starts = [step["t_start"] for step in steps]
-    ends = [step["t_start"] + step["injected_delay"] for step in steps]
-    numbers_of = {name: [step[name] for step in steps] for name in ("worker", "local_step")}
+    steps = sorted(training.steps, key=lambda step: step.t_start + step.injected_delay)
+    starts = [step.t_start for step in steps]
+    ends = [step.t_start + step.injected_delay for step in steps]
     unknown = [0] * len(steps)
-    columns = [numbers_of["worker"], [number - 1 for number in numbers_of["local_step"]], unknown, starts, starts]
+    local_steps = [step.local_step - 1 for step in steps]
+    columns: list[Sequence[float]] = [[step.worker for step in steps], local_steps, unknown, starts, starts]
     return Schedule(num_workers, as_steps([*columns, ends, ends, unknown, unknown]), update_secs(training))
 
 
 def overhead_secs(training: Training) -> float:
     """Returns the time of a step without waiting and delay: the 5th percentile over all steps after warm-up."""
-    rest = [step["t_end"] - step["t_start"] - step["injected_delay"] for step in training.warm_steps]
+    rest = [step.t_end - step.t_start - step.injected_delay for step in training.warm_steps]
     return float(np.percentile(rest, _MIN_PERCENT))
 
 
@@ -179,7 +179,9 @@ class RealPart(Part[SettingsT, RealFigures]):
     def _execute(self, run: Run[SettingsT], folder: pathlib.Path, cost: StepCost) -> Measured[RealFigures]:
         delayed, training = self.training_of(run.settings), self.train(run, folder)
         figures = self.figures_of(run, training, delayed.simulate(run, cost), cost)
-        return Measured(figures, training.steps if run.seed == 0 else (), training.window, delayed.num_workers)
+        return Measured(
+            figures, training.steps_as_json() if run.seed == 0 else (), training.window, delayed.num_workers
+        )
 
     def why_none(self, cases: Any) -> str:
         """Returns the reason why nothing was measured: too few runs, or too few cores."""

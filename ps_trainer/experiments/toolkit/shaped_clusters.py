@@ -63,7 +63,7 @@ class ShapedTraining(NamedTuple):
     def step_secs(self) -> dict[int, list[float]]:
         """Each worker's times from the end of a step to the end of its next step, after warm-up."""
         return {
-            worker: [after["t_end"] - before["t_end"] for before, after in itertools.pairwise(steps)]
+            worker: [after.t_end - before.t_end for before, after in itertools.pairwise(steps)]
             for worker, steps in self.training.by_worker().items()
         }
 
@@ -150,5 +150,5 @@ def _whole_steps(training: Training) -> tuple[float, float]:
     """
     steps = next(iter(training.by_worker().values()))
     if len(steps) < 2:
-        raise RunError(f"worker {steps[0]['worker']} made one step after warm-up; raise max_steps")
-    return steps[0]["wall_time"], steps[-1]["wall_time"]
+        raise RunError(f"worker {steps[0].worker} made one step after warm-up; raise max_steps")
+    return steps[0].wall_time, steps[-1].wall_time

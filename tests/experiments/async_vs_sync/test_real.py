@@ -82,16 +82,15 @@ def test_trainings_are_judged_by_examples_and_by_time():
     assert lost["real_examples"] is ClaimFinding.REFUTED
 
 
-def steps(losses, secs=1.0):
-    return [{"loss": loss, "t_end": 10 + secs * i} for i, loss in enumerate(losses)]
-
-
 def test_the_target_is_reached_by_the_mean_of_a_window():
+    def reached(losses):
+        return to_target(losses, [10.0 + i for i in range(len(losses))], 32)
+
     high, low = [1.0] * 30, [0.1] * 30
     # A window is 20 steps of 32 examples. With k low losses its mean is 1 − 0.045 k, at most 0.55 for k = 10.
-    assert to_target(steps(high + low), 32) == target(40 * 32, 39.0)
-    assert to_target(steps(high), 32) == target(None, None)
-    assert to_target(steps([*high, None, *low]), 32).examples == (31 + 20) * 32
+    assert reached(high + low) == target(40 * 32, 39.0)
+    assert reached(high) == target(None, None)
+    assert reached([*high, None, *low]).examples == (31 + 20) * 32
 
 
 def test_every_arm_is_trained_once_and_timed_at_all_numbers_of_workers():

@@ -15,6 +15,7 @@ from ps_trainer.experiments.toolkit import local_control
 from ps_trainer.experiments.toolkit.clusters import Training
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 from tests.testing import plain_loop
+from tests.testing.step_records import step_record
 
 FIXED_MS, MS_PER_MB = 2.0, 5.0
 
@@ -49,10 +50,11 @@ def trained(monkeypatch):
     broken = [Right]
 
     def records(config, step_ms):
-        steps = list(plain_loop.train(dataclasses.replace(config, max_steps=10)))
-        for number, step in enumerate(steps):
-            step.update(t_start=float(number), t_end=number + step_ms / 1000, worker=0, staleness=0)
-        return steps
+        steps = plain_loop.train(dataclasses.replace(config, max_steps=10))
+        return [
+            step_record(local_step=i + 1, t_start=float(i), t_end=i + step_ms / 1000, loss=step["loss"])
+            for i, step in enumerate(steps)
+        ]
 
     def train(cluster, folder):
         given = dict(flag.removeprefix("--").split("=", 1) for flag in cluster.flags if "model_option" not in flag)
@@ -95,10 +97,10 @@ def test_a_broken_cluster_refutes_the_equality(quick, trained, fault):
 
 
 def test_a_cluster_that_lacks_a_step_is_not_equal(tmp_path):
-    steps = [{"loss": 1.0, "t_start": 0.0, "t_end": 1.0}] * 3
+    steps = [step_record(t_end=1.0)] * 3
     assert local_control.Comparison(steps, Training({}, steps, 1.0)).is_equal
     assert not local_control.Comparison(steps, Training({}, steps[1:], 1.0)).is_equal
-    assert not local_control.Comparison(steps, Training({}, [*steps[1:], {"loss": None}], 1.0)).is_equal
+    assert not local_control.Comparison(steps, Training({}, [*steps[1:], step_record(loss=None)], 1.0)).is_equal
 
 
 def test_sizes_are_medians_over_seeds_and_the_overhead_their_difference(quick):

@@ -18,6 +18,7 @@ from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, Shaped
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
 from ps_trainer.experiments.toolkit.sized_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
+from tests.testing.step_records import step_record
 
 FIXED_SECS = 0.005
 BYTES_PER_SEC = 23.9e6
@@ -54,14 +55,14 @@ class Machine:
             past = 0 if self.is_folded else update - 1
             end = 100.0 + update * (secs + delay)
             steps += [
-                {
-                    "worker": worker,
-                    "global_step": update,
-                    "t_end": end - 0.001 * worker,
-                    "wall_time": 1e9 + end,
-                    "injected_delay": delay,
-                    "loss": 0.5 * int(value) * (1 - LEARNING_RATE) ** (2 * past),
-                }
+                step_record(
+                    worker=worker,
+                    global_step=update,
+                    t_end=end - 0.001 * worker,
+                    wall_time=1e9 + end,
+                    injected_delay=delay,
+                    loss=0.5 * int(value) * (1 - LEARNING_RATE) ** (2 * past),
+                )
                 for worker in range(n)
             ]
         summary = {"push_bytes_per_step": moved, "pull_bytes_per_step": moved}
@@ -156,7 +157,7 @@ def test_without_shaped_hosts_the_claims_about_links_are_not_testable(quick, mon
 def test_a_step_ends_when_the_last_worker_has_its_parameters_and_a_delay_is_taken_off():
     ends = {1: (10.0, 10.2), 2: (11.0, 10.9), 3: (12.0, 12.5), 4: (13.0, 13.1), 5: (14.0, 14.0), 6: (15.5, 15.0)}
     steps = [
-        {"global_step": update, "t_end": end, "injected_delay": 0.1 * worker}
+        step_record(worker=worker, global_step=update, t_end=end, injected_delay=0.1 * worker)
         for update, of_workers in ends.items()
         for worker, end in enumerate(of_workers)
     ]
@@ -176,7 +177,7 @@ def test_the_report_has_the_step_with_the_time_from_the_first_worker_to_the_last
 
 def test_a_loss_gives_the_number_of_earlier_updates():
     def training(*losses):
-        return Training({}, [{"global_step": i, "loss": loss} for i, loss in enumerate(losses, start=1)], 1.0)
+        return Training({}, [step_record(global_step=i, loss=loss) for i, loss in enumerate(losses, start=1)], 1.0)
 
     shrunk = 0.5 * 8 * (1 - LEARNING_RATE) ** 2
     assert loss_error(training(4.0, shrunk), Curve.DENSE, 8) == pytest.approx(0.0)

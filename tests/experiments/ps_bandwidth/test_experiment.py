@@ -69,7 +69,7 @@ class FakeTransfer:
         return self.done(secs, {host: (value, value) for host, value in both.items()})
 
     def done(self, secs, traffic):
-        training = SimpleNamespace(steps=[], window=(0.0, 1.0))
+        training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
         return SimpleNamespace(round_secs=self.slowness * secs, bytes_per_round=traffic, training=training)
 
     def model(self, cluster):

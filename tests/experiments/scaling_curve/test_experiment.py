@@ -54,7 +54,7 @@ def real_results(monkeypatch, folder, secs_of):
         assert cluster.settings["straggler"] == (setting.compute,)
         assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
-        training = SimpleNamespace(steps=[], window=(0.0, 1.0))
+        training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
         return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training)
 
     monkeypatch.setattr(ShapedCluster, "train", train)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
@@ -16,6 +15,7 @@ from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwar
 from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.executed import planned
 from tests.experiments.simulated_cluster import SimulatedCluster
+from tests.testing.step_records import log_of, step_record
 
 REAL = planned(StalenessAwareRate(), range(10), quick=False, level=Level.PROCESSES)
 
@@ -99,11 +99,18 @@ def failing(tmp_path, monkeypatch, losses):
         path = folder / "cluster" / "steps" / "worker_0.jsonl"
         path.parent.mkdir(parents=True)
         steps = [
-            {"t_start": i - 0.1, "t_end": float(i), "wall_time": float(i), "staleness": 7, "loss": loss}
-            | {"global_step": i, "injected_delay": 0.1}
+            step_record(
+                t_start=i - 0.1,
+                t_end=float(i),
+                wall_time=float(i),
+                staleness=7,
+                loss=loss,
+                global_step=i,
+                injected_delay=0.1,
+            )
             for i, loss in enumerate(losses, 1)
         ]
-        path.write_text("".join(json.dumps(step) + "\n" for step in steps))
+        path.write_text(log_of(steps))
         raise RunError("exit code 1")
 
     monkeypatch.setattr(Cluster, "train", train)

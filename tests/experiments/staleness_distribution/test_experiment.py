@@ -10,9 +10,9 @@ from rich.console import Console
 
 from ps_trainer.experiments.harness import invocation
 from ps_trainer.experiments.harness.claims import ClaimFinding
+from ps_trainer.experiments.harness.invocation import Request
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
-from ps_trainer.experiments.harness.invocation import Request
 from ps_trainer.experiments.staleness_distribution.cases import Staleness, StalenessFigures, compute_of, staleness_of
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
@@ -20,6 +20,7 @@ from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import findings_of, planned, results_of
 from tests.experiments.executed import refuted as refuted_of
+from tests.testing.step_records import step_record
 
 
 class InVirtualTime(StalenessDistribution):
@@ -114,7 +115,7 @@ def test_real_runs_keep_two_cores_mostly_idle():
 
 
 def test_a_real_run_delays_the_steps_and_reads_each_one(tmp_path, monkeypatch):
-    steps = [{"worker": i % 2, "staleness": i % 3, "wall_time": 100.0 + i} for i in range(10)]
+    steps = [step_record(worker=i % 2, staleness=i % 3, wall_time=100.0 + i) for i in range(10)]
     trained = []
 
     def train(cluster, folder):

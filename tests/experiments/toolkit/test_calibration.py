@@ -12,12 +12,13 @@ from ps_trainer.experiments.toolkit.calibration import Calibrations, calibration
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining, StepCost
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SERVICE_SECS, SimulatedCluster
+from tests.testing.step_records import step_record
 
 
 def one_worker(overheads, services):
     steps = [
-        {"t_start": float(i), "injected_delay": 0.4, "t_computed": i + 0.4, "t_applied": i + 0.4 + service,
-         "t_end": i + 0.4 + overhead, "wall_time": float(i), "worker": 0}
+        step_record(t_start=float(i), injected_delay=0.4, t_computed=i + 0.4, t_applied=i + 0.4 + service,
+                    t_end=i + 0.4 + overhead, wall_time=float(i))
         for i, (overhead, service) in enumerate(zip(overheads, services, strict=True))
     ]  # fmt: skip
     return Training({}, steps, 1.0)

@@ -9,19 +9,14 @@ import pytest
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.toolkit import clusters
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from tests.testing.step_records import log_of, step_record
 
-
-def record(worker, local_step, t_end, staleness=0):
-    return {
-        "worker": worker,
-        "local_step": local_step,
-        "t_end": t_end,
-        "wall_time": 1e9 + t_end,
-        "staleness": staleness,
-    }
-
-
-STEPS = [record(i % 2, i // 2 + 1, 10.0 + 0.5 * i, staleness=i % 3) for i in range(10)]
+STEPS = [
+    step_record(
+        worker=i % 2, local_step=i // 2 + 1, t_end=10.0 + 0.5 * i, wall_time=1e9 + 10.0 + 0.5 * i, staleness=i % 3
+    )
+    for i in range(10)
+]
 
 
 @pytest.fixture
@@ -35,8 +30,8 @@ def trained(monkeypatch):
             (logdir / "steps").mkdir(parents=True)
             (logdir / "summary.json").write_text(json.dumps({"global_step": 7}))
             for worker in (0, 1):
-                lines = [json.dumps(step) for step in steps if step["worker"] == worker]
-                (logdir / "steps" / f"worker-{worker}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+                log = log_of(step for step in steps if step.worker == worker)
+                (logdir / "steps" / f"worker-{worker}.jsonl").write_text(log)
             return 12.0
 
         monkeypatch.setattr(clusters, "run_local", run_local)
@@ -74,11 +69,11 @@ def test_a_real_cluster_logs_every_step(tmp_path):
     workers = training.summary["workers"]
     assert len(training.steps) == sum(worker["local_steps"] for worker in workers.values())
     for index in (0, 1):
-        own = [step for step in training.steps if step["worker"] == index]
-        assert [step["local_step"] for step in own] == list(range(1, len(own) + 1))
-        assert all(step["t_start"] <= step["t_end"] for step in own)
-        assert all(step["loss"] > 0 and step["examples"] == 32 and step["dropped"] == 0 for step in own)
+        own = [step for step in training.steps if step.worker == index]
+        assert [step.local_step for step in own] == list(range(1, len(own) + 1))
+        assert all(step.t_start <= step.t_end for step in own)
+        assert all(step.loss > 0 and step.examples == 32 and step.dropped == 0 for step in own)
         counts = {int(value): count for value, count in workers[str(index)]["staleness"].items()}
-        assert sum(step["staleness"] for step in own) == sum(value * count for value, count in counts.items())
+        assert sum(step.staleness for step in own) == sum(value * count for value, count in counts.items())
     # Each update belongs to one worker, so the updates of the steps are all different.
-    assert sorted(step["global_step"] for step in training.steps) == list(range(1, len(training.steps) + 1))
+    assert sorted(step.global_step for step in training.steps) == list(range(1, len(training.steps) + 1))

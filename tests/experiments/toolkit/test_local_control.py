@@ -13,11 +13,11 @@ SETTINGS = {"model": "mlp", "model_option": ["hidden=32"], "dataset": "digits", 
 @pytest.mark.process
 def test_one_worker_with_two_ps_tasks_has_the_losses_of_one_process_to_the_last_bit(tmp_path):
     done = local_control.compare({**SETTINGS, "optimizer": "momentum", "seed": 5}, tmp_path, num_ps=2)
-    assert [step["loss"] for step in done.local] == [step["loss"] for step in done.cluster.steps]
+    assert [step.loss for step in done.local] == [step.loss for step in done.cluster.steps]
     assert done.loss_difference == 0.0
     assert done.is_equal
     assert len(done.local) == 12
-    assert done.local[0]["loss"] != done.local[-1]["loss"]  # it learns: equal zeros would prove nothing
+    assert done.local[0].loss != done.local[-1].loss  # it learns: equal zeros would prove nothing
     assert len(done.local_ms()) == len(done.cluster_ms()) == 12 - int(0.2 * 12)
 
 

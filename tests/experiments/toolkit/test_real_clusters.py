@@ -14,6 +14,7 @@ from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster
+from tests.testing.step_records import step_record
 
 
 def a_run(seed=0):
@@ -21,10 +22,15 @@ def a_run(seed=0):
 
 
 def step(worker, number, start, delay, end, global_step):
-    return {
-        "worker": worker, "local_step": number, "t_start": start, "injected_delay": delay, "t_end": end,
-        "global_step": global_step, "wall_time": end, "staleness": 0,
-    }  # fmt: skip
+    return step_record(
+        worker=worker,
+        local_step=number,
+        t_start=start,
+        injected_delay=delay,
+        t_end=end,
+        global_step=global_step,
+        wall_time=end,
+    )
 
 
 def test_an_update_is_dated_by_the_first_worker_that_sees_it():
@@ -65,7 +71,7 @@ def test_the_cluster_takes_the_delays_of_the_simulator(tmp_path, monkeypatch):
     assert len(real_clusters.update_secs(training)) == 50
     steps = delayed.simulate(run, StepCost()).schedule.steps
     computed = (steps.t_compute_done - steps.t_pull_done)[steps.worker == 0]
-    slept = [step["injected_delay"] for step in training.steps if step["worker"] == 0]
+    slept = [step.injected_delay for step in training.steps if step.worker == 0]
     assert slept[:40] == pytest.approx(computed[:40].tolist())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import signal
 
 import pytest
@@ -13,6 +12,7 @@ from ps_trainer.experiments.toolkit import shaped_clusters
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, ShapedTraining
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
+from tests.testing.step_records import log_of, step_record
 
 needs_namespaces = pytest.mark.skipif(
     bool(shaped_clusters.why_not()), reason=f"no shaped hosts here: {shaped_clusters.why_not()}"
@@ -20,12 +20,12 @@ needs_namespaces = pytest.mark.skipif(
 
 
 def step(worker, t_end):
-    return {"worker": worker, "t_end": t_end, "wall_time": 1000 + t_end}
+    return step_record(worker=worker, t_end=t_end, wall_time=1000 + t_end)
 
 
 def training_of(*ends_by_worker):
     steps = sorted(
-        (step(worker, t_end) for worker, ends in enumerate(ends_by_worker) for t_end in ends), key=lambda s: s["t_end"]
+        (step(worker, t_end) for worker, ends in enumerate(ends_by_worker) for t_end in ends), key=lambda s: s.t_end
     )
     return Training({}, steps, 10.0)
 
@@ -56,7 +56,7 @@ def launched(monkeypatch, code, hosts_traffic=None):
         logdir = given["logdir"] = cluster.config.logdir
         steps = shaped_clusters.pathlib.Path(logdir) / "steps"
         steps.mkdir()
-        (steps / "worker-0.jsonl").write_text("".join(json.dumps(step(0, float(i))) + "\n" for i in range(5)))
+        (steps / "worker-0.jsonl").write_text(log_of(step(0, float(i)) for i in range(5)))
         (steps.parent / "summary.json").write_text("{}")
         return code
 
