@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline import dataset_record, recorded_words
+from ps_trainer.data.pipeline import dataset_record, recorded_words, table_columns
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
-from ps_trainer.data.pipeline.table_columns import IGNORE
 from ps_trainer.errors import CheckpointError, DataError
 
 
@@ -81,15 +79,16 @@ def _read_facts(config: TrainConfig) -> _DataFacts | None:
 
 def _facts_of(text: str, vocabularies: Mapping[str, RecordedWords]) -> _DataFacts:
     """Returns the facts in the content of a dataset.json, with the words of the vocabularies."""
-    content = json.loads(text)
-    values = {name: one["value"] for name, one in content["facts"].items() if not name.startswith(("file ", "number "))}
-    values.pop("windows", None)  # counts, which change with any text
-    names: dict[str, Sequence[str]] = {"class": list(content["class_names"] or ())}
-    if "columns" in values:
-        columns = values["columns"][1]
-        names["column"] = [f"{name}: {kind}" for name, kind in columns["kinds"].items() if kind != IGNORE]
-        for name, words in columns["vocabularies"].items():
+    data = dataset_record.parse(text)
+    # Facts of single files, and counts: they change with any text, and no parameter depends on them.
+    values = {name: value for name, value in data.facts.items() if not name.startswith(("file ", "number "))}
+    values.pop("windows", None)
+    names: dict[str, Sequence[str]] = {"class": list(data.class_names or ())}
+    if table_columns.FACT in values:
+        _, columns = table_columns.of_fact(values[table_columns.FACT])
+        names["column"] = [f"{name}: {kind}" for name, kind in columns.kinds.items() if kind != table_columns.IGNORE]
+        for name, words in columns.vocabularies.items():
             names[f"column {name!r}, word"] = words
-    for name, words in vocabularies.items():
-        names[f"vocabulary {name!r}, token"] = words.tokens
-    return _DataFacts(names, [content["dataset"], content["class_names"], values])
+    for name, vocabulary in vocabularies.items():
+        names[f"vocabulary {name!r}, token"] = vocabulary.tokens
+    return _DataFacts(names, [data.dataset, data.class_names, values])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import feature_spread, table_rows
+from ps_trainer.data.pipeline import feature_spread, table_columns, table_rows
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource, LineDecoder
 from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file
@@ -89,14 +89,12 @@ class Csv(FileSource):
         def read_all() -> list[Any]:
             self._names = self._header_of(train[0].path)
             self._check_names(train[0].path)
-            return [self._names, self._find_columns(train, test)._asdict()]
+            return table_columns.as_fact(self._names, self._find_columns(train, test))
 
         shown = ("form", "normalize", "positive")  # what a batch shows of the columns
         settings = {name: value for name, value in vars(self._options).items() if name not in shown}
-        names, columns = self.facts.find("columns", [file.path for file in (*train, *test)], settings, read_all)
-        vocabularies = {name: tuple(words) for name, words in columns["vocabularies"].items()}
-        classes = {name: tuple(columns.get(name, ())) for name in ("class_names", "class_counts")}
-        return names, Columns(**columns | {"vocabularies": vocabularies} | classes)
+        paths = [file.path for file in (*train, *test)]
+        return table_columns.of_fact(self.facts.find(table_columns.FACT, paths, settings, read_all))
 
     def _header_of(self, path: pathlib.Path) -> list[str]:
         """Returns the names of the columns of a file of the data."""

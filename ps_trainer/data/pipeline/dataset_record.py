@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ps_trainer.errors import DataError
 
@@ -26,6 +27,20 @@ SIZES = (
     "window",
 )
 """Attributes of a dataset that are sizes of a model, under the names of the models' options."""
+
+
+class RecordedData(NamedTuple):
+    """The facts about the data that the file holds.
+
+    Attributes:
+        dataset: Name of the dataset.
+        class_names: Names of the classes; None if they have none.
+        facts: Value of each fact, by its name (`pipeline.facts.Facts`).
+    """
+
+    dataset: str
+    class_names: Sequence[str] | None
+    facts: Mapping[str, Any]
 
 
 def sizes_of(dataset: Any) -> dict[str, int]:
@@ -49,6 +64,17 @@ def as_text(name: str, dataset: Any) -> str:
         "facts": facts.entries if facts is not None else {},
     }
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def parse(text: str) -> RecordedData:
+    """Returns what the content of the file says about the data.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: It is not the content of such a file.
+    """
+    content = json.loads(text)
+    values = {name: entry["value"] for name, entry in content["facts"].items()}
+    return RecordedData(content["dataset"], content["class_names"], values)
 
 
 def read_facts(folder: pathlib.Path, name: str) -> dict[str, Any]:

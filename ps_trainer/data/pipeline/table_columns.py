@@ -9,7 +9,7 @@ import math
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,23 @@ class Columns(NamedTuple):
     def of_kind(self, kind: str) -> list[str]:
         """Returns the names of the columns of a kind."""
         return [name for name, its_kind in self.kinds.items() if its_kind == kind]
+
+
+FACT = "columns"
+"""Name of the fact that holds the names of all columns in the order of the file, and their `Columns`."""
+
+
+def as_fact(names: Sequence[str], columns: Columns) -> list[Any]:
+    """Returns the value of `FACT`, as JSON."""
+    return [list(names), columns._asdict()]
+
+
+def of_fact(value: Sequence[Any]) -> tuple[list[str], Columns]:
+    """Returns the names of all columns and their `Columns` from the value of `FACT`."""
+    names, columns = value
+    vocabularies = {name: tuple(words) for name, words in columns["vocabularies"].items()}
+    classes = {name: tuple(columns.get(name, ())) for name in ("class_names", "class_counts")}
+    return names, Columns(**columns | {"vocabularies": vocabularies} | classes)
 
 
 class ColumnCounter:
