@@ -16,16 +16,14 @@ from ps_trainer.comparison.style import STYLE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MAX_STALENESS = 24  # greater values share the last bar
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
     """The result of a run that is done.
 
     Attributes:
-        summary: Content of summary.json, as the reference of files describes it. Of a task that joined a cluster and is
-            not its chief: the own part only.
+        summary: Content of summary.json, as the reference of files describes it. A task that joined a cluster and is
+            not its chief has only its own part of it.
         history: Steps in the order in which they ended. In one process, all steps of the tasks there; from other
             processes, one entry for each report of a worker (`report_secs`).
         variables: Final values of the model's variables and slots and of `global_step`, by name; empty unless this
@@ -98,9 +96,9 @@ class Result:
             loss, staleness = figure.subplots(1, 2)
             self._draw_loss(loss)
             counts = self.staleness
-            bars = Counter({min(value, _MAX_STALENESS): 0 for value in counts})
+            bars = Counter({min(value, plots.MAX_STALENESS): 0 for value in counts})
             for value, count in counts.items():
-                bars[min(value, _MAX_STALENESS)] += count
+                bars[min(value, plots.MAX_STALENESS)] += count
             staleness.bar(list(bars), list(bars.values()))
             staleness.set_xlabel("staleness")
             staleness.set_ylabel("gradients")
