@@ -3,7 +3,7 @@
 The chief holds the state between two of its steps, in one short call:
 
 * Small variables travel to the chief in that call.
-* For each large dense variable, the ps task keeps the present value in a second variable. The two share their memory
+* For each large dense variable, the ps task keeps the current value in a second variable. The two share their memory
   until the next update, which copies it.
 * Large embedding tables are not copied. From now on each update logs the rows that it changes (`store/undo_log.py`).
 
@@ -105,7 +105,7 @@ class HeldState:
         )
 
     def hold(self, session: tf.Session) -> HeldSnapshot:
-        """Holds the present state, in place of one that is held already."""
+        """Holds the current state, in place of one that is held already."""
         step, small, counts, of_logs, _ = session.run(
             [self._step_read, self._small_reads, self._state.count_reads, self._moments, self._hold_ops]
         )

@@ -1,4 +1,4 @@
-"""`LoggedRows`: reads a large table as it was at a moment, from its present rows and the log of those that changed."""
+"""`LoggedRows`: reads a large table as it was at a moment, from its current rows and the log of those that changed."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class StoredState:
         return step
 
     def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Reads the present values, by name, while other workers continue training.
+        """Reads the current values, by name, while other workers continue training.
 
         Each piece is read atomically. An update that is made at that moment may be in one piece and missing in another
         piece, in its slot or in the clock. The same holds for updates between the reads of two ps tasks. Counts are
@@ -144,7 +144,7 @@ class StoredState:
         return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
 
     def read_parameters(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Reads the present values of the model variables, by name, one piece after the other."""
+        """Reads the current values of the model variables, by name, one piece after the other."""
         chosen = [
             (saved.extents, read)
             for saved, read in zip(self.saved_variables, self._reads, strict=True)

@@ -116,7 +116,7 @@ class View(abc.ABC):
 
     @abc.abstractmethod
     def _show(self) -> None:
-        """Shows the present state."""
+        """Shows the current state."""
 
     def _show_notes(self) -> None:
         notes = [note for task in self._board.tasks for note in task.notes]

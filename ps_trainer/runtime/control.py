@@ -140,7 +140,7 @@ class PsControl(abc.ABC):
 
     @abc.abstractmethod
     def read(self, *, is_patient: bool = False) -> PsState:
-        """Returns the present contents of the control plane.
+        """Returns the current contents of the control plane.
 
         Args:
             is_patient: Whether to repeat a call that is too late, for callers that do not ask again anyway.

@@ -98,7 +98,7 @@ class CheckpointSaverHook(tf.train.CheckpointSaverHook):
         super().end(session)
 
     def save_now(self, session: tf.Session) -> None:
-        """Saves the present state, unless it is saved already."""
+        """Saves the current state, unless it is saved already."""
         step = int(session.run(self._global_step_tensor))
         if step != self._saved_step:
             self._failed_saves = self.max_failed_saves

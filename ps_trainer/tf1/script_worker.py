@@ -229,7 +229,7 @@ class _FoundState(NamedTuple):
 
 
 def _join_updates(session: tf.Session, sync: SyncOps) -> None:
-    """Makes this worker take part in the synchronous updates, from the present step on."""
+    """Makes this worker take part in the synchronous updates, from the current step on."""
     session.run(sync.forget)
     step, last_arrival = session.run(sync.current)
     session.run(sync.set_step, {sync.step: step})

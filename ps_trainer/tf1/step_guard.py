@@ -59,7 +59,7 @@ class StepGuard:
         return loss
 
     def check_time(self, waited_at: float) -> None:
-        """Checks how long the present step has taken.
+        """Checks how long the current step has taken.
 
         Args:
             waited_at: Time, by `time.monotonic`, until which the step waited for another worker with good reason.

@@ -27,7 +27,7 @@ class SyncOps(NamedTuple):
 
     Attributes:
         required: Number of gradients in an update.
-        prepare: Op with which the chief begins a run at the present global_step.
+        prepare: Op with which the chief begins a run at the current global_step.
         init_step: Initialiser of this worker's step.
         forget: Op with which a worker that joins drops the tokens of its process before.
         current: (global_step, step of this worker's last arrival), each a scalar; read when the worker joins.
@@ -146,7 +146,7 @@ class SyncBuilder:
                 return ops, tf.identity(token, name=name)
 
     def _accumulate(self, gradient: Any, variable: tf.Variable) -> tuple[tf.Operation, Any, tf.Operation]:
-        """Builds the push of a gradient, its average, and the op that begins at the present step."""
+        """Builds the push of a gradient, its average, and the op that begins at the current step."""
         shared_name = f"sync_replicas/{variable.op.name}"
         if isinstance(gradient, tf.IndexedSlices):
             sums = tf.SparseConditionalAccumulator(

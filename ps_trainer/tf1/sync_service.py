@@ -19,7 +19,7 @@ _STOP_SECS = 5.0  # for a call that `stop` has cancelled to return
 
 
 class SyncService(ChiefService):
-    """Makes an update whenever `replicas_to_aggregate` workers have sent a gradient for the present step.
+    """Makes an update whenever `replicas_to_aggregate` workers have sent a gradient for the current step.
 
     Fewer are enough when fewer workers are left. Each update is one call, which also gives every worker its token and
     waits for the next arrivals.

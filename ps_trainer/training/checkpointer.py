@@ -67,7 +67,7 @@ class Checkpointer:
 
         Args:
             session: Session of the chief's steps.
-            global_step: Present value of global_step.
+            global_step: Current value of global_step.
 
         Raises:
             SaveError, NanLossError: As `take_saved`, for the save before.

@@ -48,7 +48,7 @@ class TrainGraph(NamedTuple):
         init_state_op: Op that initialises the rule's own state on the ps tasks.
         scaffold: Scaffold for `MonitoredTrainingSession`, which initialises only what is local to this worker.
         join_ops: Ops to run one after the other, with `step.join_feeds`.
-        current_step: Present value of global_step, int64 scalar.
+        current_step: Current value of global_step, int64 scalar.
         begin_data_op: Op that starts the input at the place from which this worker continues to read.
         fetches: Graph nodes of a step, for each phase.
         call: Ops of a call that makes several steps; None if each step is a separate call.

@@ -19,7 +19,7 @@ _EPSILON = 1e-7
 
 
 class DcAsgd(UpdateRule):
-    """Asynchronous SGD with delay compensation: a stale gradient is corrected to the present parameters.
+    """Asynchronous SGD with delay compensation: a stale gradient is corrected to the current parameters.
 
         w_{t+1} = w_t − η_t · (g + λ_t · g ⊙ g ⊙ (w_t − w_bak))     g = g(w_bak), w_bak = what its worker pulled
         λ_t = λ                                   constant (DC-ASGD-c), or with `adaptive` (DC-ASGD-a)

@@ -30,7 +30,7 @@ class Easgd(UpdateRule):
     2. if the period divides t, fetch the centre, compute the elastic difference between centre and the replica before
     the step, and send it; 3. move the replica by the gradient, and by the difference if there is one.
     ps: 1. add an elastic difference to the centre when it arrives, each variable atomically. As in the paper it is the
-    difference to the centre that the worker has read, not to the present centre. 2. Count it on the clock. The
+    difference to the centre that the worker has read, not to the current centre. 2. Count it on the clock. The
     exchange at t = 0 moves nothing, because all replicas begin at the centre.
 
     The centre is trained, saved and evaluated. `global_step` counts the exchanges of all workers, not local steps. So

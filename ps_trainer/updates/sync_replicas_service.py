@@ -19,7 +19,7 @@ _NO_DEADLINE = tf.RunOptions(timeout_in_ms=2**31 - 1)
 
 
 class SyncReplicasOps(NamedTuple):
-    """Ops of `SyncReplicasOptimizer` in the chief's graph, and the present global_step.
+    """Ops of `SyncReplicasOptimizer` in the chief's graph, and the current global_step.
 
     Attributes:
         sync: One update; returns the new global_step.

@@ -1,4 +1,4 @@
-"""The published pages of `docs/results`, whose runs are not in the repository: what they say, and their present texts.
+"""The published pages of `docs/results`, whose runs are not in the repository: what they say, and their current texts.
 
 Numbers, plots and tables of a page stay as they are. What the claims found is read from the page's table of claims.
 """
@@ -101,7 +101,7 @@ def with_captions(page: str, captions: Mapping[str, Caption]) -> str:
 
 
 def with_texts(page: str, experiment: Experiment) -> str:
-    """Returns a page with the present texts of its experiment, without marks in the sections that get them."""
+    """Returns a page with the current texts of its experiment, without marks in the sections that get them."""
     lines = read_claims(page)
     checked = judged(experiment, lines)
     verdict = str(verdict_on(checked, experiment.untested))

@@ -9,7 +9,7 @@
     how to reproduce                 from the runs
 
 `of_texts` makes the sections that need no runs. So a published page, whose runs are not in the repository, can get
-the present texts.
+the current texts.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class ComputeSession:
         return self._rate_at[1]
 
     def untrained_values(self) -> Values:
-        """Returns the present values of the variables that the model itself assigns."""
+        """Returns the current values of the variables that the model itself assigns."""
         return self._session.run(self._gradients.untrained)
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class Replay:
 
     @property
     def version(self) -> int:
-        """Present value of global_step."""
+        """Current value of global_step."""
         return self._rule.version
 
     @property
@@ -116,11 +116,11 @@ class Replay:
             yield ReplayedStep(index, self._rule.version, entry.is_last, computed.loss, computed.metrics)
 
     def values(self) -> Values:
-        """Returns the present values of all model variables, as the ps tasks would have them."""
+        """Returns the current values of all model variables, as the ps tasks would have them."""
         return self._rule.center.params | self._bench.untrained_values()
 
     def evaluate(self) -> ReplayEvaluation:
-        """Computes the present test metrics."""
+        """Computes the current test metrics."""
         if self._evaluator is None:
             self._evaluator = ReplayEvaluator(self._training.model, self._training.dataset, self._bench.specs)
         version = self._rule.version

@@ -25,7 +25,7 @@ class AfterPushes:
     Attributes:
         last: Copy of each variable after the worker's last push, or when the worker joined.
         before: Copy of each variable after the push before that.
-        begin_op: Op that sets both copies to the present values, to be run when the worker has joined.
+        begin_op: Op that sets both copies to the current values, to be run when the worker has joined.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]):

@@ -96,7 +96,7 @@ class PushCounts:
             session.run(self._variable.initializer, {self._variable.initializer.inputs[1]: _just_saved(counts)})
 
     def mark(self, session: tf.Session, global_step: int) -> PushMark:
-        """Reads the present moment of the run; `global_step` is the last value that this worker saw."""
+        """Reads the current moment of the run; `global_step` is the last value that this worker saw."""
         lineage, pushes = session.run(self._own)
         return PushMark(int(lineage), self.now(int(pushes), global_step))
 

@@ -145,11 +145,11 @@ class ShardReader:
         self.plan = plan
         self._time_fn = time_fn
         self._is_closed = False
-        self._closing = threading.Event()  # ends the present generator
+        self._closing = threading.Event()  # ends the current generator
         self._lock = threading.Lock()
         self._question_lock = threading.Lock()
         self._taken: list[_HeldLease] = []
-        self._generation: int | None = None  # of the leases of the present generator
+        self._generation: int | None = None  # of the leases of the current generator
         self._is_outdated = False
         self._link: LeaseLink  # set by `connect`, as is the detector
         self._pause: SuspensionDetector

@@ -135,7 +135,7 @@ def test_a_gradient_uses_the_parameters_that_its_worker_read_before_the_delay(tw
         done = steps(worker)
         by_hand.end(worker)
         wait_until(lambda worker=worker, done=done: steps(worker) == done + 1, SOON_SECS)
-        if done < 2:  # the next step has read the present parameters
+        if done < 2:  # the next step has read the current parameters
             wait_until(lambda worker=worker, done=done: len(by_hand.begun[worker]) == done + 2, SOON_SECS)
     outcomes = [two_workers.finish(call) for call in calls]
     for name, value in wanted.values[-1].items():
