@@ -10,16 +10,47 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.cases import Case, cases_by, setting
-from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.labels import Label, Level
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.sized_settings import LEARNING_RATE, MEGABYTE, ROW_BYTES, ROWS_PER_STEP, Curve
+from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES
 from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
 from ps_trainer.metrics.step_record import StepRecord
 
+ROWS_PER_STEP = 32
+"""Rows of a table that a worker's step pulls and pushes, as in the paper."""
+
+LEARNING_RATE = 0.001
+
+MEGABYTE = 1_000_000
+
+PAPER_PS = 16
+"""ps tasks of the paper."""
+
+PAPER_BYTES_PER_SEC = 10e9 / 8 * 1448 / 1514
+"""Bytes per second of TCP over 10 Gbit/s; we assume this network card because the paper's numbers fit it."""
+
 _ID_BYTES = 8
+
+
+class Curve(Label):
+    """Curves of the paper's figure, and the measurement for the prediction."""
+
+    SCALAR = "scalar"  # one float32 value on each ps task
+    DENSE = "dense"  # all parameters, both ways
+    SPARSE = "sparse"  # a few rows of a table
+    GOODPUT = "goodput"  # no training: plain transfers over a shaped link
+
+
+PAPER_STEP_SECS = {
+    (Curve.SCALAR, 0): {1: 0.0018, 100: 0.0088},
+    (Curve.DENSE, 100): {1: 0.147, 100: 0.613},
+    (Curve.DENSE, 1000): {1: 1.01, 100: 7.16},
+    (Curve.SPARSE, 1000): {1: 0.005, 100: 0.020},
+}
+"""Median step of Abadi et al. 2016, Fig. 7, by curve, MB of parameters and number of workers, in seconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

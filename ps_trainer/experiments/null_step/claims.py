@@ -8,9 +8,8 @@ from itertools import pairwise
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.toolkit.sized_settings import MEGABYTE, PAPER_STEP_SECS, Curve
 
-from .cases import NullSteps, StepCase
+from .cases import MEGABYTE, PAPER_STEP_SECS, Curve, NullSteps, StepCase
 
 CONTENDED = "no such run is comparable, as its tasks waited for cores"
 

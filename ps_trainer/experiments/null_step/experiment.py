@@ -11,15 +11,22 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
-from ps_trainer.experiments.toolkit import goodput, shaped_clusters, sized_settings, virtual_run
+from ps_trainer.experiments.toolkit import goodput, shaped_clusters, virtual_run
 from ps_trainer.experiments.toolkit.clusters import QUIET, Cluster, Training, flags_of
 from ps_trainer.experiments.toolkit.context_switches import SwitchWatch
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
-from ps_trainer.experiments.toolkit.sized_settings import Curve
+from ps_trainer.experiments.toolkit.sized_settings import DIM
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 
 from . import claims, plots, tables
 from .cases import (
+    LEARNING_RATE,
+    MEGABYTE,
+    PAPER_BYTES_PER_SEC,
+    PAPER_PS,
+    PAPER_STEP_SECS,
+    ROWS_PER_STEP,
+    Curve,
     NullStepFigures,
     NullSteps,
     RealStepSettings,
@@ -95,12 +102,7 @@ class SourceScale(Part[StepSettings, NullStepFigures]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StepSettings]]:
         counts = _QUICK_PAPER_COUNTS if quick else _PAPER_COUNTS
-        return [
-            run
-            for place in sized_settings.PAPER_STEP_SECS
-            for n in counts
-            for run in _virtual_runs(seeds[:1], *place, n)
-        ]
+        return [run for place in PAPER_STEP_SECS for n in counts for run in _virtual_runs(seeds[:1], *place, n)]
 
     def execute(self, run: Run[StepSettings], folder: pathlib.Path) -> Measured[NullStepFigures]:
         return Measured(NullStepFigures(step_ms=_virtual_step_ms(run.settings, run.seed)))
@@ -174,7 +176,7 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
     settings = RealStepSettings(
         curve=plan.curve, megabytes=plan.megabytes, n=plan.n, p=plan.p, updates=plan.updates, delay_ms=plan.delay_ms
     )
-    transfer = 2 * plan.megabytes * sized_settings.MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
+    transfer = 2 * plan.megabytes * MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
     secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
     steps_secs = plan.updates * (secs + plan.delay_ms / 1000)
     return runs_of_seeds(
@@ -190,32 +192,30 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
 
 
 def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run[StepSettings]]:
-    settings = StepSettings(curve=curve, megabytes=megabytes, n=n, p=sized_settings.PAPER_PS)
+    settings = StepSettings(curve=curve, megabytes=megabytes, n=n, p=PAPER_PS)
     return runs_of_seeds(seeds, f"L0-{curve}-{megabytes}MB-n={n}", settings, _VIRTUAL_SECS_PER_WORKER * n)
 
 
 def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:
     """Returns the times between updates at the source's scale, in ms, without warm-up."""
     curve, megabytes = settings.curve, settings.megabytes
-    alone_ms = (
-        1000 * sized_settings.PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
-    )
+    alone_ms = 1000 * PAPER_STEP_SECS[(Curve.SCALAR, 0) if curve is Curve.DENSE else (curve, megabytes)][1]
     model_bytes = {
-        Curve.SCALAR: 4 * sized_settings.PAPER_PS,
-        Curve.DENSE: megabytes * sized_settings.MEGABYTE,
-        Curve.SPARSE: sized_settings.ROWS_PER_STEP * sized_settings.DIM * 4,
+        Curve.SCALAR: 4 * PAPER_PS,
+        Curve.DENSE: megabytes * MEGABYTE,
+        Curve.SPARSE: ROWS_PER_STEP * DIM * 4,
     }[curve]
     done = virtual_run.run(
         "sync",
         num_workers=settings.n,
-        num_ps=sized_settings.PAPER_PS,
+        num_ps=PAPER_PS,
         # The median of an exponential step is its mean times ln 2.
         compute=[f"exp:mean_ms={alone_ms / np.log(2):.6g}"],
         num_updates=_NUM_VIRTUAL_UPDATES,
         seed=seed,
         model_bytes=model_bytes,
-        worker_bytes_per_sec=sized_settings.PAPER_BYTES_PER_SEC,
-        ps_bytes_per_sec=sized_settings.PAPER_BYTES_PER_SEC,
+        worker_bytes_per_sec=PAPER_BYTES_PER_SEC,
+        ps_bytes_per_sec=PAPER_BYTES_PER_SEC,
     )
     return without_warmup((1000 * np.diff(done.schedule.update_secs)).tolist())[0]
 
@@ -243,8 +243,8 @@ def _training_settings(run: Run[RealStepSettings]) -> dict[str, Any]:
         "model_option": (f"{option}={num_values(settings)}",),
         "dataset": f"{_MODULE}:RandomIds",
         "dataset_option": (),
-        "batch_size": sized_settings.ROWS_PER_STEP,
-        "learning_rate": sized_settings.LEARNING_RATE,
+        "batch_size": ROWS_PER_STEP,
+        "learning_rate": LEARNING_RATE,
         "update": "sync",
         "max_steps": settings.updates,
         "seed": run.seed,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit.sized_settings import PAPER_STEP_SECS, Curve
 
-from .cases import NullSteps, StepCase
+from .cases import PAPER_STEP_SECS, Curve, NullSteps, StepCase
 
 
 def tables(steps: NullSteps) -> list[Table]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
-from ps_trainer.experiments.toolkit.sized_settings import ROWS_PER_STEP
+
+from .cases import ROWS_PER_STEP
 
 TEXTS = PageTexts(
     question="How long does a synchronous step take if the workers compute nothing?",

@@ -10,13 +10,22 @@ import pytest
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.null_step.cases import link_bytes_per_sec, loss_error, null_steps_of, skew_ms, step_ms
+from ps_trainer.experiments.null_step.cases import (
+    LEARNING_RATE,
+    ROWS_PER_STEP,
+    Curve,
+    link_bytes_per_sec,
+    loss_error,
+    null_steps_of,
+    skew_ms,
+    step_ms,
+)
 from ps_trainer.experiments.null_step.experiment import NullStep
 from ps_trainer.experiments.toolkit import goodput, shaped_clusters, theory, virtual_run
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, ShapedTraining
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
-from ps_trainer.experiments.toolkit.sized_settings import DIM, LEARNING_RATE, ROWS_PER_STEP, Curve
+from ps_trainer.experiments.toolkit.sized_settings import DIM
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 from tests.testing.step_records import step_record
 
