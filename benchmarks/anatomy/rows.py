@@ -13,7 +13,7 @@ from benchmarks.step_rate_run import Measurement
 WORKERS, PS_TASKS = "workers", "ps tasks"
 
 # Further and smaller ones stand in results.csv only.
-_MOST_SHOWN = 8  # tensors from one task to another
+_MAX_SHOWN = 8  # tensors from one task to another
 _SMALL_COPY_BYTES = 1024
 
 
@@ -101,11 +101,11 @@ def _call_rows(path: str, worker: str, number: int, call: CallAnatomy) -> Iterat
     for messages in call.messages:
         by_way.setdefault((messages.edge.sender, messages.edge.receiver), []).append(messages)
     for (sender, receiver), found in by_way.items():
-        if len(found) > _MOST_SHOWN:
+        if len(found) > _MAX_SHOWN:
             name = f"{len(found)} tensors"
             yield _message_row(path, sender, receiver, name, call.per_step, found)
         for messages in found:
-            what = "one of many" if len(found) > _MOST_SHOWN else "message"
+            what = "one of many" if len(found) > _MAX_SHOWN else "message"
             row = _message_row(path, sender, receiver, messages.edge.tensor, call.per_step, [messages])
             yield dataclasses.replace(row, what=what)
     yield from _op_rows(path, call)

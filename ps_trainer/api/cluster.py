@@ -21,7 +21,7 @@ IN_PROCESS, PROCESSES = "in_process", "processes"
 MODES = (IN_PROCESS, PROCESSES)
 
 _MAX_THREADED = 64  # tasks in one process; each has about 20 threads of TensorFlow
-_OWN = ("num_ps", "num_workers", "plain")
+_SEPARATE = ("num_ps", "num_workers", "plain")  # fields of `LocalFlags` that are separate arguments
 # In one process no supervisor restarts a lost task, so a wait for it would only delay the error.
 _IN_PROCESS_DEFAULTS = {"recover_timeout_secs": 0.0}
 
@@ -105,7 +105,7 @@ class LocalCluster:
         callbacks: Callback | Sequence[Callback],
         options: Mapping[str, Any],
     ) -> Job:
-        local_hints = {name: hint for name, hint in typing.get_type_hints(LocalFlags).items() if name not in _OWN}
+        local_hints = {name: hint for name, hint in typing.get_type_hints(LocalFlags).items() if name not in _SEPARATE}
         local = {name: value for name, value in options.items() if name in local_hints}
         given = {name: value for name, value in options.items() if name not in local_hints}
         if self.mode == IN_PROCESS:

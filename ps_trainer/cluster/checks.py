@@ -13,7 +13,7 @@ from ps_trainer.cluster.findings import FAIL, OK, UNKNOWN, WARNING, ClusterFindi
 from ps_trainer.errors import ClusterConfigError, list_names
 
 # A host that does not answer costs seconds, so many are probed at the same time.
-_POOL = 32
+_MAX_PROBES = 32
 
 
 class TaskAddress(NamedTuple):
@@ -69,7 +69,7 @@ def probe(cluster: ClusterConfig) -> list[TaskAddress]:
     made: a connection to a free port of the same machine could connect to itself. No port stays occupied.
     """
     tasks = [(job, index, address) for job, hosts in cluster.jobs.items() for index, address in enumerate(hosts)]
-    with ThreadPoolExecutor(max_workers=_POOL) as pool:
+    with ThreadPoolExecutor(max_workers=_MAX_PROBES) as pool:
         return list(pool.map(lambda task: _task_address(*task), tasks))
 
 

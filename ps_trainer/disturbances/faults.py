@@ -35,11 +35,11 @@ from ps_trainer.options import option
 # The kills of chaos lie between these shares of max_steps.
 CHAOS_FROM, CHAOS_TO = 0.05, 0.9
 
-_ALL = ("ps", "worker", "chief", "evaluator")
+_ALL_JOBS = ("ps", "worker", "chief", "evaluator")
 _ROLES = {
-    "kill": _ALL,
-    "term": _ALL,
-    "freeze": _ALL,
+    "kill": _ALL_JOBS,
+    "term": _ALL_JOBS,
+    "freeze": _ALL_JOBS,
     "raise": ("worker", "chief"),
     "cut": ("ps", "worker", "chief"),
     "slow_ps": ("ps",),
@@ -187,7 +187,7 @@ def _parse_task(kind: str, target: str, where: str, cluster: ClusterShape) -> st
     if role not in _ROLES[kind]:
         nearest = did_you_mean(role, _ROLES[kind])
         hint = f"write {kind}:ROLE:INDEX@step=N; {kind} is for {', '.join(_ROLES[kind])}"
-        error = UnknownNameError if role not in _ALL else OptionError
+        error = UnknownNameError if role not in _ALL_JOBS else OptionError
         raise error(f"{where}: unknown role {role!r}; {nearest}{hint}")
     if role == "chief" and index_text in ("", "0"):
         return "worker-0"

@@ -22,7 +22,7 @@ from ps_trainer.runtime import preflight, reachability, task_fingerprint
 from ps_trainer.runtime.control import PsClient, PsState
 from ps_trainer.runtime.run_record import Status, TaskFingerprint, WorkerEntry
 
-_POOL = 16
+_MAX_CALLS = 16  # at the same time, since a task that does not answer costs seconds
 _SKEW_SECS = 1.0
 
 
@@ -44,7 +44,7 @@ def examine(
         settings: Training flags as they were given to this command, as JSON values.
     """
     answering = [address for address in addresses if address.answers]
-    with ThreadPoolExecutor(max_workers=_POOL) as pool:
+    with ThreadPoolExecutor(max_workers=_MAX_CALLS) as pool:
         findings, live = _identities(answering, list(pool.map(_ask_server, answering)))
         yield from findings
         indices = {task: ps for ps, task in enumerate(cluster.ps_tasks)}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-_NOBODY = "/job:none"
+_NO_TASK = "/job:none"  # a device filter that no task matches: the session then waits for no other task
 _MESSAGE_CHARS = 160
 
 
@@ -37,7 +37,7 @@ def ask(address: str, deadline_secs: float = 5.0) -> ServerAnswer:
     """
     with tf.Graph().as_default() as graph:
         now = tf.timestamp()
-    with tf.Session(f"grpc://{address}", graph=graph, config=_config(_NOBODY, deadline_secs)) as session:
+    with tf.Session(f"grpc://{address}", graph=graph, config=_config(_NO_TASK, deadline_secs)) as session:
         # The filter matches no other task, so every listed device belongs to the server that was asked.
         device = tf.DeviceSpec.from_string(session.list_devices()[0].name)
         session.run(now)  # the first call also sends the graph, so it would not measure the clock

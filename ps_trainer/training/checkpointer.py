@@ -20,7 +20,7 @@ from ps_trainer.training.train_graph import TrainGraph
 
 _WRITE_SECS = 30.0
 _MIN_RATE = 2**20  # bytes per second; a slower disk or network counts as one that does not answer
-_PART = 2**20  # elements
+_SLICE = 2**20  # elements of an array that is checked for NaN, so that the check needs little memory
 
 
 class Checkpointer:
@@ -295,7 +295,7 @@ def newest_step(config: TrainConfig) -> int:
 
 def _is_finite(flat: np.ndarray) -> bool:
     # In parts, because the answer for each element takes a byte of memory.
-    return all(np.isfinite(flat[start : start + _PART]).all() for start in range(0, flat.size, _PART))
+    return all(np.isfinite(flat[start : start + _SLICE]).all() for start in range(0, flat.size, _SLICE))
 
 
 def _describe_newest(config: TrainConfig) -> str:

@@ -15,8 +15,8 @@ from ps_trainer.metrics.figures import StepReport, WorkerFigures
 from ps_trainer.metrics.traffic import BytesPerStep, StepTraffic, Traffic
 from ps_trainer.training.chance_level import ChanceLevel
 
-_GROWN = 100.0
-"""A mean loss of this many times the first loss counts as grown."""
+_DIVERGED_GROWTH = 100.0
+"""A mean loss above this multiple of the first loss gives a warning that the training diverges."""
 _AT_CHANCE = 0.99
 """A mean loss of this many times the loss of a guess counts as chance."""
 _RECENT_STEPS = 100
@@ -195,7 +195,7 @@ class WorkerProgress:
         first = self._first_loss
         if self._has_warned or first is None:
             return ""
-        if first > 0 and report.loss > _GROWN * first:
+        if first > 0 and report.loss > _DIVERGED_GROWTH * first:
             self._has_warned = True
             return (
                 f"the loss has grown from {first:.4g} to {report.loss:.4g}; lower --learning_rate, or scale the inputs:"
