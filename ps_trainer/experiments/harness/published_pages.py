@@ -31,7 +31,7 @@ _INDEX_LINK = re.compile(r"\]\(\.\./index\.md#")
 _THUMBNAIL_WIDTH = 160
 
 
-class Summary(NamedTuple):
+class PageSummary(NamedTuple):
     """The facts of a published page that the overview shows."""
 
     experiment: Experiment
@@ -71,7 +71,7 @@ def judged(experiment: Experiment, lines: Iterable[ClaimLine]) -> list[JudgedCla
     ]
 
 
-def summary(experiment: Experiment, page: str) -> Summary:
+def summary(experiment: Experiment, page: str) -> PageSummary:
     """Returns the facts of a page that the overview shows."""
     checked = judged(experiment, read_claims(page))
     runs, image = _RUNS.search(page), _IMAGE.search(page)
@@ -79,7 +79,7 @@ def summary(experiment: Experiment, page: str) -> Summary:
         raise UsageError(f"the page of {experiment.name} does not state its runs, or has no plot; publish it again")
     verdict = verdict_on(checked, experiment.untested)
     answer = experiment.texts.answer(checked)
-    return Summary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
+    return PageSummary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
 
 
 def all_claims(pages: Mapping[str, str]) -> str:
@@ -125,7 +125,7 @@ def with_section(page: str, heading: str, blocks: Sequence[Block]) -> str:
     return f"{page.rstrip()}\n"
 
 
-def with_overview(page: str, summaries: Iterable[Summary]) -> str:
+def with_overview(page: str, summaries: Iterable[PageSummary]) -> str:
     """Returns the index page with this overview of the experiments."""
     table = Table("", index.COLUMNS, [summary.row() for summary in summaries])
     return _OVERVIEW.sub(lambda _: to_markdown([table]), page)
