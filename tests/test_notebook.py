@@ -37,6 +37,7 @@ def test_notebook_has_the_commands_of_the_page():
 
 
 @pytest.mark.process
+@pytest.mark.full  # 40 CPU s; the other notebooks run in each `make test`
 def test_cells_run_and_the_answers_are_the_expected_ones(tmp_path, monkeypatch, capsys):
     """A kernel of Jupyter does the same: it runs the source of each cell in one namespace, in the notebook's folder."""
     bin_dir = tmp_path / "bin"

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import ps_trainer
+from tests.testing.repetitions import repetitions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -97,7 +98,9 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_traceback(num_
     assert (process.returncode, stderr) == (141, "")
 
 
-@pytest.mark.parametrize("args", [["predict", "--out=o.csv"], ["export", "--out=saved"], ["evaluate"]])
+@pytest.mark.parametrize(
+    "args", repetitions([["predict", "--out=o.csv"], ["export", "--out=saved"], ["evaluate"]], every=3)
+)
 def test_commands_on_a_checkpoint_print_nothing_of_tensorflows_import(tmp_path, args):
     flags = [f"--checkpoint_dir={tmp_path}", "--model=softmax", "--dataset=digits"]
     ended = run(*args, *flags, cwd=tmp_path, program=(sys.executable, "-m", "ps_trainer"))

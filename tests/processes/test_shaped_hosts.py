@@ -9,6 +9,7 @@ import pytest
 
 from ps_trainer.launch import hosts_iproute
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
+from tests.testing.repetitions import repetitions
 
 USAGE = 2
 PROBLEM = hosts_iproute.probe().problem
@@ -58,7 +59,7 @@ def test_a_run_trains_over_shaped_links_and_reports_their_traffic(create_run):
 
 
 @needs_namespaces
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", repetitions([signal.SIGINT, signal.SIGTERM], first=1))
 def test_signal_to_the_launcher_ends_the_tasks_with_a_checkpoint_and_removes_the_hosts(create_run, signum):
     run = create_run(flags=(UNLIMITED,))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")

@@ -15,7 +15,7 @@ USAGE = 2
 TARGET = "--target_metric=loss<=0.85"
 
 
-@pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"], every=3))
+@pytest.mark.parametrize("update", repetitions(["ssp", "sync", "all_reduce", "async", "easgd"], every=5))
 def test_all_end_once_a_checkpoint_reaches_the_target_and_a_second_run_ends_at_once(create_run, update):
     run = create_run(
         num_workers=2, step_ms=20, flags=(UNLIMITED, f"--update={update}", TARGET, "--save_checkpoint_secs=1")

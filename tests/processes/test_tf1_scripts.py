@@ -10,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from tests.testing.processes import END_SECS, LOST_SECS, ROOT, START_SECS
+from tests.testing.repetitions import repetitions
 from tests.testing.user_scripts import ScriptRun
 
 SCRIPTS = ROOT / "examples" / "tf1_scripts"
@@ -48,7 +49,7 @@ def test_an_asynchronous_script_ends_in_every_task_and_its_last_checkpoint_has_e
         assert last.get_tensor("global_step") == made >= 300
 
 
-@pytest.mark.parametrize("late_secs", [0, 4])
+@pytest.mark.parametrize("late_secs", repetitions([0, 4], first=1))
 def test_a_synchronous_script_makes_each_update_of_one_step_of_each_worker(tmp_path, late_secs):
     with ScriptRun(tmp_path, TUTORIAL, "--train_steps=150", "--sync_replicas") as run:
         ps, chief = run.start("ps"), run.start("worker", 0)
@@ -65,7 +66,7 @@ def test_with_a_backup_worker_the_script_ends_too(tmp_path):
         assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+@pytest.mark.parametrize("flags", repetitions([[], ["--sync_replicas"]], first=1))
 def test_word2vec_with_a_supervisor_ends(tmp_path, flags):
     with ScriptRun(tmp_path, WORD2VEC, "--train_steps=100", f"--checkpoint_dir={tmp_path}/checkpoints", *flags) as run:
         ps, workers = run.start_all()
@@ -141,7 +142,7 @@ def test_a_missing_worker_is_named_in_sync(tmp_path):
         assert ps.wait(LOST_SECS) == 1
 
 
-@pytest.mark.parametrize("flags", [[], ["--sync_replicas"]], ids=["async", "sync"])
+@pytest.mark.parametrize("flags", repetitions([[], ["--sync_replicas"]], first=1))
 def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoint(tmp_path, flags):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
     with ScriptRun(
@@ -163,7 +164,7 @@ def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoi
 
 
 @pytest.mark.parametrize(
-    "flags", [["--train_steps=500"], ["--train_steps=200", "--sync_replicas"]], ids=["async", "sync"]
+    "flags", repetitions([["--train_steps=500"], ["--train_steps=200", "--sync_replicas"]], first=1)
 )
 def test_a_restarted_ps_lets_the_workers_go_on_in_their_processes(tmp_path, flags):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"

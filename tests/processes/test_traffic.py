@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.testing.processes import START_SECS
+from tests.testing.repetitions import repetitions
 
 # Two convolutions and two dense layers on images of 8x8, halved twice by pooling.
 CNN_PARAMETERS = (3 * 3 * 1 * 32 + 32) + (3 * 3 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10)
@@ -12,7 +13,7 @@ FLOAT_BYTES = 4
 NAMES = ("push_bytes_per_step", "pull_bytes_per_step")
 
 
-@pytest.mark.parametrize(("num_ps", "num_workers"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("num_ps", "num_workers"), repetitions([(1, 1), (2, 2)], first=1))
 def test_a_step_carries_the_parameters_once_each_way(create_run, num_ps, num_workers):
     run = create_run(num_ps=num_ps, num_workers=num_workers, step_ms=0)
     launcher = run.start_local("--model=cnn", "--max_steps=200")

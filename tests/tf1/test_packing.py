@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer import tf1 as train
 from ps_trainer.errors import OptionError
+from tests.testing.repetitions import repetitions
 from tests.tf1.in_process import Task, run
 
 LAYERS, UNITS = 4, 8
@@ -79,7 +80,7 @@ def test_synchronous_updates_of_packed_variables_are_the_same():
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("packed_first", [True, False])
+@pytest.mark.parametrize("packed_first", repetitions([True, False]))
 def test_a_checkpoint_goes_from_one_form_to_the_other_with_its_slots(tmp_path, packed_first):
     create = lambda: train.AdamOptimizer(0.01)  # noqa: E731
     whole = run(trained(8, is_packed=False, create=create), num_workers=1)[0]

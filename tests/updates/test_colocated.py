@@ -56,7 +56,9 @@ def test_a_checkpoint_goes_both_ways_between_colocated_parameters_and_a_ps_task(
 
 
 @pytest.mark.parametrize(
-    ("rule", "num_workers"), [("async", 1), ("sync", 1), ("sync", 2), ("sync_replicas", 2)], ids=str
+    ("rule", "num_workers"),
+    repetitions([("async", 1), ("sync", 1), ("sync", 2), ("sync_replicas", 2)], every=3, first=2),
+    ids=str,
 )
 @pytest.mark.parametrize("layout", ["packed"])
 def test_losses_equal_those_with_as_many_ps_tasks_to_the_last_bit(runs, rule, num_workers, layout):

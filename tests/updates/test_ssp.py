@@ -69,7 +69,7 @@ def start(cluster, config, staleness, workers=range(3)):
     return [cluster.start(config, worker, components=components) for worker in workers]
 
 
-@pytest.mark.parametrize(("staleness", "steps"), repetitions([(0, 300), (1, 2100), (3, 300)]))
+@pytest.mark.parametrize(("staleness", "steps"), repetitions([(0, 300), (1, 2100), (3, 300)], first=2))
 def test_no_worker_reads_further_ahead_than_the_bound_in_thousands_of_steps(cluster, staleness, steps):
     config = config_of("tests.updates.test_ssp:Jittery", "Rows", update="ssp", batch_size=4, max_steps=steps)
     outcomes = [cluster.finish(call) for call in start(cluster, config, staleness)]

@@ -58,7 +58,7 @@ def test_a_run_in_five_pieces_reads_what_it_reads_in_one(one_worker, tmp_path):
     assert len(set(losses)) == 30  # 2.4 epochs
 
 
-@pytest.mark.parametrize("update", repetitions(["sync", "async", "all_reduce", *LOCAL], every=3))
+@pytest.mark.parametrize("update", repetitions(["sync", "async", "all_reduce", *LOCAL], every=3, first=3))
 def test_each_worker_reads_on_in_its_own_part(two_workers, tmp_path, update):
     whole = two_workers.run(config(update=update, max_steps=None, num_epochs=3))
     first = two_workers.run(config(str(tmp_path), update=update, max_steps=5))
