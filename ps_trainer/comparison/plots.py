@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from ps_trainer.comparison.recorded_run import X_AXES, RecordedRun, RunCurve
-from ps_trainer.comparison.style import STYLE, write_figure
+from ps_trainer.comparison.style import PALETTE, STYLE, write_figure
 from ps_trainer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ MAX_STALENESS = 24  # greater values share the last bar
 _TAIL_SHARE = 0.01  # the last bar may stand for several values if no run has a larger share of its gradients in it
 _MIN_BARS = 4
 _MAX_NAMED_BARS = 12  # with more bars, every fourth has a number
-# Of the colour-blind safe palette by Okabe and Ito; dashes tell more runs apart than there are colours.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES = ("-", "--", ":")
+_DASHES = ("-", "--", ":")  # they tell more runs apart than there are colours
 
 
 class NamedPlot(NamedTuple):
@@ -197,7 +195,7 @@ def _draw_bars(
     left = np.zeros(len(names))
     for part, label in enumerate(labels):
         values = np.array([row[part] or 0.0 for row in rows], np.float64)
-        axes.barh(names, values, left=left, color=_COLOURS[part], label=label)
+        axes.barh(names, values, left=left, color=PALETTE[part], label=label)
         left += values
     for index, row in enumerate(rows):
         annotation = " + ".join("unknown" if value is None else f"{value:,.0f}" for value in row)
@@ -219,7 +217,7 @@ def _draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, index: int, label: str,
     axes.plot(
         x,
         y,
-        _DASHES[index // len(_COLOURS) % len(_DASHES)],
+        _DASHES[index // len(PALETTE) % len(_DASHES)],
         marker="o" if len(x) < 3 else "",
         label=label,
         gid=gid,
@@ -247,7 +245,7 @@ def _smooth(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _colour(index: int) -> dict[str, str]:
-    return {"color": _COLOURS[index % len(_COLOURS)]}
+    return {"color": PALETTE[index % len(PALETTE)]}
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# The palette by Okabe and Ito, which colour-blind readers can tell apart.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = PALETTE
+
 STYLE = {
     "figure.constrained_layout.use": True,
     "axes.grid": True,
+    "axes.prop_cycle": f"cycler('color', {PALETTE})",
     "axes.axisbelow": True,  # the grid is behind bars
     "grid.alpha": 0.3,
     "axes.spines.top": False,

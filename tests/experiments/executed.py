@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib import colormaps, colors, rc_context
 from matplotlib.figure import Figure
 
+from ps_trainer.comparison.style import PALETTE, STYLE
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.runs import Results, RunResult
 
@@ -40,14 +42,29 @@ def refuted(findings):
     return {key for key, finding in findings.items() if finding is ClaimFinding.REFUTED}
 
 
+_SHADES = {colors.to_hex(colour) for colour in colormaps["viridis"].colors}
+
+
 def drawn(plots):
-    """The keys of the plots, after drawing each on a throw-away figure; points on a line must be in order of x."""
+    """The keys of the plots, after drawing each on a throw-away figure.
+
+    Points on a line must be in order of x, and each colour be one of the palette, a shade of a quantity, or grey.
+    """
     for drawing in plots:
         figure = Figure()
-        drawing.draw(figure)
+        with rc_context(STYLE):
+            drawing.draw(figure)
         for axis in figure.axes:
             for line in axis.get_lines():
                 xs = [x for x in line.get_xdata() if isinstance(x, (int, float, np.number))]
                 is_joined = line.get_linestyle() not in ("None", "none", "", " ")
                 assert not is_joined or xs == sorted(xs), f"{drawing.plot.key}: {line.get_label()} goes back to {xs}"
+                _check_colour(line.get_color(), drawing.plot.key)
+            for patch in axis.patches:
+                _check_colour(patch.get_facecolor(), drawing.plot.key)
     return [drawing.plot.key for drawing in plots]
+
+
+def _check_colour(colour, key):
+    red, green, blue = colors.to_rgb(colour)
+    assert colors.to_hex(colour) in {*_SHADES, *map(str.lower, PALETTE)} or red == green == blue, f"{key}: {colour}"

@@ -7,32 +7,36 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.toolkit import real_clusters
+from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
 from .cases import Mode, Throughput, TrainedArm, best_arm, predicted_ratio, ratio_of
 
 _EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
-_COLOURS: dict[str, str] = {Mode.ASYNC: "tab:blue", Mode.SYNC_SAME: "tab:orange", Mode.SYNC_GLOBAL: "tab:green"}
+_COLOURS: dict[str, str] = {
+    Mode.ASYNC: looks.ASYNC,
+    Mode.SYNC_SAME: looks.SYNC,
+    Mode.SYNC_GLOBAL: looks.SYNC_GLOBAL,
+}
 
 
 def _draw_ratios(figure: Figure, cases: Sequence[Throughput]) -> None:
     axis = figure.add_subplot()
-    for alpha in dict.fromkeys(case.alpha for case in cases):
+    for alpha, colour in looks.shades(case.alpha for case in cases).items():
         own = sorted((case for case in cases if case.alpha == alpha), key=lambda case: case.n)
         counts = [case.n for case in own]
-        (line,) = axis.plot(counts, [predicted_ratio(n, alpha) for n in counts], lw=1)
+        axis.plot(counts, [predicted_ratio(n, alpha) for n in counts], lw=1, color=colour)
         ratios = [case.ratio for case in own]
-        axis.plot(counts, ratios, "o", mfc="none", color=line.get_color(), label=f"α = {alpha:g}")
+        axis.plot(counts, ratios, "o", mfc="none", color=colour, label=f"α = {alpha:g}")
     finish(axis, "workers n", "ratio; lines: E[max]/E[X]", log="x")
 
 
 def _draw_real(figure: Figure, rates: Mapping[tuple[int, float], Mapping[str, real_clusters.Pair]]) -> None:
     axis = figure.add_subplot()
-    for alpha in dict.fromkeys(alpha for _, alpha in rates):
+    for alpha, colour in looks.shades(alpha for _, alpha in rates).items():
         own = {n: pairs for (n, one), pairs in sorted(rates.items(), key=lambda rate: rate[0]) if one == alpha}
-        (line,) = axis.plot(list(own), [predicted_ratio(n, alpha) for n in own], lw=1)
-        style = {"color": line.get_color(), "ls": "none"}
+        axis.plot(list(own), [predicted_ratio(n, alpha) for n in own], lw=1, color=colour)
+        style = {"color": colour, "ls": "none"}
         measured = [ratio_of(pairs, "measured") for pairs in own.values()]
         axis.plot(list(own), measured, marker="o", mfc="none", label=f"α = {alpha:g}", **style)
         axis.plot(list(own), [ratio_of(pairs, "simulated") for pairs in own.values()], marker="x", **style)

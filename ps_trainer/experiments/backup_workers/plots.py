@@ -8,6 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
 from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.real_clusters import LEVEL
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -15,8 +16,8 @@ from .cases import RealBarrier, Sweep, Timings
 from .claims import PUBLISHED
 from .records import DEADLINE, OF_50, OF_100, QUANTILES, RECALLED_ARRIVALS, Rule
 
-_COLOURS: dict[str, str] = {Rule.TOKENS: "tab:blue", Rule.BARRIER: "tab:orange"}
-_SHAPE_COLOURS: dict[str, str] = {Shape.FITTED: "tab:green", Shape.MODERATE: "tab:purple", Shape.SHIFTED: "tab:brown"}
+_COLOURS: dict[str, str] = {Rule.TOKENS: looks.TOKEN_QUEUE, Rule.BARRIER: looks.SYNC}
+_OF_PAPER = (Shape.FITTED, Shape.MODERATE, Shape.SHIFTED)
 _SHOWN = (Shape.EXPONENTIAL, Shape.MODERATE, Shape.SHIFTED, Shape.SPIKES, Shape.PARETO, Shape.PERSISTENT)
 _PAPER_SIZES = (OF_50, OF_100)
 
@@ -60,7 +61,7 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
 def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     for axis, _, own in _panels(figure, sweeps):
         for sweep in own:
-            _plot_speedup(axis, sweep, sweep.rule.words, color=_COLOURS[sweep.rule])
+            _plot_speedup(axis, sweep, sweep.rule.words, marker="o", color=_COLOURS[sweep.rule])
         axis.axhline(1.0, color="black", lw=0.8)
     finish_grid(figure, "backup workers", "t(0)/t(b) · N/(N + b)", fontsize=6)
 
@@ -68,14 +69,14 @@ def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     gain = next(one for one in PUBLISHED if "speed-up" in one.what)
     for axis, size in zip(figure.subplots(1, 2), _PAPER_SIZES, strict=True):
-        for sweep in (one for one in sweeps if one.size == size and one.shape in _SHAPE_COLOURS):
-            _plot_speedup(axis, sweep, sweep.shape, color=_SHAPE_COLOURS[sweep.shape])
+        for sweep in (one for one in sweeps if one.size == size and one.shape in _OF_PAPER):
+            _plot_speedup(axis, sweep, sweep.shape, **looks.of_shape(sweep.shape))
         axis.axhline(1.0, color="black", lw=0.8)
         axis.set_title(size, fontsize=8)
     left, right = figure.axes
-    left.plot([3], [gain.value], "r*", ms=9, label=gain.origin)
+    left.plot([3], [gain.value], "k*", ms=9, label=gain.origin)
     best = next(one for one in PUBLISHED if "among 100" in one.what)
-    right.axvline(best.value, color="red", lw=0.8, ls=":", label=f"best, {best.origin}")
+    right.axvline(best.value, color="black", lw=0.8, ls=":", label=f"best, {best.origin}")
     finish(left, "backup workers", "token queue's normalised speed-up", fontsize=6)
     finish(right, "backup workers", fontsize=6)
 
@@ -83,14 +84,14 @@ def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
 def _draw_arrivals(figure: Figure, results: Results) -> None:
     axis = figure.add_subplot()
     arrivals = results[0].figures.arrivals
-    shades = np.linspace(0.0, 0.9, len(arrivals))
-    for shade, (k, values) in zip(shades, arrivals.items(), strict=True):
-        axis.plot(values, np.array(QUANTILES) / 100, color=(shade, 0.3, 1 - shade), lw=1.2, label=f"k = {k}")
+    shades = looks.shades(map(int, arrivals))
+    for k, colour in shades.items():
+        axis.plot(arrivals[str(k)], np.array(QUANTILES) / 100, color=colour, lw=1.2, label=f"k = {k}")
     x = "time since the update before / mean step"
     if results[0].run.settings.size == OF_100:
         x += "; stars: 2 s by the fit"
         for k, share in RECALLED_ARRIVALS.items():
-            axis.plot([DEADLINE], [share], "k*" if k == 100 else "r*", ms=8, label=f"k = {k}, recalled")
+            axis.plot([DEADLINE], [share], "*", color=shades.get(k, "black"), ms=8, label=f"k = {k}, recalled")
     finish(axis, x, "share of updates", fontsize=7)
 
 
@@ -112,7 +113,7 @@ def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, li
 
 def _plot_speedup(axis: Axes, sweep: Sweep, label: str, **style: str) -> None:
     backups = [case.num_backups for case in sweep.cases]
-    axis.plot(backups, list(map(sweep.speedup, sweep.cases)), "o-", label=label, **style)
+    axis.plot(backups, list(map(sweep.speedup, sweep.cases)), ls="-", label=label, **style)
 
 
 def _arrivals_plot(size: str, shape: str) -> Plot:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
-from ps_trainer.experiments.toolkit import real_clusters
+from ps_trainer.experiments.toolkit import looks, real_clusters
 
 from .cases import RealBound, TimedBound, TrainedBound, by_cluster
 from .records import TARGET_LOSS
@@ -21,8 +21,8 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
     for axis, (name, cluster_cases) in zip(axes, clusters.items(), strict=False):
         waiting = [case.wait_share for case in cluster_cases.values()]
         positions = range(len(cluster_cases))
-        axis.bar(positions, [1 - share for share in waiting], color="tab:blue", label="computes")
-        axis.bar(positions, waiting, bottom=[1 - share for share in waiting], color="tab:red", alpha=0.6, label="waits")
+        axis.bar(positions, [1 - share for share in waiting], color=looks.COMPUTES, label="computes")
+        axis.bar(positions, waiting, bottom=[1 - share for share in waiting], color=looks.WAITS, label="waits")
         predicted = [1 - case.predicted_wait_share for case in cluster_cases.values()]
         axis.plot(positions, predicted, "k_", ms=14, label="model")
         _name_bounds(axis, list(cluster_cases))
@@ -68,9 +68,13 @@ def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
 def _draw_real(figure: Figure, cases: Sequence[RealBound]) -> None:
     axis = figure.add_subplot()
     positions, bottom = range(len(cases)), np.zeros(len(cases))
-    for name, colour in (("computes", "tab:blue"), ("communicates", "tab:orange"), ("waits", "tab:red")):
+    for name, colour in (
+        ("computes", looks.COMPUTES),
+        ("communicates", looks.COMMUNICATES),
+        ("waits", looks.WAITS),
+    ):
         shares = np.array([case.median(name) for case in cases])
-        axis.bar(positions, shares, bottom=bottom, color=colour, alpha=0.8, label=name)
+        axis.bar(positions, shares, bottom=bottom, color=colour, label=name)
         bottom += shares
     axis.plot(
         positions, [1 - case.pair("waits").simulated for case in cases], "k_", ms=20, label="waits above, simulated"

@@ -2,8 +2,8 @@
 
     python -m ps_trainer.experiments.harness.publish runs/experiments
 
-writes into `docs/results` a page for each experiment of the run and `plots/*.png`, in place of the earlier ones. The
-pages of other experiments stay. Then, or without a folder only this, it updates all pages: texts (`page_texts.py`),
+writes into `docs/results` a page for each experiment of the run and its plots in `plots/`, in place of earlier ones.
+The pages of other experiments stay. Then, or without a folder only this, it updates all pages: texts (`page_texts.py`),
 captions, the overview in `index.md`, the claims of all pages in `all-claims.md`, and marks (`marks.py`). The runs' own
 files are not in the repository, so numbers and plots stay as they are.
 """
@@ -24,10 +24,12 @@ INDEX_NAME = "index.md"  # page over all experiments, of a run and in the reposi
 RESULTS = pathlib.Path("docs", "results")  # folder of the pages, in the repository
 SUMMARY_NAME = "all-claims.md"  # page with the claims of all experiments
 PLOTS_FOLDER = "plots"
-MAX_BYTES = 3_000_000
+MAX_BYTES = 6_000_000
 
-_IMAGE = re.compile(r"\]\(([^)/\s]+\.png)\)")
-_FILES_LINE = re.compile(r"^Beside this page: .*\n*", re.MULTILINE)
+_IMAGE = re.compile(r"\]\(([^)/\s]+)\.png\)")
+_FORMS = (".png", ".svg")  # pages show the first one
+_FILES_LINE = re.compile(r"^Beside this page: .*$", re.MULTILINE)
+_PLOTS_LINE = f"Each plot is in `{PLOTS_FOLDER}/` as PNG and SVG."
 
 
 def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
@@ -49,13 +51,17 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
             raise UsageError(f"{report} is of a quick run; only full ones are published. Run it without --quick")
     files: dict[str, bytes] = {}
     for name, report in reports.items():
-        text = published_pages.with_local_links(_FILES_LINE.sub("", report.read_text(encoding="utf-8")))
-        plots = {f"{PLOTS_FOLDER}/{name}-{file}": (report.parent / file).read_bytes() for file in _IMAGE.findall(text)}
-        files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1)", text).encode(), **plots}
+        text = published_pages.with_local_links(_FILES_LINE.sub(_PLOTS_LINE, report.read_text(encoding="utf-8")))
+        plots = {
+            f"{PLOTS_FOLDER}/{name}-{plot}{form}": (report.parent / f"{plot}{form}").read_bytes()
+            for plot in _IMAGE.findall(text)
+            for form in _FORMS
+        }
+        files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1.png)", text).encode(), **plots}
     size = sum(map(len, files.values()))
     if size > MAX_BYTES:
         raise UsageError(f"pages and plots are {size:,} bytes; {MAX_BYTES:,} are allowed. Draw fewer or smaller plots")
-    for old in [plot for name in reports for plot in (folder / PLOTS_FOLDER).glob(f"{name}-*.png")]:
+    for old in [plot for name in reports for plot in (folder / PLOTS_FOLDER).glob(f"{name}-*.*")]:
         old.unlink()
     (folder / PLOTS_FOLDER).mkdir(parents=True, exist_ok=True)
     for file, data in files.items():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
@@ -32,12 +33,13 @@ def _draw_examples(figure: Figure, cases: Sequence[ScaledTraining]) -> None:
 
 def _draw_losses(figure: Figure, cases: Sequence[ScaledTraining]) -> None:
     axes = figure.subplots(1, 2, sharey=True)
+    shades = looks.shades(case.k for case in cases)
     for axis, scaling in zip(axes, (Scaling.NONE, Scaling.WARM), strict=True):
-        for k in sorted({case.k for case in cases}):
+        for k, colour in shades.items():
             if case := find(cases, k, scaling):
                 shortest = min(map(len, case.losses))
                 losses = np.median([one[:shortest] for one in case.losses], axis=0)
-                axis.plot(WINDOW_EXAMPLES * np.arange(1, shortest + 1), losses, lw=1, label=f"k = {k}")
+                axis.plot(WINDOW_EXAMPLES * np.arange(1, shortest + 1), losses, lw=1, color=colour, label=f"k = {k}")
         axis.set_title(f"learning rate {scaling}", fontsize=9)
         axis.set_yscale("log")
         finish(axis, "examples", "training loss" if axis is axes[0] else "")

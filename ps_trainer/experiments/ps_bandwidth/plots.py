@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.toolkit import theory
+from ps_trainer.experiments.toolkit import looks, theory
 
 from .cases import Arm, D2lBar, LinkCase, LinkSetting, d2l_ratios, timed_cases
 
@@ -25,18 +25,18 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     )
     for label, style, secs in lines:
         axis.plot(grid, [secs(int(n)) for n in grid], "k", ls=style, lw=0.9, label=label)
-    axis.axhline(1, color="tab:red", lw=0.8, label="p = n, both directions at once")
-    looks: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
-        "p = 1": ("tab:blue", "o", lambda s: s.arm is Arm.PS and s.p == 1),
-        "p = 2": ("tab:cyan", "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
-        "p ≥ n": ("tab:green", "^", lambda s: s.arm is Arm.PS and s.p >= s.n and s.p > 1),
-        "ring": ("tab:orange", "x", lambda s: s.arm is Arm.RING),
-        "ps on each worker's host": ("tab:purple", "D", lambda s: s.arm is Arm.COLOCATED and s.p == s.n),
-        "one ps on a worker's host": ("tab:pink", "D", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
-        "asynchronous, p = 1": ("tab:blue", "+", lambda s: s.arm is Arm.ASYNC and s.p == 1),
-        "asynchronous, p = 2": ("tab:cyan", "+", lambda s: s.arm is Arm.ASYNC and s.p == 2),
+    axis.axhline(1, color="0.5", lw=0.8, label="p = n, both directions at once")
+    series: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
+        "p = 1": (looks.SYNC, "o", lambda s: s.arm is Arm.PS and s.p == 1),
+        "p = 2": (looks.SYNC, "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
+        "p ≥ n": (looks.SYNC, "^", lambda s: s.arm is Arm.PS and s.p >= s.n and s.p > 1),
+        "ring": (looks.RING, "x", lambda s: s.arm is Arm.RING),
+        "ps on each worker's host": (looks.COLOCATED, "D", lambda s: s.arm is Arm.COLOCATED and s.p == s.n),
+        "one ps on a worker's host": (looks.COLOCATED, "v", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
+        "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC and s.p == 1),
+        "asynchronous, p = 2": (looks.ASYNC, "x", lambda s: s.arm is Arm.ASYNC and s.p == 2),
     }
-    for label, (colour, marker, belongs) in looks.items():
+    for label, (colour, marker, belongs) in series.items():
         _points(axis, [case for case in data if belongs(case.setting)], label, colour, marker)
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_ylim(bottom=0)
@@ -57,7 +57,7 @@ def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, float]]) -> No
     axis = figure.add_subplot()
     places = np.arange(len(data))
     axis.bar(places - 0.2, [published for _, published, _ in data], 0.4, color="0.7", label="d2l, 160 MB over PCIe")
-    axis.bar(places + 0.2, [measured for *_, measured in data], 0.4, color="tab:blue", label="here")
+    axis.bar(places + 0.2, [measured for *_, measured in data], 0.4, color=looks.MEASURED, label="here")
     axis.set_xticks(places, [bar.what for bar, *_ in data])
     axis.set_ylabel("time over that of a share on each worker")
     axis.legend()
@@ -66,7 +66,7 @@ def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, float]]) -> No
 def _draw_skewed(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis = figure.add_subplot()
     for place, case in enumerate(data):
-        axis.bar(place, case.in_units, color="tab:blue", width=0.5)
+        axis.bar(place, case.in_units, color=looks.MEASURED, width=0.5)
         predicted = case.setting.predicted_secs() / case.setting.unit_secs
         axis.hlines(predicted, place - 0.35, place + 0.35, color="black", lw=1)
     axis.set_xticks(range(len(data)), [case.setting.name for case in data])
@@ -77,7 +77,7 @@ def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
     cases = [case for case in data if case.setting.arm is not Arm.ASYNC]
     axis = figure.add_subplot()
     positions = np.arange(len(cases))
-    axis.barh(positions, [case.most_bytes / case.setting.num_bytes for case in cases], color="tab:blue")
+    axis.barh(positions, [case.most_bytes / case.setting.num_bytes for case in cases], color=looks.MEASURED)
     for position, case in zip(positions.tolist(), cases, strict=True):
         predicted = case.setting.predicted_bytes() / case.setting.num_bytes
         axis.vlines(predicted, position - 0.45, position + 0.45, color="black", lw=1.2)

@@ -8,38 +8,39 @@ import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
+from ps_trainer.experiments.toolkit import looks
 
 from .cases import SyncAndAsync, ThroughputCurve, pairs_of
 from .claims import SPEEDUPS
 from .records import ASYNC, EVEN, PERCENTILES, RARE, SHAPE_NAMES, SYNC
 
-_COLOURS = {1: "tab:blue", 2: "tab:orange", 4: "tab:green", 3: "tab:purple"}
 _MARKERS = ("o", "s", "^", "D")
 
 
 def _draw_throughput(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     sizes = sorted({curve.first.setting.num_bytes for curve in curves})
+    shades = looks.shades(curve.first.setting.p for curve in curves)
     grid = figure.subplots(2, len(sizes), sharex=True, squeeze=False)
     for row, update in zip(grid, (SYNC, ASYNC), strict=True):
         for axis, size in zip(row, sizes, strict=True):
             for curve in curves:
                 setting = curve.first.setting
                 if (setting.update, setting.num_bytes) == (update, size):
-                    _add_curve(axis, curve)
+                    _add_curve(axis, curve, shades[setting.p])
             axis.set_title(f"{update}, {size / 1e6:g} MB", fontsize=9)
             finish(axis, log="xy")
     finish_grid(figure, "workers", "steps per second, all workers")
 
 
-def _add_curve(axis: Axes, curve: ThroughputCurve) -> None:
+def _add_curve(axis: Axes, curve: ThroughputCurve, colour: str) -> None:
     one = curve.first.setting
     counts = [point.setting.n for point in curve.points]
     rates = [point.rate for point in curve.points]
     if curve.first.level is Level.VIRTUAL:
-        axis.plot(counts, rates, color=_COLOURS[one.p], lw=1, label=f"p={one.p}")
-        axis.axhline(one.ceiling(), color=_COLOURS[one.p], lw=0.6, ls=":")
+        axis.plot(counts, rates, color=colour, lw=1, label=f"p={one.p}")
+        axis.axhline(one.ceiling(), color=colour, lw=0.6, ls=":")
     else:
-        axis.plot(counts, rates, "o", color=_COLOURS[one.p], mfc="none", ms=6, label=f"p={one.p}, real")
+        axis.plot(counts, rates, "o", color=colour, mfc="none", ms=6, label=f"p={one.p}, real")
 
 
 def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
@@ -49,7 +50,7 @@ def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
         counts = np.array([point.setting.n for point in curve.points])
         speedups = counts * np.array([curve.efficiency(point) for point in curve.points])
         style = "-" if setting.shape == EVEN else "--"
-        colour = "tab:blue" if setting.update == SYNC else "tab:orange"
+        colour = looks.SYNC if setting.update == SYNC else looks.ASYNC
         axis.plot(counts, speedups, style, color=colour, lw=1, label=f"{setting.update}, {SHAPE_NAMES[setting.shape]}")
     most = max(point.setting.n for curve in curves for point in curve.points)
     axis.plot([1, most], [1, most], "k:", lw=0.7)
@@ -64,19 +65,20 @@ def _draw_steps(figure: Figure, pairs: Sequence[SyncAndAsync]) -> None:
     boxes, positions, colours = [], [], []
     for position, pair in enumerate(pairs):
         base = pair.other.times.percentiles[PERCENTILES.index(50)]
-        for shift, point, colour in ((-0.2, pair.sync, "tab:blue"), (0.2, pair.other, "tab:orange")):
+        for shift, point, colour in ((-0.2, pair.sync, looks.SYNC), (0.2, pair.other, looks.ASYNC)):
             p10, p50, p90, p99 = (secs / base for secs in point.times.percentiles)
             boxes.append({"med": p50, "q1": p10, "q3": p90, "whislo": p10, "whishi": p90, "fliers": [p99]})
             positions.append(position + shift)
             colours.append(colour)
-    drawn = axis.bxp(boxes, positions=positions, widths=0.3, patch_artist=True, flierprops={"marker": ".", "ms": 6})
+    parts = {"medianprops": {"color": "black"}, "flierprops": {"marker": ".", "ms": 6}}
+    drawn = axis.bxp(boxes, positions=positions, widths=0.3, patch_artist=True, **parts)
     for box, colour in zip(drawn["boxes"], colours, strict=True):
         box.set_facecolor(colour)
         box.set_alpha(0.5)
     axis.set_xticks(range(len(pairs)), [_label(pair) for pair in pairs], fontsize=7)
     axis.set_xlim(-0.6, len(pairs) - 0.4)
     axis.set_ylabel("step time over the asynchronous median")
-    axis.set_title("left, blue: sync; right, orange: async", fontsize=8)
+    axis.set_title("left, orange: sync; right, blue: async", fontsize=8)
 
 
 def _label(pair: SyncAndAsync) -> str:

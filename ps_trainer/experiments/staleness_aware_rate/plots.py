@@ -8,6 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
@@ -28,7 +29,7 @@ def _with_small_rate(trainings: RateTrainings) -> list[RateTraining]:
 def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axes = figure.subplots(1, len(_PANELS), sharey=True)
     soft = sorted((case for case in cases if case.mode == Updates.SOFTSYNC), key=lambda case: case.splits)
-    colours = {splits: f"C{place}" for place, splits in enumerate(dict.fromkeys(case.splits for case in soft))}
+    colours = looks.shades(case.splits for case in soft)
     for axis, arm in zip(axes, _PANELS, strict=True):
         for case in (case for case in soft if case.arm == arm):
             _draw_curve(axis, case.runs, f"n = {case.splits}", color=colours[case.splits])

@@ -9,14 +9,13 @@ import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish, finish_grid
-from ps_trainer.experiments.toolkit import real_clusters, theory
+from ps_trainer.experiments.toolkit import looks, real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .cases import SLOW_RATES, Staleness
 
-_MARKERS = {Shape.EVEN: "s", Shape.MODERATE: "^", Shape.EXPONENTIAL: "o"}
-_COLOURS = {Shape.EVEN: "tab:blue", Shape.MODERATE: "tab:orange", Shape.EXPONENTIAL: "tab:green"}
+_SHOWN = (Shape.EVEN, Shape.MODERATE, Shape.EXPONENTIAL)
 _HISTOGRAM_WORKERS = (4, 8, 16)
 _SHOWN_MEANS = 4  # histograms end at this multiple of n
 
@@ -27,7 +26,7 @@ def _alike(case: Staleness) -> bool:
 
 def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
     by_place = {(case.shape, case.n): case for case in cases if case.n in _HISTOGRAM_WORKERS}
-    shapes = [shape for shape in _MARKERS if any(place[0] == shape for place in by_place)]
+    shapes = [shape for shape in _SHOWN if any(place[0] == shape for place in by_place)]
     counts = [n for n in _HISTOGRAM_WORKERS if any(place[1] == n for place in by_place)]
     axes = figure.subplots(len(shapes), len(counts), squeeze=False, sharex="col")
     for row, shape in zip(axes, shapes, strict=True):
@@ -38,11 +37,16 @@ def _draw_histograms(figure: Figure, cases: Sequence[Staleness]) -> None:
                 continue
             grid = np.arange(_SHOWN_MEANS * n + 1)
             total = case.counts.total()
-            axis.bar(grid, [case.counts[value] / total for value in grid.tolist()], width=1.0, color="tab:blue")
+            axis.bar(
+                grid,
+                [case.counts[value] / total for value in grid.tolist()],
+                width=1.0,
+                color=looks.SHAPE_COLOURS[shape],
+            )
             if shape == Shape.EXPONENTIAL:
                 axis.plot(grid, theory.geometric_staleness(grid, n), color="black", lw=1, label="geometric")
                 axis.legend()
-            axis.axvline(n - 1, color="tab:red", lw=0.8, ls=":")
+            axis.axvline(n - 1, color="black", lw=0.8, ls=":")
             axis.xaxis.get_major_locator().set_params(integer=True)
             axis.set_title(f"n = {n}, {shape}", fontsize=8)
     finish_grid(figure, "staleness in updates; dotted: n − 1", "share of gradients")
@@ -53,11 +57,12 @@ def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
     counts = sorted({case.n for case in cases})
     mean_axis.plot(counts, [theory.mean_staleness(n) for n in counts], "k-", lw=1, label="n − 1")
     sd_axis.plot(counts, [theory.geometric_sd(n) for n in counts], "k-", lw=1, label="√(n(n − 1)), geometric")
-    for shape, marker in _MARKERS.items():
+    for shape in _SHOWN:
+        look = looks.of_shape(shape) | {"ls": "none", "label": shape}
         shape_cases = [case for case in cases if case.shape == shape]
         numbers = [case.n for case in shape_cases]
-        mean_axis.plot(numbers, [case.summary.mean for case in shape_cases], marker, mfc="none", label=shape)
-        sd_axis.plot(numbers, [case.summary.sd for case in shape_cases], marker, mfc="none", label=shape)
+        mean_axis.plot(numbers, [case.summary.mean for case in shape_cases], **look)
+        sd_axis.plot(numbers, [case.summary.sd for case in shape_cases], **look)
     for axis, name in ((mean_axis, "mean"), (sd_axis, "standard deviation")):
         axis.xaxis.get_major_locator().set_params(integer=True)
         finish(axis, "workers", f"{name} of the staleness")
@@ -69,7 +74,7 @@ def _draw_by_worker(figure: Figure, cases: Sequence[Staleness]) -> None:
     for number, case in enumerate(cases):
         means = [of_histogram(counts).mean for counts in case.by_worker.values()]
         positions = np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width
-        axis.bar(positions, means, width, label=case.shape, color=_COLOURS[case.shape])
+        axis.bar(positions, means, width, label=case.shape, color=looks.SHAPE_COLOURS[case.shape])
     for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
         axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "predicted")
     axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.toolkit import quadratic
+from ps_trainer.experiments.toolkit import looks, quadratic
 from ps_trainer.experiments.toolkit.statistics import spread
 
 from .cases import FIXED_RATE, Kind, StaleTraining, by_depth, select
@@ -60,14 +60,14 @@ def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 
 def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
-    for depth in sorted({case.depth for case in cases}):
+    for depth, colour in looks.shades(case.depth for case in cases).items():
         depth_cases = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
         unit = depth_cases[0].median
         reached = [case for case in depth_cases if not case.is_lost]
         name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
         slowdowns = [case.median / unit for case in reached]
-        (line,) = axis.plot([case.tau for case in reached], slowdowns, "o-", mfc="none", lw=1, label=name)
-        _mark_lost(axis, depth_cases, unit, line.get_color())
+        axis.plot([case.tau for case in reached], slowdowns, "o-", mfc="none", lw=1, color=colour, label=name)
+        _mark_lost(axis, depth_cases, unit, colour)
     _name_lost(axis, cases)
     finish(axis, "staleness in updates", "updates over those without staleness")
 

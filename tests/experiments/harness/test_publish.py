@@ -28,6 +28,7 @@ def out_dir(tmp_path):
     )
     (folder / "conclusion.json").write_text(json.dumps({"quick": False}))
     Image.effect_noise((64, 48), 50).convert("RGB").save(folder / "height.png")
+    (folder / "height.svg").write_text("<svg/>")
     return folder.parent
 
 
@@ -39,18 +40,25 @@ def test_each_report_is_a_page(out_dir, tmp_path):
     assert "![Height](plots/falling_apples-height.png)" in page
     assert "[Symbols](index.md#symbols)" in page
     assert "Beside this page" not in page
-    assert [path.name for path in written] == ["falling_apples.md", "falling_apples-height.png"]
-    assert written[1].read_bytes() == (out_dir / "falling_apples" / "height.png").read_bytes()
+    assert "in `plots/` as PNG and SVG" in page
+    plots = ["height.png", "height.svg"]
+    assert [path.name for path in written] == ["falling_apples.md", *(f"falling_apples-{plot}" for plot in plots)]
+    for path, plot in zip(written[1:], plots, strict=True):
+        assert path.read_bytes() == (out_dir / "falling_apples" / plot).read_bytes()
 
 
 def test_plots_of_an_earlier_run_are_removed_and_other_experiments_stay(out_dir, tmp_path):
     plots = tmp_path / "repository" / "plots"
     plots.mkdir(parents=True)
     other = [plots / "other-height.png", plots.parent / "other.md"]
-    for old in (plots / "falling_apples-speed.png", *other):
+    for old in (plots / "falling_apples-speed.png", plots / "falling_apples-speed.svg", *other):
         old.write_bytes(b"")
     publish.publish(out_dir, plots.parent, ["other", "falling_apples"])
-    assert {path.name for path in plots.iterdir()} == {"falling_apples-height.png", "other-height.png"}
+    assert {path.name for path in plots.iterdir()} == {
+        "falling_apples-height.png",
+        "falling_apples-height.svg",
+        "other-height.png",
+    }
     assert all(path.exists() for path in other)
 
 

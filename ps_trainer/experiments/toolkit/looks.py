@@ -1,0 +1,54 @@
+"""Colours, shades and markers of plots: each means one thing in all panels of all experiments.
+
+* A kind of updates, a distribution of step times and a part of a worker's time have a colour each, of a palette that
+  colour-blind readers can tell apart.
+* Values of a quantity (numbers of workers or ps tasks, staleness, …) have shades, from dark for the least to light for
+  the greatest, which keep their order in grey.
+* Black is a model or a published value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ps_trainer.comparison.style import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+_Number = TypeVar("_Number", int, float)
+
+ASYNC, SYNC, SYNC_GLOBAL, TOKEN_QUEUE, RING, COLOCATED = BLUE, ORANGE, YELLOW, PURPLE, GREEN, SKY
+COMPUTES, COMMUNICATES, WAITS = GREEN, SKY, "0.85"
+MEASURED = BLUE  # where all data are of one kind
+
+_LIGHTEST = 0.85  # of the colour map; lighter shades are faint on white
+
+SHAPE_COLOURS: dict[str, str] = {
+    Shape.EVEN: SKY,
+    Shape.MODERATE: PURPLE,
+    Shape.EXPONENTIAL: GREEN,
+    Shape.FITTED: YELLOW,
+    Shape.SHIFTED: BLUE,
+}
+SHAPE_MARKERS: dict[str, str] = {
+    Shape.EVEN: "s",
+    Shape.MODERATE: "^",
+    Shape.EXPONENTIAL: "o",
+    Shape.FITTED: "D",
+    Shape.SHIFTED: "v",
+}
+
+
+def of_shape(shape: str) -> dict[str, str]:
+    """Returns colour and marker of a distribution of step times, as arguments of `Axes.plot`."""
+    return {"color": SHAPE_COLOURS[shape], "marker": SHAPE_MARKERS[shape], "mfc": "none"}
+
+
+def shades(values: Iterable[_Number]) -> dict[_Number, str]:
+    """Returns a colour for each value of a quantity."""
+    from matplotlib import colormaps, colors
+
+    ordered = sorted(set(values))
+    most = max(1, len(ordered) - 1)
+    shade = colormaps["viridis"]
+    return {value: colors.to_hex(shade(_LIGHTEST * place / most)) for place, value in enumerate(ordered)}
