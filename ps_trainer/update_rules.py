@@ -53,6 +53,8 @@ _RULES = {
         "k_family:KBatchAsync", "gradient_groups:KBatchAsync", "shared_parameters:Mean", "no_wait:run"
     ),
     "ssp": _Parts("ssp:Ssp", "update_per_push:Ssp", "shared_parameters:Mean"),
+    # Ho et al.'s rule, whose workers read from a cache: simulated only.
+    "ssp_cache": _Parts(None, "update_per_push:SspCache", "replicas:SspCache"),
     "drop_stale": _Parts("drop_stale:DropStale", "update_per_push:DropStale", "shared_parameters:Mean"),
     "staleness_aware": _Parts(
         "staleness_aware:StalenessAware", "update_per_push:Async", "shared_parameters:StalenessAware"

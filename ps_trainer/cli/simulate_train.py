@@ -15,7 +15,7 @@ from ps_trainer.errors import UsageError
 from ps_trainer.options import option, same_as
 
 # Rules that exist only in the simulation, and the rule of a cluster that has the same limits.
-_RULES_OF_CLUSTER = {"token_queue": "sync", "stock_sync": "sync"}
+_RULES_OF_CLUSTER = {"token_queue": "sync", "stock_sync": "sync", "ssp_cache": "ssp"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,18 @@ BY_HAND = {
         (7.0, 2, 4, 7),
         (7.0 + 1.0, 0, 8, 8),
     ],
+    # As `ssp`. The copies of version 0 serve steps 1 and 2; at 3.5 worker 0 pulls its third, at 4.2 worker 1.
+    ("ssp_cache", ("staleness=1",)): [
+        (1.0, 0, 0, 0),
+        (2.0, 0, 0, 1),
+        (2.1, 1, 0, 2),
+        (3.5, 2, 0, 3),
+        (4.2, 1, 0, 4),
+        (3.5 + 1.0, 0, 4, 5),
+        (6.3, 1, 5, 6),
+        (7.0, 2, 0, 7),
+        (7.0 + 1.0, 0, 8, 8),
+    ],
     # Tokens of version 1 at 2.1: one each for 0 and 1, and the third for 0 again, which so counts twice.
     ("token_queue", ("replicas_to_aggregate=2",)): [
         (1.0, 0, 0, 0),
@@ -230,7 +242,9 @@ def test_the_tutorial_explains_the_rules_that_only_the_simulator_has():
 
 def test_all_rules_but_hybrid_are_simulated():
     assert set(component_tables.UPDATES.names()) - set(schedule_table.RULES) == {"hybrid"}
-    assert set(schedule_table.RULES) - set(component_tables.UPDATES.names()) == {"token_queue", "stock_sync"}
+    assert set(schedule_table.RULES) - set(component_tables.UPDATES.names()) == {
+        *("token_queue", "stock_sync", "ssp_cache")
+    }
 
 
 def test_a_ring_takes_two_turns_per_neighbour():
@@ -264,14 +278,29 @@ def test_staleness_counts_the_updates_between_pull_and_push_even_for_dropped_gra
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
-def test_no_worker_begins_a_step_further_ahead_than_ssp_allows(bound):
-    schedule = by_events(cluster_of("exp", 5, seed=2), "ssp", [f"staleness={bound}"], 1000)
+@pytest.mark.parametrize("rule", ["ssp", "ssp_cache"])
+def test_no_worker_begins_a_step_further_ahead_than_ssp_allows(rule, bound):
+    schedule = by_events(cluster_of("exp", 5, seed=2), rule, [f"staleness={bound}"], 1000)
     steps = schedule.steps
     ahead = []
     for start, worker in zip(steps.t_start, steps.worker, strict=True):
         clocks = np.bincount(steps.worker[steps.t_push_done <= start], minlength=5)
         ahead.append(clocks[worker] - clocks.min())
     assert max(ahead) == bound
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_a_cached_copy_lacks_no_update_that_is_older_than_the_bound_and_is_kept_as_long(bound):
+    """Ho et al. 2013, section 2: a read at clock c returns all updates of clocks up to c − s − 1."""
+    steps = by_events(cluster_of("exp", 5, seed=2), "ssp_cache", [f"staleness={bound}"], 1000).steps
+    missing = [
+        local_step - min(np.sum(steps.update[steps.worker == other] < version) for other in range(5) if other != worker)
+        for worker, local_step, version in zip(steps.worker, steps.local_step, steps.version, strict=True)
+    ]
+    assert max(missing) == bound
+    # Worker 0's reads between two pulls are of one version; a worker that is the slowest reads bound + 1 times.
+    _, reads = np.unique(np.stack([steps.worker, steps.version]), axis=1, return_counts=True)
+    assert reads.max() == bound + 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """NumPy forms of the rules that train a replica on each worker, under the scripts of `tests.updates.scripted`.
 
-All train `script.Linear` with batches of `scripted.BATCH_SIZE`, with two workers if not stated otherwise.
+All train `script.Linear` with batches of `scripted.BATCH_SIZE`, and two workers, if not stated otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.testing import oracles, script
 from tests.testing.oracles import Values
-from tests.updates.scripted import BATCH_SIZE, Optimizer, Played
+from tests.updates.scripted import BATCH_SIZE, MODELS, Optimizer, Played
 
 
 def combined(*terms: tuple[float, Values]) -> Values:
@@ -102,6 +102,47 @@ def downpour(
         worker.end_step(staleness)
         values.append(params | {"global_step": clock})
     return played(workers, values)
+
+
+def cached_reads(
+    entries: Sequence[int],
+    model: str,
+    bound: int,
+    optimizer: str,
+    learning_rate: float,
+    num_workers: int,
+) -> list[Values]:
+    """Rule `ssp_cache`: the parameters on the ps and "global_step" after each push.
+
+    A worker computes at its copy, to which its own updates are added. It begins a step when it is at most `bound` steps
+    ahead of the slowest worker; then it takes another copy if the slowest had pushed too few steps for the last one.
+
+    Args:
+        entries: Worker of each push.
+        model: Key of `scripted.MODELS`.
+        bound: Bound s.
+        optimizer: Optimizer on the ps.
+        learning_rate: Constant learning rate.
+        num_workers: Number of workers.
+    """
+    model_class, loss_and_gradient = MODELS[model]
+    params, apply, values = script.initial_values(model_class()), Optimizer(optimizer).apply, []
+    clocks, copies, copied_at = [0] * num_workers, [params] * num_workers, [0] * num_workers
+    waiting: list[int] = []
+    for clock, worker in enumerate(entries):
+        batch = script.worker_batch(worker, num_workers, BATCH_SIZE, clocks[worker])
+        _, gradient = loss_and_gradient(copies[worker], batch)
+        updated = apply(params, gradient, clock, learning_rate)
+        own = combined((1.0, updated), (-1.0, params)) if optimizer != "sgd" else combined((-learning_rate, gradient))
+        copies[worker], params = combined((1.0, copies[worker]), (1.0, own)), updated
+        clocks[worker] += 1
+        waiting.append(worker)
+        for one in [one for one in waiting if clocks[one] - min(clocks) <= bound]:
+            waiting.remove(one)
+            if clocks[one] - copied_at[one] > bound:
+                copies[one], copied_at[one] = params, min(clocks)
+        values.append(params | {"global_step": clock + 1})
+    return values
 
 
 def easgd(

@@ -1,4 +1,4 @@
-"""Arithmetic of rules whose workers train replicas: `downpour`, `easgd`, `model_averaging`, `local_sgd`."""
+"""Arithmetic of rules whose workers train replicas: `ssp_cache`, `downpour`, and those that average replicas."""
 
 from __future__ import annotations
 
@@ -28,6 +28,26 @@ class ReplicaRule(Arithmetic):
         super().__init__(session, schedule, options)
         self.replicas: list[Values] = [self.center.params] * self.num_workers
         self.known = [0] * self.num_workers
+
+
+class SspCache(ReplicaRule):
+    """`ssp_cache`: each gradient is an update; a worker computes at its copy, and adds to it what its pushes changed.
+
+    With an optimizer other than SGD this change is what the worker's gradient made of the parameters on the ps tasks.
+    """
+
+    holds_tables = True
+
+    def take(self, entry: Entry) -> WorkerResult:
+        worker = entry.worker
+        if entry.version != self.known[worker]:  # a pull comes after a push of this worker, so its version is new
+            self.replicas[worker], self.known[worker] = self.pulled_values(entry), entry.version
+        computed = self.session.compute(worker, self.replicas[worker])
+        before = self.center.params
+        self.apply(computed.gradient)
+        change = gradients_lib.difference(self.center.params, before)
+        self.replicas[worker] = gradients_lib.move(self.replicas[worker], change)
+        return computed
 
 
 class Downpour(ReplicaRule):

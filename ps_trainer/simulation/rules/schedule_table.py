@@ -1,4 +1,4 @@
-"""Schedules by the names of `--update`, and two of TensorFlow's own: `token_queue`, `stock_sync`."""
+"""Schedules by the names of `--update`, and three that no cluster has: `token_queue`, `stock_sync`, `ssp_cache`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules in which each push makes a separate update: `async`, rules that only scale it, `drop_stale`, `ssp`."""
+"""Rules in which each push makes an update: `async`, rules that only scale it, `drop_stale`, `ssp`, `ssp_cache`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections import defaultdict
 from typing import Any
 
 from ps_trainer.simulation.cluster import ClusterModel
-from ps_trainer.simulation.rules.base import PushOutcome, ScheduleRule
+from ps_trainer.simulation.rules.base import PLAIN, PushOutcome, ScheduleRule, StepPlan
 from ps_trainer.simulation.schedule import DROPPED
 from ps_trainer.updates.options import DcAsgdOptions, DropStaleOptions, SspOptions
+
+_WITHOUT_PULL = StepPlan(pulls=False)
 
 
 class Async(ScheduleRule):
@@ -68,3 +70,24 @@ class Ssp(ScheduleRule):
             return PushOutcome(update, [*resumed, worker])
         self._waiting[clock - self.options.staleness].append(worker)
         return PushOutcome(update, resumed)
+
+
+class SspCache(Ssp):
+    """`ssp_cache`: as `ssp`, but a worker reads its cached copy, and pulls another only when that copy is too old.
+
+    A worker that has pushed c steps must see all updates of the steps up to c − staleness of every worker. The copy has
+    them if the slowest worker had pushed that many steps when the copy was pulled.
+
+    Source: Ho et al. 2013, section 2 (a read at clock c returns all updates of clocks up to c − s − 1) and section 3
+    (`SSPTable`, whose client reads from its cache where that is allowed).
+    """
+
+    def __init__(self, options: Any, cluster: ClusterModel):
+        super().__init__(options, cluster)
+        self._copied_at = [-options.staleness - 1] * cluster.num_workers  # slowest clock at each worker's last pull
+
+    def plan(self, worker: int) -> StepPlan:
+        if self._clocks[worker] - self._copied_at[worker] <= self.options.staleness:
+            return _WITHOUT_PULL
+        self._copied_at[worker] = self._slowest
+        return PLAIN

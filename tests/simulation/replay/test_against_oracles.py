@@ -5,6 +5,7 @@ The tests of each rule in `tests/updates` compare the same NumPy form with a rea
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -175,3 +176,36 @@ def test_easgd(options, period, alpha, momentum):
     entries = schedule.steps.worker.tolist()
     wanted = oracles_local.easgd(entries, period, alpha, LOCAL_RATE, momentum, NUM_WORKERS)
     assert_replays(wanted.values, schedule, "easgd", options, "dense", "sgd", LOCAL_RATE)
+
+
+@pytest.mark.parametrize(
+    ("bound", "model", "optimizer"),
+    [
+        (0, "dense", "sgd"),
+        (1, "dense", "sgd"),
+        (1, "sparse", "sgd"),
+        (2, "sparse", "adagrad"),
+        (3, "dense", "momentum"),
+    ],
+)
+def test_reads_from_a_cache(bound, model, optimizer):
+    options = (f"staleness={bound}",)
+    schedule = schedule_of("ssp_cache", options)
+    entries = schedule.steps.worker.tolist()
+    wanted = oracles_local.cached_reads(entries, model, bound, optimizer, RATES[optimizer], NUM_WORKERS)
+    pulls = set(zip(entries, schedule.steps.version.tolist(), strict=True))
+    assert (len(pulls) < len(entries)) == (bound > 0)
+    assert_replays(wanted, schedule, "ssp_cache", options, model, optimizer)
+
+
+def test_a_cache_with_bound_0_sums_the_gradients_that_a_barrier_averages():
+    """n workers that pull at a barrier make n steps from one point, which is `sync` with n times the rate."""
+    training = on_cluster.training_of(on_cluster.MODELS["dense"](), "sgd", 0.1)
+    summed = on_cluster.replayed(training, schedule_of("ssp_cache", ("staleness=0",)), "ssp_cache", ("staleness=0",))
+    training = dataclasses.replace(training, learning_rate=0.1 * NUM_WORKERS)
+    averaged = on_cluster.replayed(training, on_cluster.schedule_of("sync", (), NUM_WORKERS, 2), "sync", ())
+    for updates in (1, 2):
+        after = {one["global_step"]: one for one in averaged}[updates]
+        sums = {one["global_step"]: one for one in summed}[updates * NUM_WORKERS]
+        for name in ("kernel", "bias"):
+            np.testing.assert_allclose(sums[name], after[name], rtol=0, atol=1e-6)
