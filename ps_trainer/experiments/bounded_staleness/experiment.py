@@ -126,7 +126,7 @@ class BoundedTraining(Part[BoundTrainingSettings, BoundTrainingFigures]):
             num_updates=settings.max_updates,
             seed=run.seed,
         ).schedule
-        training = virtual_training.digits("softmax", settings.rate, batch_size=_BATCH_SIZE, seed=run.seed)
+        training = virtual_training.setup_of("softmax", settings.rate, batch_size=_BATCH_SIZE, seed=run.seed)
         trained = train(
             training,
             schedule,

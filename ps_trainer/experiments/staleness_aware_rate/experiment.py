@@ -257,7 +257,7 @@ def _rate_of(lr: float, arm: Rate, splits: int | None) -> float:
 
 
 def _training(lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
-    """Returns arguments of `virtual_training.digits`."""
+    """Returns arguments of `virtual_training.setup_of`."""
     model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
     return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}
 

@@ -32,10 +32,12 @@ class Course(NamedTuple):
             yield {"examples": WINDOW_EXAMPLES * (index + 1), "loss": loss}
 
 
-def digits(
+def setup_of(
     model: str,
     learning_rate: float,
     *,
+    dataset: str = "digits",
+    dataset_options: Sequence[str] = (),
     model_options: Sequence[str] = (),
     optimizer: str = "sgd",
     optimizer_options: Sequence[str] = (),
@@ -43,7 +45,7 @@ def digits(
     batch_size: int,
     seed: int,
 ) -> Any:
-    """Returns a `simulation.replay` `TrainingSetup` of a registered model on digits.
+    """Returns a `simulation.replay` `TrainingSetup` of a registered model and dataset.
 
     Its learning rate is constant after `warmup_steps` updates.
     """
@@ -51,7 +53,7 @@ def digits(
 
     return TrainingSetup(
         model=component_tables.MODELS.create(model, model_options),
-        dataset=component_tables.DATASETS.create("digits", (), data_dir=None),
+        dataset=component_tables.DATASETS.create(dataset, dataset_options, data_dir=None),
         optimizer=component_tables.OPTIMIZERS.create(optimizer, optimizer_options),
         rate_schedule=component_tables.SCHEDULES.create("constant", (f"warmup_steps={warmup_steps}",)),
         learning_rate=learning_rate,
@@ -64,18 +66,18 @@ def digits(
 def open_replay(
     schedule: Schedule, update: str, options: Sequence[str] = (), *, arithmetic: Any = None, **training: Any
 ) -> Iterator[Any]:
-    """Returns an open `simulation.replay.replay.Replay`, which trains on digits along a schedule.
+    """Returns an open `simulation.replay.replay.Replay`, which trains along a schedule.
 
     Args:
         schedule: Order of pulls and pushes.
         update: Name of `--update`.
         options: Values of `--update_option`.
         arithmetic: Class that computes updates instead of the rule's own.
-        **training: Arguments of `digits`.
+        **training: Arguments of `setup_of`.
     """
     from ps_trainer.simulation.replay.replay import Replay  # imports TensorFlow, which lists do not need
 
-    with Replay(digits(**training), schedule, update, options, arithmetic=arithmetic) as replay:
+    with Replay(setup_of(**training), schedule, update, options, arithmetic=arithmetic) as replay:
         yield replay
 
 
@@ -109,6 +111,21 @@ def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURA
                 accuracy=_mean(recent),
             )
     return Course(None, None, count, has_diverged=False, losses=_append_rest(losses, sums), accuracy=_mean(recent))
+
+
+def crossing(values: Sequence[float], losses: Sequence[float], target: float) -> float:
+    """Returns the value, such as a time, at which a loss first falls to the target, interpolated between two entries.
+
+    Args:
+        values: Rising values, one for each loss.
+        losses: Losses, of which the last one is at the target or below.
+        target: Loss to reach.
+    """
+    end = next(index for index, loss in enumerate(losses) if loss <= target)
+    if end == 0 or not math.isfinite(losses[end - 1]):
+        return values[end]
+    share = (losses[end - 1] - target) / (losses[end - 1] - losses[end])
+    return values[end - 1] + share * (values[end] - values[end - 1])
 
 
 def _mean(values: deque[float]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
-from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES, follow
+from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES, crossing, follow
 
 BATCH_SIZE = WINDOW_EXAMPLES // 4  # a window of four steps
 
@@ -45,3 +45,9 @@ def test_a_target_that_is_not_reached():
 def test_a_loss_that_is_not_finite_ends_the_training():
     course = follow(replay_of([0.5] * 5, losses=[1.0, math.nan, 1.0, 1.0, 1.0]), BATCH_SIZE, target=0.9)
     assert (course.has_diverged, course.num_steps, course.target_step) == (True, 2, None)
+
+
+def test_the_crossing_of_a_target_lies_between_two_tests():
+    assert crossing([10.0, 20.0, 30.0], [1.0, 0.6, 0.2], 0.5) == 20.0 + 10.0 * (0.6 - 0.5) / (0.6 - 0.2)
+    assert crossing([10.0, 20.0], [0.4, 0.2], 0.5) == 10.0  # below the target at the first test
+    assert crossing([10.0, 20.0, 30.0], [1.0, 0.5, 0.7], 0.5) == 20.0

@@ -1,0 +1,1 @@
+"""Experiment on stale synchronous parallel with a cache on each worker."""

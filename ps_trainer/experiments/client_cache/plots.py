@@ -1,0 +1,112 @@
+"""The plots of the experiment on cached reads, and the words below them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.toolkit.statistics import spread
+
+from .cases import FRESH_BOUND, CacheArm, CacheComparison, Reads, median
+
+_OTHERS: tuple[tuple[Reads, int | None, str, str], ...] = (
+    (Reads.FRESH, FRESH_BOUND, "tab:green", "s"),
+    (Reads.BARRIER, None, "tab:orange", "^"),
+    (Reads.NONE, None, "tab:red", "D"),
+)
+_CACHED = "tab:blue"
+
+
+def _panels(figure: Figure, comparisons: Sequence[CacheComparison]) -> list[tuple[Axes, CacheComparison]]:
+    axes = figure.subplots(1, len(comparisons), squeeze=False)[0]
+    for axis, one in zip(axes, comparisons, strict=True):
+        axis.set_title(one.problem, fontsize=9)
+    return list(zip(axes, comparisons, strict=True))
+
+
+def _draw_against_bound(
+    axis: Axes, one: CacheComparison, values: Callable[[CacheArm], Sequence[float]], *, marks_lost: bool = False
+) -> None:
+    """Draws cached reads as a line against the bound, and the other rules as points at the right of it."""
+    bounds = [arm.bound for arm in one.cached]
+    groups = [(Reads.CACHED, one.cached, range(len(bounds)), _CACHED, "o-")]
+    for position, (reads, bound, colour, marker) in enumerate(_OTHERS, len(bounds)):
+        if arm := one.at(reads, bound):
+            groups.append((Reads(reads), [arm], range(position, position + 1), colour, marker))
+    for reads, arms, positions, colour, form in groups:
+        middle, p10, p90 = np.array([spread(values(arm)) for arm in arms]).T
+        style = {"fmt": form, "mfc": "none", "lw": 1, "capsize": 2, "color": colour, "label": reads}
+        axis.errorbar(positions, middle, (middle - p10, p90 - middle), **style)
+        lost = [(p, m) for arm, p, m in zip(arms, positions, middle, strict=True) if arm.is_lost and marks_lost]
+        axis.plot([p for p, _ in lost], [m for _, m in lost], "^", ms=10, mfc="none", mew=1.5, color=colour)
+    names = {Reads.FRESH: f"s = {FRESH_BOUND}", Reads.BARRIER: "barrier", Reads.NONE: "async"}
+    shown = [names[reads] for reads, *_ in _OTHERS]
+    axis.set_xticks(range(len(bounds) + len(shown)), [*map(str, bounds), *shown], fontsize=7)
+    axis.set_ylim(bottom=0)
+
+
+def _draw_times(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
+    for axis, one in _panels(figure, comparisons):
+        _draw_against_bound(axis, one, lambda arm: arm.times, marks_lost=True)
+        finish(axis, "bound s of cached reads; other rules", "time to the objective / mean step", fontsize=7)
+
+
+def _draw_parts(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
+    one = comparisons[0]
+    left, right = figure.subplots(1, 2)
+    _draw_against_bound(left, one, lambda arm: arm.computes)
+    finish(left, "bound s of cached reads; other rules", "share of time in which workers compute", fontsize=7)
+    for marker, own in zip("os", comparisons, strict=False):
+        bounds = range(len(own.cached))
+        right.plot(bounds, [median(arm.gradients) for arm in own.cached], f"{marker}-", mfc="none", label=own.problem)
+        right.set_xticks(bounds, [str(arm.bound) for arm in own.cached])
+    right.set_ylim(bottom=0)
+    finish(right, "bound s of cached reads", "gradients to the objective", fontsize=7)
+
+
+def _draw_curves(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
+    for axis, one in _panels(figure, comparisons):
+        shown = [(one.at(Reads.CACHED, 0), _CACHED, ":"), (one.best, _CACHED, "-")]
+        shown += [(one.at(reads, bound), colour, "--") for reads, bound, colour, _ in _OTHERS]
+        for arm, colour, style in shown:
+            if arm:
+                axis.plot(*arm.curve(), ls=style, color=colour, lw=1, label=arm.name)
+        axis.set_yscale("log")
+        finish(axis, "time / mean step", "test loss", fontsize=7)
+
+
+OF_READS = (
+    Plot(
+        key="times",
+        title="Time to the objective, by the bound",
+        shows="Median time to the objective, bars from the 10th to the 90th percentile; each arm at its own learning"
+        " rate. Line: cached reads, by the bound; at the right of it the other rules. Large triangles: most runs gave"
+        " up, so their times are that long or longer.",
+        expected="the line is lowest between its ends, and there below all other rules.",
+        claims=("sooner_than_barrier", "sooner_than_async", "interior", "cache"),
+        draw=_draw_times,
+        size=(8.0, 3.8),
+    ),
+    Plot(
+        key="parts",
+        title="What a bound gains and what it costs",
+        shows="Left: share of the workers' time in which they compute; the rest are transfers and waiting. Right:"
+        " gradients to the objective with cached reads. Medians; bars from the 10th to the 90th percentile.",
+        expected="both rise with the bound.",
+        claims=("computes", "quality"),
+        draw=_draw_parts,
+        size=(8.0, 3.8),
+    ),
+    Plot(
+        key="curves",
+        title="Test loss against time",
+        shows="Median test loss until the first seed reaches the objective: cached reads at s = 0 and at the bound that"
+        " the pilot runs have chosen, and the other rules.",
+        expected="cached reads at the chosen bound fall first.",
+        claims=("sooner_than_barrier", "sooner_than_async"),
+        draw=_draw_curves,
+        size=(8.0, 3.8),
+    ),
+)

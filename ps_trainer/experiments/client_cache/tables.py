@@ -1,0 +1,35 @@
+"""The table of the experiment on cached reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.toolkit.statistics import spread
+
+from .cases import CacheComparison, median
+
+
+def of_reads(comparisons: Sequence[CacheComparison]) -> list[Table]:
+    """Returns a table for each problem, with a row per arm; a dash where most seeds do not reach the objective."""
+    columns = (
+        *texts("rule"),
+        *numbers("g", "learning rate"),
+        *numbers(".1f", "time", "p10", "p90", unit="mean steps"),
+        *numbers(",.0f", "gradients"),
+        *numbers(".1f", "computing", unit="%"),
+        *numbers(".2f", "pulls per step"),
+        *numbers("d", "oldest missing step", "not reached", "seeds"),
+    )
+    tables = []
+    for one in comparisons:
+        rows = []
+        for arm in one.arms:
+            times = spread(arm.times)
+            reached = [None] * 4 if arm.is_lost else [times.median, times.p10, times.p90, median(arm.gradients)]
+            rows.append(
+                [arm.name, arm.rates[0], *reached, 100 * median(arm.computes), median(arm.pulls), arm.age]
+                + [arm.num_lost, len(arm.times)]
+            )
+        tables.append(Table(f"To the objective, {one.problem}", columns, rows))
+    return tables

@@ -1,0 +1,72 @@
+"""The words on the page of the experiment on cached reads."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
+
+from .cases import FRESH_BOUND, NUM_WORKERS
+
+TEXTS = PageTexts(
+    question="Do workers that read slightly old parameters from a cache reach an objective sooner?",
+    answers=(
+        Outcomes(
+            "computes",
+            "workers with a cache spend more of their time computing than behind a barrier",
+            "workers with a cache hardly spend more of their time computing than behind a barrier",
+        ),
+        Outcomes(
+            "sooner_than_barrier",
+            "they are at the objective sooner than behind a barrier",
+            "they are not at the objective sooner than behind a barrier",
+        ),
+        Outcomes(
+            "sooner_than_async",
+            "they are there sooner than asynchronous workers",
+            "they are not there sooner than asynchronous workers",
+        ),
+    ),
+    best_plot="times",
+    background=(
+        "Under stale synchronous parallel (SSP), a worker may be at most s steps ahead of the slowest. It may also read"
+        " old parameters: from a copy on its own host that holds all updates up to s steps before, and its own ones."
+        " Only when the copy is older, the worker pulls another. A larger s saves waiting and transfers, so workers"
+        " compute more. But gradients of older parameters are worth less. The best s is a compromise."
+    ),
+    formula=(
+        "a worker that has made c steps\n"
+        "  waits  while c − min c > s          min c: steps of the slowest worker now\n"
+        "  pulls  if c − copied > s            copied: the same when it pulled its copy\n"
+        "  reads  copy + own updates since then\n"
+        "\n"
+        "s = 0 adds up n gradients of the same parameters; an averaging barrier divides them by n"
+    ),
+    finding=(
+        "Ho et al. (abstract) let workers read older values from a local cache instead of waiting for them. They report"
+        " that this significantly increases the share of time in which workers compute. On several problems SSP"
+        " converges faster than fully synchronous and asynchronous schemes."
+    ),
+    setup=(
+        f"{NUM_WORKERS} workers in virtual time with lognormal steps (σ = 0.5), and one ps task whose link is shared. A"
+        " pull or a push alone takes an eighth of a mean step, and a whole one if all workers pull at once. Two"
+        " problems: matrix factorization by SGD on planted ratings (objective: a mean squared error of 0.1; the noise"
+        " is 0.04), and logistic regression with FTRL and an ℓ1 penalty on clicks whose values follow Zipf's law"
+        " (objective: a log loss of 0.6). Each arm has the learning rate, of six, that is fastest on the seeds"
+        f" {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]}; these seeds choose the bound, too. The claims are judged on ten"
+        " others. The time between two tests of the loss is interpolated."
+    ),
+    reasons=(
+        Outcomes("computes", "Most steps begin without a pull, and a lead hides the slow steps of others."),
+        Outcomes("quality", "A copy lacks up to s steps of each other worker."),
+        Outcomes("bound", "The rule pulls, and before that waits, whenever a copy could be older."),
+    ),
+    limits=(
+        "The sources' problems have up to millions of parameters; these have a few thousand.",
+        "A push ends a step here. Ho et al.'s clients send their updates in the background.",
+        f"Asynchronous workers, and those with fresh reads (s = {FRESH_BOUND}), pull in each step. A cache without any"
+        " bound would never be refreshed.",
+        "An update of the cache with FTRL is what the worker's gradient changed on the ps task, which a client would"
+        " have to compute itself.",
+        "The link is slow on purpose: without transfers a cache saves nothing.",
+    ),
+)
