@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer import options as options_lib
-from ps_trainer.errors import UnknownNameError, did_you_mean
+from ps_trainer.errors import UnknownNameError, did_you_mean, list_names
 
 
 class Registry:
@@ -92,7 +92,10 @@ class Registry:
                 " start from its folder, or install it, or set PYTHONPATH"
             ) from error
         if not hasattr(module, class_name):
-            raise UnknownNameError(f"{flag}={name}: {module.__file__} has no class {class_name!r}")
+            classes = [value for value in vars(module).values() if isinstance(value, type)]
+            own = [cls.__name__ for cls in classes if cls.__module__ == module.__name__]
+            known = f"; {did_you_mean(class_name, own)}it has {list_names(own)}" if own else ""
+            raise UnknownNameError(f"{flag}={name}: {module.__file__} has no class {class_name!r}{known}")
         cls = getattr(module, class_name)
         missing = [method for method in self.methods if not hasattr(cls, method)]
         if missing or not isinstance(cls, type):

@@ -148,6 +148,12 @@ def test_a_missing_class_names_the_file(folder):
         THINGS.load("empty_thing:Thing")
 
 
+def test_a_misspelled_class_gets_the_nearest_one_and_the_classes_of_the_file(folder):
+    (folder / "two_things.py").write_text("from json import JSONDecoder\nclass Mine: pass\nclass Other: pass\n")
+    with pytest.raises(UnknownNameError, match=r"has no class .Min.; did you mean Mine\? it has Mine, Other$"):
+        THINGS.load("two_things:Min")
+
+
 def test_a_module_that_fails_in_its_own_imports_is_not_called_missing(folder):
     (folder / "broken_thing.py").write_text(
         textwrap.dedent(
