@@ -138,7 +138,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--loaders", help="comma-separated beginnings of names; by default all loaders")
     parser.add_argument("--batch_size", type=arguments.at_least(1), default=128, help="examples per batch")
     parser.add_argument("--seconds", type=arguments.secs, default=3.0, help="length of each repetition")
-    parser.add_argument("--repetitions", type=arguments.at_least(1), default=3, help="of each loader, in sequence")
+    parser.add_argument(
+        "--repetitions", type=arguments.at_least(1), default=3, help="measurements of each loader, in sequence"
+    )
     parser.add_argument("--packages", help="folder with the peers; filled by pip if it is missing; none = in --out_dir")
     arguments.add_deadline(parser, 600.0)
     arguments.add_out_dir(parser)

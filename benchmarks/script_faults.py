@@ -205,7 +205,10 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
         "--scripts", type=arguments.choices(SCRIPTS, all_as="all"), default=["tutorial"], help="scripts, or all"
     )
     parser.add_argument(
-        "--classes", type=arguments.choices(CLASSES, all_as="all"), default="all", help="whose classes, or all"
+        "--classes",
+        type=arguments.choices(CLASSES, all_as="all"),
+        default="all",
+        help=f"origin of the classes: {', '.join(CLASSES)}, or all",
     )
     parser.add_argument("--limit_secs", type=arguments.secs, default=45.0, help="time for the tasks to end")
     arguments.add_out_dir(parser)

@@ -57,7 +57,9 @@ def _parse_flags() -> argparse.Namespace:
     parser.add_argument("--task_index", required=True, type=int)
     parser.add_argument("--workload", default="deep", choices=sorted({*workloads.WORKLOADS, *PEER_WORKLOADS}))
     parser.add_argument("--peers", action="store_true", help="start from the values from which peers start")
-    parser.add_argument("--classes", default=CLASSES[0], choices=CLASSES, help="whose classes the script uses")
+    parser.add_argument(
+        "--classes", default=CLASSES[0], choices=CLASSES, help="origin of the classes that the script uses"
+    )
     parser.add_argument("--sync", action="store_true", help="aggregate the gradients of all workers in each step")
     parser.add_argument("--steps", type=int, default=1000, help="global_step at which training ends")
     parser.add_argument("--report_file", help="file for a line per second")

@@ -22,12 +22,18 @@ FOLDERS = ("updates", "gradients", "optimizers", "store", "training", "inference
 def main() -> None:
     """Runs a campaign according to the flags."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=13, help="of the choice of places (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=60, help="places (default: %(default)s)")
-    parser.add_argument("--commit", default="HEAD", help="whose files are taken (default: %(default)s)")
-    parser.add_argument("--folder", action="append", choices=FOLDERS, help="of ps_trainer (default: all of these)")
-    parser.add_argument("--exclude", action="append", default=[], help="a file that is left alone")
-    parser.add_argument("--work", type=pathlib.Path, help="folder that is kept (default: a temporary one per commit)")
+    parser.add_argument("--seed", type=int, default=13, help="seed of the choice of places (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=60, help="number of places to change (default: %(default)s)")
+    parser.add_argument("--commit", default="HEAD", help="commit whose files are changed (default: %(default)s)")
+    parser.add_argument(
+        "--folder", action="append", choices=FOLDERS, help="folder of ps_trainer to change (default: all of these)"
+    )
+    parser.add_argument("--exclude", action="append", default=[], help="file that is not changed")
+    parser.add_argument(
+        "--work",
+        type=pathlib.Path,
+        help="folder for the copies of the files, kept for the next call (default: a temporary one per commit)",
+    )
     parser.add_argument("--table", type=pathlib.Path, help="CSV file to write, a line per mutant")
     parser.add_argument("--list", action="store_true", help="show the mutants only")
     flags = parser.parse_args()
