@@ -1,8 +1,11 @@
 """`ClusterFinding`: one line about whether a cluster will work, and the fix. Imports no TensorFlow.
 
 The doctor prints findings. Before a task starts, it logs the findings about itself. One place words each kind:
-`checks.py` for names, ports and interfaces, and in `runtime/` `logdir_checks.py` for the folder of a run,
-`task_fingerprint.py` for what a task reports about itself, and `reachability.py` for its connections.
+
+    checks.py                      names, ports and interfaces
+    runtime/logdir_checks.py       the folder of a run
+    runtime/task_fingerprint.py    what a task reports about itself
+    runtime/reachability.py        its connections
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Finds out which tasks reach each other, by asking the tasks themselves through TensorFlow's runtime.
 
-A session with task A as its target and task B as its device filter makes A contact B, with A's own cluster definition,
-names and routes. Both directions matter: the receiver of a tensor fetches it, so each ps must reach each worker.
+A session with task A as its target and task B as its device filter makes A contact B. A uses its own cluster
+definition, names and routes. Both directions matter: the receiver of a tensor fetches it, so each ps must reach each
+worker.
 """
 
 from __future__ import annotations

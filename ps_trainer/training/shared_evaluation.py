@@ -10,8 +10,8 @@ The batches of test examples are divided into parts, and chief and helpers take 
     adds the sums that have arrived              ◄─── queue of results            ◄─── sends the sums of the part
     evaluates the parts of which none arrived
 
-The chief never waits for a helper. A part that a lost or slow helper has taken is evaluated by the chief in the end,
-unless its sums arrive before the chief has finished it.
+The chief never waits for a helper. In the end it evaluates the parts that lost or slow helpers have taken. It uses the
+sums of such a helper if they arrive before the chief has finished the part.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def collision_warning(path: pathlib.Path, num_buckets: int) -> str:
     """Warns of categories that share an id with another one; "" if they are few.
 
     Looks at the beginning of the file, and there at the column with the most categories. A hash puts each of them into
-    one of the buckets at random, so the share 1 − (1 − 1 / buckets)^(categories − 1) is expected to share its bucket.
+    one of the buckets at random. So the share 1 − (1 − 1 / buckets)^(categories − 1) is expected to share its bucket.
     """
     rows = [line.split(b"\t") for line in head(path).split(b"\n")[:-1]]
     columns = zip(*(row[-NUM_HASHES:] for row in rows if len(row) > NUM_NUMBERS + NUM_HASHES), strict=True)
