@@ -84,6 +84,7 @@ class Measure(NamedTuple):
     case: str  # name of the case: "n=8, exp"
     value: float  # value in the claim's unit; NaN counts as outside every limit
     interval: Interval | None = None  # its 90 % confidence interval, if the runs give one
+    sign: str = ""  # "≥" or "≤" where only a bound of the value is known
 
     @property
     def bounds(self) -> Interval:
@@ -91,8 +92,9 @@ class Measure(NamedTuple):
         return self.interval or Interval(self.value, self.value)
 
     def __str__(self) -> str:
-        within = f" [{self.interval.low:.4g}, {self.interval.high:.4g}]" if self.interval else ""
-        return f"{self.value:.4g}{within} ({self.case})"
+        high = "…" if self.interval and math.isinf(self.interval.high) else f"{self.bounds.high:.4g}"
+        within = f" [{self.interval.low:.4g}, {high}]" if self.interval else ""
+        return f"{self.sign}{' ' if self.sign else ''}{self.value:.4g}{within} ({self.case})"
 
 
 class JudgedClaim(NamedTuple):

@@ -97,7 +97,7 @@ def own_files(experiment_type: type) -> set[pathlib.Path]:
         path = _file_of(module, root) if root is not None and not module.startswith(f"{_HARNESS}.") else None
         if path is not None and path not in found:
             found.add(path)
-            todo += imports_of(path)
+            todo += imports_of(path) - left_out
     return found
 
 

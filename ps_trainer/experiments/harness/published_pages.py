@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import index, sections
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, JudgedClaim, Verdict, verdict_on
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, ClaimLine, JudgedClaim, Verdict, verdict_on
 from ps_trainer.experiments.harness.page import Block, Heading, Paragraph, to_markdown
 from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 from ps_trainer.experiments.harness.report import title_of
@@ -71,13 +71,22 @@ def judged(experiment: Experiment, lines: Iterable[ClaimLine]) -> list[JudgedCla
     ]
 
 
+def untested(experiment: Experiment, lines: Iterable[ClaimLine]) -> str:
+    """Returns what the sources claim and the page does not test, in words: claims are newer than its runs, too."""
+    shown = {line.sentence for line in lines}
+    own = [claim.sentence for claim in experiment.claims if claim.kind is ClaimKind.LITERATURE]
+    newer = [f"“{sentence}” (newer than these runs)" for sentence in own if sentence not in shown]
+    return "; ".join([*([experiment.untested] if experiment.untested else []), *newer])
+
+
 def summary(experiment: Experiment, page: str) -> PageSummary:
     """Returns the facts of a page that the overview shows."""
-    checked = judged(experiment, read_claims(page))
+    lines = read_claims(page)
+    checked = judged(experiment, lines)
     runs, image = _RUNS.search(page), _IMAGE.search(page)
     if not runs or not image:
         raise UsageError(f"the page of {experiment.name} does not state its runs, or has no plot; publish it again")
-    verdict = verdict_on(checked, experiment.untested)
+    verdict = verdict_on(checked, untested(experiment, lines))
     answer = experiment.texts.answer(checked)
     return PageSummary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
 
@@ -104,7 +113,7 @@ def with_texts(page: str, experiment: Experiment) -> str:
     """Returns a page with the current texts of its experiment, without marks in the sections that get them."""
     lines = read_claims(page)
     checked = judged(experiment, lines)
-    verdict = str(verdict_on(checked, experiment.untested))
+    verdict = str(verdict_on(checked, untested(experiment, lines)))
     page = _TITLE.sub(lambda _: f"# {title_of(experiment)}", page, count=1)
     for heading, blocks in sections.of_texts(experiment, checked, lines, verdict).items():
         page = with_section(page, heading, blocks)

@@ -11,6 +11,7 @@ import numpy as np
 WARMUP_SHARE = 0.2
 _FIT_ROUNDS = 20
 _NUM_RESAMPLES = 2000
+_Z_95 = 1.645  # 95 % quantile of the normal distribution
 # 95 % quantiles of Student's t with 1, 2, … degrees of freedom; the last one serves for more, and is wider than theirs.
 _T_95 = (
     *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753),
@@ -120,6 +121,42 @@ def median_interval(values: Sequence[float]) -> tuple[float, Interval]:
     drawn = np.random.default_rng(0).choice(sample, (_NUM_RESAMPLES, len(sample)))
     low, high = np.percentile(np.median(drawn, axis=1), [5, 95])
     return float(np.median(sample)), Interval(float(low), float(high))
+
+
+def resampled_medians(samples: Sequence[Sequence[float]]) -> np.ndarray:
+    """Returns medians of bootstrap resamples of each sample, float [samples, resamples]; the resamples' seed is fixed.
+
+    Values may be infinite: a median is exact as long as most values are known.
+    """
+    rng = np.random.default_rng(0)
+    drawn = [rng.choice(np.asarray(sample, float), (_NUM_RESAMPLES, len(sample))) for sample in samples]
+    return np.stack([np.median(one, axis=1) for one in drawn])
+
+
+def bootstrap_interval(low: np.ndarray, high: np.ndarray) -> Interval:
+    """Returns the percentile interval of resampled values, given lower and upper bounds of them, perhaps infinite."""
+    ends = ((low, 5), (high, 95))
+    return Interval(*(float(np.percentile(values, percent, method="inverted_cdf")) for values, percent in ends))
+
+
+def median_ratio_interval(
+    values: tuple[Sequence[float], Sequence[float]], others: tuple[Sequence[float], Sequence[float]]
+) -> Interval:
+    """Returns the percentile bootstrap interval of the ratio of the medians of two samples above 0.
+
+    Of each sample it takes lower and upper bounds of the values, which are infinite where nothing is known. So the
+    interval is as wide as the unknown values can make it.
+    """
+    low, high = (resampled_medians(pair) for pair in ((values[0], others[1]), (values[1], others[0])))
+    return bootstrap_interval(low[0] / low[1], high[0] / high[1])
+
+
+def share_interval(num_yes: int, num_all: int) -> Interval:
+    """Returns Wilson's score interval of a share, from at least one observation."""
+    share, width = num_yes / num_all, _Z_95**2 / num_all
+    middle = (share + width / 2) / (1 + width)
+    half = math.sqrt(share * (1 - share) * width + width**2 / 4) / (1 + width)
+    return Interval(middle - half, middle + half)
 
 
 def without_warmup(values: SeriesT, share: float = WARMUP_SHARE) -> tuple[SeriesT, int]:

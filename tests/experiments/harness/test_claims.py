@@ -109,6 +109,20 @@ def test_a_threshold_within_the_interval_leaves_a_claim_undecided(low, high, fin
         assert f"[{low:g}, {high:g}] (n=4)" in got.text
 
 
+@pytest.mark.parametrize(
+    ("measure", "finding", "text"),
+    [
+        (Measure("n=2", 3.0, Interval(2.0, math.inf), "≥"), ClaimFinding.OK, "≥ 3 [2, …] (n=2)"),
+        (Measure("n=2", 3.0, Interval(0.5, math.inf), "≥"), ClaimFinding.UNDECIDED, "≥ 3 [0.5, …] (n=2)"),
+        (Measure("n=2", 0.5, Interval(0.0, 0.7), "≤"), ClaimFinding.REFUTED, "≤ 0.5 [0, 0.7] (n=2)"),
+    ],
+)
+def test_a_value_of_which_only_a_bound_is_known_shows_it_and_decides_by_its_interval(measure, finding, text):
+    got = OF_A_PAPER(sentence="s", quantity="ratio", limit=Limit(low=1)).check([measure])
+    assert got.finding is finding
+    assert got.text == f"{text}; at least 1"
+
+
 def test_the_median_of_the_cases_decides_and_the_cases_outside_are_counted():
     claim = OF_A_PAPER(sentence="s", quantity="ratio", limit=CLAIM.limit, by_median=True)
     cases = [Measure(f"n={n}", value) for n, value in enumerate([1.0] * 9 + [1.5])]

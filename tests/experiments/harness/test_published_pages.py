@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import published_pages, sections
-from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, VerdictKind, verdict_on
 from ps_trainer.experiments.harness.page import Bullets, Paragraph
 from ps_trainer.experiments.harness.plots import Caption
 
@@ -80,6 +82,19 @@ def test_claims_are_read_from_the_table_of_a_page():
 def test_only_claims_that_the_experiment_has_are_judged(dice):
     (check,) = published_pages.judged(dice(), published_pages.read_claims(page("refuted")))
     assert (check.claim.key, check.finding) == ("mean", ClaimFinding.REFUTED)
+
+
+def test_a_claim_of_the_literature_that_is_newer_than_the_runs_leaves_a_page_at_partly(dice, monkeypatch):
+    old = page().replace(CLAIM, "The mean of a die is 3.5")
+    missing = published_pages.untested(dice(), published_pages.read_claims(old))
+    assert missing == f"“{CLAIM}” (newer than these runs)"
+    assert published_pages.untested(dice(), published_pages.read_claims(page())) == ""
+    (check,) = published_pages.judged(dice(), published_pages.read_claims(page()))
+    assert verdict_on([check], missing).kind is VerdictKind.PARTLY
+    newer = dataclasses.replace(dice.claims[0], key="new", sentence="Dice are new")
+    monkeypatch.setattr(dice, "claims", (*dice.claims, newer))
+    new = published_pages.with_texts(page(), dice())
+    assert "Verdict: partly: not tested: “Dice are new” (newer than these runs)." in new
 
 
 def test_a_page_gets_the_present_texts_and_keeps_its_numbers(dice):

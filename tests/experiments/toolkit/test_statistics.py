@@ -48,6 +48,30 @@ def test_the_interval_of_a_median_covers_it_and_is_the_same_each_time():
     assert statistics.median_interval([4.0]) == (4.0, (4.0, 4.0))
 
 
+def test_the_ratio_of_two_medians_has_an_interval_that_covers_it():
+    random = np.random.default_rng(3)
+    samples = [(random.lognormal(0.3, 0.3, 15), random.lognormal(0.0, 0.3, 15)) for _ in range(100)]
+    intervals = [statistics.median_ratio_interval((one, one), (other, other)) for one, other in samples]
+    assert 0.84 < np.mean([low <= math.exp(0.3) <= high for low, high in intervals]) < 0.99
+
+
+def test_unknown_values_widen_the_interval_of_a_ratio_as_far_as_they_could():
+    known, lost = ([2.0] * 3, [2.0] * 3), ([10.0] * 3, [math.inf] * 3)
+    assert statistics.median_ratio_interval(lost, known) == (5.0, math.inf)
+    assert statistics.median_ratio_interval(known, lost) == (0.0, 0.2)
+    some = ([2.0, 2.0, 3.0, 3.0, 9.0], [2.0, 2.0, 3.0, 3.0, math.inf])
+    assert statistics.median_ratio_interval(some, ([1.0] * 5, [1.0] * 5)) == (2.0, math.inf)
+
+
+def test_the_interval_of_a_share_is_wilsons():
+    # 5 of 10 with z = 1.645: the middle is 1/2, and half the width z √(1/40 + z²/400) / (1 + z²/10).
+    half = 1.645 * math.sqrt(1 / 40 + 1.645**2 / 400) / (1 + 1.645**2 / 10)
+    assert statistics.share_interval(5, 10) == pytest.approx((0.5 - half, 0.5 + half))
+    low, high = statistics.share_interval(0, 10)
+    assert low == pytest.approx(0.0, abs=1e-12)
+    assert high == pytest.approx(1.645**2 / (10 + 1.645**2))
+
+
 def test_accuracy_on_360_digits_is_known_to_a_percent():
     assert statistics.accuracy_standard_error(0.97, 360) == pytest.approx(0.009, abs=1e-4)
 
