@@ -38,13 +38,9 @@ _QUICK_REAL = ((records.ASYNC, 1, 1, 4), (records.SYNC, 3, 3, 4))
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
 
-# The paper's cluster: Inception-v3, batches of 32 that a K40 computes in 32/28 s, links of about 10 gbit/s.
-_PAPER_PS = 17
-_PAPER_COUNTS = (1, 10, 25, 50, 100, 200)
-_PAPER_BYTES = 23_800_000 * 4
-_PAPER_BYTES_PER_SEC = 1.0e9
-_PAPER_MEAN_MS = 1000 * records.IMAGES_PER_STEP / 28
+_PAPER_COUNTS = (1, 10, 25, 50, 100, records.NUM_LARGEST)
 
+_SHAPE_KEYS = {records.EVEN: "lognormal", records.RARE: "spike", records.FREQUENT: "frequent"}
 _VIRTUAL_SECS_PER_POINT = 0.4
 
 
@@ -101,10 +97,11 @@ class PapersScale(_ScalePart):
     claims = claims.OF_THE_PAPERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[ScaleSettings]]:
+        counts = _PAPER_COUNTS[: 4 if quick else None]
         return [
-            _virtual_run("paper", _papers(update, shape), _PAPER_COUNTS[:4] if quick else _PAPER_COUNTS, seed)
+            _virtual_run("paper", records.paper_setting(update, shape), counts, seed)
             for update in (records.SYNC, records.ASYNC)
-            for shape in ((records.RARE,) if quick else (records.EVEN, records.RARE))
+            for shape in ((records.RARE,) if quick else records.SHAPE_NAMES)
             for seed in (seeds[:1] if quick else seeds)
         ]
 
@@ -121,7 +118,6 @@ class ScalingCurve(Experiment):
     name = "scaling_curve"
     source = "Abadi et al. 2016 (OSDI), section 6.3, Fig. 8; TensorFlow's benchmarks of 2017; Géron 2017, chapter 12"
     texts = TEXTS
-    untested = "throughput at the sources' scale"
     published = claims.PUBLISHED
     parts = (OurScale(), PapersScale())
 
@@ -141,12 +137,8 @@ def _ours(update: str, n: int, p: int, megabytes: int) -> ClusterSetting:
     return ClusterSetting(update, n, p, megabytes * 1_000_000, shaped_clusters.payload_bytes_per_sec(_RATE), _MEAN_MS)
 
 
-def _papers(update: str, shape: str) -> ClusterSetting:
-    return ClusterSetting(update, 0, _PAPER_PS, _PAPER_BYTES, _PAPER_BYTES_PER_SEC, _PAPER_MEAN_MS, shape)
-
-
 def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], seed: int) -> Run[ScaleSettings]:
-    key = f"L0-{scale}-{setting.update}-p={setting.p}-bytes={setting.num_bytes}-{setting.shape.split(':')[0]}-{seed}"
+    key = f"L0-{scale}-{setting.update}-p={setting.p}-bytes={setting.num_bytes}-{_SHAPE_KEYS[setting.shape]}-{seed}"
     settings = CurveSettings(cluster=setting, scale=scale, counts=counts)
     return Run(key, settings, seed, _VIRTUAL_SECS_PER_POINT * len(counts))
 

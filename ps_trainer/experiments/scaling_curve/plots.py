@@ -12,7 +12,7 @@ from ps_trainer.experiments.toolkit import looks
 
 from .cases import SyncAndAsync, ThroughputCurve, pairs_of
 from .claims import SPEEDUPS
-from .records import ASYNC, EVEN, PERCENTILES, RARE, SHAPE_NAMES, SYNC
+from .records import ASYNC, EVEN, FREQUENT, PERCENTILES, RARE, SHAPE_NAMES, SYNC
 
 _MARKERS = ("o", "s", "^", "D")
 
@@ -49,7 +49,7 @@ def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
         setting = curve.first.setting
         counts = np.array([point.setting.n for point in curve.points])
         speedups = counts * np.array([curve.efficiency(point) for point in curve.points])
-        style = "-" if setting.shape == EVEN else "--"
+        style = {EVEN: "-", RARE: "--", FREQUENT: ":"}[setting.shape]
         colour = looks.SYNC if setting.update == SYNC else looks.ASYNC
         axis.plot(counts, speedups, style, color=colour, lw=1, label=f"{setting.update}, {SHAPE_NAMES[setting.shape]}")
     most = max(point.setting.n for curve in curves for point in curve.points)
@@ -84,7 +84,7 @@ def _draw_steps(figure: Figure, pairs: Sequence[SyncAndAsync]) -> None:
 def _label(pair: SyncAndAsync) -> str:
     one = pair.sync.setting
     head = f"n={one.n}\np={one.p}\n{one.num_bytes / 1e6:.3g} MB"
-    return f"{head}\nrare" if one.shape == RARE else head
+    return head + {RARE: "\nrare", FREQUENT: "\nfrequent"}.get(one.shape, "")
 
 
 OF_OURS = (
@@ -124,6 +124,7 @@ OF_PAPERS = (
         shows="Simulated throughput over that of one worker; dotted: perfect speed-up. Black markers are published"
         " speed-ups, each over its own system's single worker.",
         expected="both rules fall behind the dotted line, synchronous updates more.",
+        claims=("paper_throughput",),
         draw=_draw_paper,
         data=lambda scale: scale.curves,
         size=(6.4, 4.4),
@@ -132,10 +133,10 @@ OF_PAPERS = (
         key="paper_steps",
         title="Step times, sync and async",
         shows="Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
-        " 99th percentile. Rare: one step in 1,000 is five times as long.",
+        " 99th percentile. Rare: one step in 1,000 is five times as long; frequent: one in 50.",
         expected="at the median a synchronous step is little longer than an asynchronous one; far above the median it"
         " is much longer where long delays are rare.",
-        claims=("median", "tail_rare", "tail_even"),
+        claims=("median", "tail_rare", "tail_frequent"),
         draw=_draw_steps,
         data=lambda scale: scale.pairs,
         size=(8.4, 4.6),

@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import shaped_clusters, theory, virtual_run
 from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
-from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE
+from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, Interval
 from ps_trainer.experiments.toolkit.step_times import samplers, with_mean
 
 SYNC, ASYNC = "sync", "async"
 EVEN, RARE = "lognormal:sigma=0.2", "spike:p=0.001,factor=5,jitter=0.05"
-SHAPE_NAMES = {EVEN: "lognormal 0.2", RARE: "one in 1,000 is 5 times as long"}
+FREQUENT = "spike:p=0.02,factor=5,jitter=0.05"
+SHAPE_NAMES = {
+    EVEN: "lognormal 0.2",
+    RARE: "one in 1,000 is 5 times as long",
+    FREQUENT: "one in 50 is 5 times as long",
+}
 PERCENTILES = (10, 50, 90, 99)
 
 IMAGES_PER_STEP = 32
 ROUNDS = 15  # steps of each worker of a real cluster
 NUM_REAL_SEEDS = 2
+
+# The paper's cluster: two points that calibrate the costs of a step, and one that they predict.
+_OSDI = "Abadi et al. 2016 (OSDI), Fig. 8"
+RATE_1 = Published("images/s of one worker, Inception-v3, about", 28, "", Tag.SUMMARY, _OSDI)
+RATE_50 = Published("the same of each of 50 workers, about", 22, "", Tag.SUMMARY, _OSDI)
+RATES_200 = {
+    SYNC: Published("images/s of 200 synchronous workers together, about", 2300, "", Tag.SUMMARY, _OSDI),
+    ASYNC: Published("images/s of 200 asynchronous workers together, about", 2850, "", Tag.SUMMARY, _OSDI),
+}
+NUM_TOGETHER, NUM_TOGETHER_PS = 50, 7  # workers and ps tasks of the second point
+NUM_LARGEST = 200
+NUM_PAPER_PS = 17
+_READING_ERROR = 0.5  # images/s; the two points are whole numbers, read off a figure
+_PAPER_BYTES = 23_800_000 * 4  # of Inception-v3
 
 _MIN_UPDATES = 40
 _VIRTUAL_STEPS = 8_000
@@ -105,7 +126,7 @@ class ClusterSetting(NamedTuple):
         if self.update == ASYNC:
             return theory.async_round_secs(self.mean_secs, self.num_bytes, self.n, self.p, self.bytes_per_sec)
         transfer_secs = theory.ps_round_secs(self.num_bytes, self.n, self.p, self.bytes_per_sec)
-        return theory.step_secs(self.mean_secs * expected_max(self), transfer_secs)
+        return theory.step_secs(self.mean_secs * expected_max(self.shape, self.n), transfer_secs)
 
     def ceiling(self) -> float:
         """Returns the most steps per second of all workers together that the ps tasks' links carry.
@@ -177,7 +198,31 @@ def percentiles(secs: Sequence[float] | np.ndarray) -> list[float]:
 
 
 @functools.cache
-def expected_max(setting: ClusterSetting) -> float:
+def expected_max(shape: str, n: int) -> float:
     """Returns the mean slowest of n compute times over the mean of one; drawn, as the lognormal has no closed form."""
-    slowest = order_statistic(samplers([setting.compute], setting.n, seed=0), setting.n, _DRAWS)
-    return slowest.value / setting.mean_secs
+    return order_statistic(samplers([with_mean(shape, 1000.0)], n, seed=0), n, _DRAWS).value
+
+
+def paper_setting(
+    update: str, shape: str, rate_1: float = RATE_1.value, rate_50: float = RATE_50.value
+) -> ClusterSetting:
+    """Returns the cluster of 17 ps tasks, with the costs of a step that give two rates of asynchronous workers.
+
+    Args:
+        update: Rule.
+        shape: Distribution of compute times.
+        rate_1: Images per second of one worker.
+        rate_50: Images per second of each of 50 workers with 7 ps tasks.
+    """
+    rounds = (IMAGES_PER_STEP / rate_1, IMAGES_PER_STEP / rate_50)
+    compute_secs, bytes_per_sec = theory.async_costs(*rounds, _PAPER_BYTES, NUM_TOGETHER, NUM_TOGETHER_PS)
+    return ClusterSetting(update, 0, NUM_PAPER_PS, _PAPER_BYTES, bytes_per_sec, 1000 * compute_secs, shape)
+
+
+def reading_range(update: str, shape: str = RARE) -> Interval:
+    """Returns the range of the predicted throughput of 200 workers, over its value, as the readings may be wrong."""
+    errors = itertools.product((-_READING_ERROR, _READING_ERROR), repeat=2)
+    ends = [paper_setting(update, shape, RATE_1.value + one, RATE_50.value + other) for one, other in errors]
+    secs = [one._replace(n=NUM_LARGEST).predicted_secs() for one in (paper_setting(update, shape), *ends)]
+    ratios = [secs[0] / one for one in secs]
+    return Interval(min(ratios), max(ratios))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 
+from . import records
 from .cases import CurvePoint, Scale, SyncAndAsync, ThroughputCurve
-from .records import PERCENTILES, SHAPE_NAMES
+from .records import IMAGES_PER_STEP, PERCENTILES, SHAPE_NAMES
 
 
 def of_ours(scale: Scale) -> list[Table]:
@@ -27,7 +28,7 @@ def of_ours(scale: Scale) -> list[Table]:
 
 
 def of_papers(scale: Scale) -> list[Table]:
-    """Returns a table per level of the percentiles of step times, sync and async side by side."""
+    """Returns tables of the published throughput and, by level, of step times, sync and async side by side."""
     columns = (
         *texts("compute times"),
         *numbers("d", "n", "p"),
@@ -39,8 +40,28 @@ def of_papers(scale: Scale) -> list[Table]:
     for pair in scale.pairs:
         by_level.setdefault(pair.sync.level, []).append(pair)
     return [
-        Table("Step times, sync and async", columns, list(map(_pair_row, own)), one) for one, own in by_level.items()
+        _published_table(scale.curves),
+        *(
+            Table("Step times, sync and async", columns, list(map(_pair_row, own)), one)
+            for one, own in by_level.items()
+        ),
     ]
+
+
+def _published_table(curves: Sequence[ThroughputCurve]) -> Table:
+    """Returns the simulated and the published throughput of the paper's cluster; no rows for other clusters."""
+    columns = (
+        *texts("rule", "compute times"),
+        *numbers("d", "n", "p"),
+        *numbers(",.0f", "images/s", "published"),
+    )
+    rows = []
+    for curve in curves:
+        one, point = curve.first.setting, curve.at(records.NUM_LARGEST)
+        if point and one.p == records.NUM_PAPER_PS:
+            rates = [point.rate * IMAGES_PER_STEP, records.RATES_200[one.update].value]
+            rows.append([one.update, SHAPE_NAMES[one.shape], point.setting.n, one.p, *rates])
+    return Table("Throughput of the paper's cluster, calibrated on 1 and 50 workers", columns, rows)
 
 
 def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:

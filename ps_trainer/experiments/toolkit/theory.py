@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+_NUM_HALVINGS = 60
+
 
 def harmonic(n: int) -> float:
     """Returns H_n = 1 + 1/2 + … + 1/n; 0 for n = 0."""
@@ -112,12 +114,33 @@ def async_round_secs(compute_secs: float, model_bytes: float, n: int, p: int, by
     G(n − 1)/G(n), with G by convolution over the three stations (Buzen 1973).
     """
     transfer_secs = model_bytes / bytes_per_sec
+    # In this unit the constants of hundreds of workers stay within the range of a float.
+    unit = compute_secs / n + 2 * transfer_secs / min(n, p)
     delay, link = np.ones(n + 1), np.ones(n + 1)
     for k in range(1, n + 1):
-        delay[k] = delay[k - 1] * compute_secs / k
-        link[k] = link[k - 1] * transfer_secs / min(k, p)
+        delay[k] = delay[k - 1] * compute_secs / k / unit
+        link[k] = link[k - 1] * transfer_secs / min(k, p) / unit
     constants = np.convolve(np.convolve(delay, link)[: n + 1], link)[: n + 1]
-    return float(n * constants[n] / constants[n - 1])
+    return float(n * unit * constants[n] / constants[n - 1])
+
+
+def async_costs(alone: float, together: float, model_bytes: float, n: int, p: int) -> tuple[float, float]:
+    """Returns the compute time and the link's rate with which A19 gives two measured rounds.
+
+    Args:
+        alone: Round of one worker in seconds.
+        together: Round of n workers in seconds, longer than `alone`.
+        model_bytes: M.
+        n: Number of workers, more than p.
+        p: Number of ps tasks.
+    """
+    low, high = 2.0 * model_bytes / alone, 1e6 * model_bytes / alone  # rates at which transfers take all or nothing
+    for _ in range(_NUM_HALVINGS):
+        middle = math.sqrt(low * high)
+        compute_secs = alone - 2.0 * model_bytes / middle
+        is_slow = async_round_secs(compute_secs, model_bytes, n, p, middle) > together
+        low, high = (middle, high) if is_slow else (low, middle)
+    return alone - 2.0 * model_bytes / high, high
 
 
 def slowest_ps_secs(bytes_per_ps: Sequence[float], n: int, bytes_per_sec: float) -> float:

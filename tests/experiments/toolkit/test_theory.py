@@ -122,6 +122,17 @@ def test_asynchronous_workers_are_customers_of_a_closed_network():
     assert theory.async_round_secs(0.2, 4 * MB, 64, 1, LINK) == pytest.approx(64 * 4 / 25, rel=0.02)
 
 
+def test_hundreds_of_workers_of_any_step_time_are_within_the_range_of_a_float():
+    for scale in (1e-3, 1.0, 1e3):
+        secs = theory.async_round_secs(0.76 * scale, 95 * MB * scale, 400, 17, 500 * MB)
+        assert secs == pytest.approx(scale * 400 / 17 * 95 / 500, rel=0.02)  # the links are full
+
+
+def test_the_costs_of_a_step_are_found_from_two_rounds():
+    rounds = [theory.async_round_secs(0.5, 95 * MB, n, 7, 400 * MB) for n in (1, 50)]
+    assert theory.async_costs(*rounds, 95 * MB, 50, 7) == pytest.approx((0.5, 400 * MB))
+
+
 def test_the_fullest_ps_decides():
     # VGG-16: 102.8 of 138 M parameters are in one variable; the rest is spread evenly.
     biggest, rest = 102.8, 138 - 102.8
