@@ -7,12 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.cases import Case, cases_by, figures, mean, setting, text_property
+import numpy as np
+
+from ps_trainer.experiments.harness.cases import Case, cases_by, figures, mean, median, setting, text_property
+from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real_clusters
-from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
+from ps_trainer.experiments.toolkit.statistics import mean_interval
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 NUM_TEST_EXAMPLES = 360
@@ -22,6 +25,7 @@ SMALL_RATE = 0.02  # α₀ that is stable at staleness 1 with this momentum: bel
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
 MOMENTUM = 0.9
 NUM_REAL_LEARNERS = 8
+SEARCH = "rates"
 
 
 class Updates(Label):
@@ -79,6 +83,48 @@ class RateTrainingFigures(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmSearchSettings(Record):
+    """Settings of a search for the best rate of an arm, by trainings on pilot seeds."""
+
+    search: str = SEARCH
+    arm: RateSettings  # arm at the first of the rates
+    rates: Sequence[float]
+    pilot_seeds: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmSearchFigures(Record):
+    """Training losses at the end on the pilot seeds."""
+
+    losses: Sequence[Sequence[float | None]]  # rate's place -> seeds; None = diverged
+
+    def median(self, place: int) -> float:
+        """Returns the median loss at one rate, infinite if most seeds diverged there."""
+        return float(np.median([math.inf if one is None else one for one in self.losses[place]]))
+
+    def best(self) -> int:
+        """Returns the place of the rate with the smallest median."""
+        return min(range(len(self.losses)), key=self.median)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TunedSettings(Record):
+    """Settings of a training in virtual time with the rate that a search found."""
+
+    is_tuned: bool = True
+    searched: ArmSearchSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TunedFigures(Record):
+    """Figures of such a training."""
+
+    lr: float
+    test_error: float  # 0..1
+    loss: float | None  # training loss in the last window; None where it diverged
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmFigures(Record):
     """Figures of a cluster or of its simulation."""
 
@@ -114,14 +160,38 @@ class RateTraining(Case):
         return mode if self.shape == Shape.NEARLY_EVEN else f"{mode}, {self.shape} steps"
 
     @property
-    def variance(self) -> float:
-        """Square of the error's standard error between seeds; 0 with one seed."""
-        return standard_error(self.errors) ** 2 if len(self.errors) > 1 else 0.0
-
-    @property
     def num_failed(self) -> int:
         """Number of seeds with more than half of the test examples wrong."""
         return sum(error > FAILED_ERROR for error in self.errors)
+
+
+class TunedTraining(Case):
+    """Trainings of one arm with the rate that a search found, all seeds together."""
+
+    searched = setting("searched")
+    rate = median("lr")  # equal for all seeds
+    errors = figures("test_error")
+    error = mean("test_error")
+    losses = figures("loss", missing=math.nan)
+
+    @property
+    def arm(self) -> RateSettings:
+        """The arm."""
+        settings: ArmSearchSettings = self.searched
+        return settings.arm
+
+
+class ArmSearch(Case):
+    """The search for the best rate of one arm."""
+
+    arm = setting("arm")
+    rates = setting("rates")
+
+    @property
+    def found(self) -> ArmSearchFigures:
+        """Losses by rate."""
+        found: ArmSearchFigures = self.runs[0].figures
+        return found
 
 
 class RateTrainings(NamedTuple):
@@ -173,11 +243,10 @@ def trainings_of(results: Results) -> list[RateTraining]:
     return cases_by(RateTraining, results, "mode", "splits", "arm", "lr", "shape")
 
 
-def excess(case: RateTraining, baseline: RateTraining) -> float:
-    """Returns the test error above the baseline's, in standard errors of the difference.
+def difference(name: str, errors: Sequence[float], of: Sequence[float]) -> Measure:
+    """Returns the mean difference of two test errors of the same seeds, with its t interval.
 
-    The square of the standard error is the sum of three variances: of the case's seeds, of the baseline's seeds, and of
-    a finite test set. The last one is a (1 − a) / 360, with the baseline's test error a.
+    Both are of the same test examples, so the sampling error of the test set is in neither of them alone.
     """
-    test_set = accuracy_standard_error(baseline.error, NUM_TEST_EXAMPLES)
-    return (case.error - baseline.error) / math.sqrt(case.variance + baseline.variance + test_set**2)
+    differences = [one - other for one, other in zip(errors, of, strict=True)]
+    return Measure(name, float(np.mean(differences)), mean_interval(differences))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -32,19 +31,27 @@ from .cases import (
     RealRateSettings,
     Updates,
 )
+from .searches import (
+    BATCH_SIZE,
+    MODEL_OPTIONS,
+    NAMES,
+    NUM_EXAMPLES,
+    NUM_LEARNERS,
+    SECS_PER_STEP,
+    ArmSearches,
+    TunedArms,
+    arguments,
+    rate_of,
+    rule_of,
+    train,
+)
 from .texts import TEXTS
 
 REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
-_NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # for run keys
 
-_MEAN_MS = 100.0
-_NUM_LEARNERS, _BATCH_SIZE = 30, 4
 _NUM_QUICK_LEARNERS, _QUICK_BATCH_SIZE = 8, 15
 # Training at a small rate needs more epochs to converge: (full form, short form).
 _NUM_EPOCHS, _NUM_SMALL_RATE_EPOCHS = (12, 6), (24, 16)
-_NUM_EXAMPLES = 1437
-_MODEL_OPTIONS = ("hidden=32",)
-_SECS_PER_STEP = 0.002
 
 _REAL_BATCH_SIZE = 15
 _NUM_REAL_EPOCHS = 16
@@ -60,7 +67,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
     claims = claims.OF_VIRTUAL_TIME
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RateSettings]]:
-        learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
+        learners = _NUM_QUICK_LEARNERS if quick else NUM_LEARNERS
 
         def of(
             mode: Updates,
@@ -73,7 +80,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
             return RateSettings(
                 mode=mode,
                 learners=learners,
-                batch_size=_QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
+                batch_size=_QUICK_BATCH_SIZE if quick else BATCH_SIZE,
                 lr=lr,
                 shape=shape,
                 splits=splits,
@@ -104,36 +111,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
         return [run for one in settings for run in _virtual_runs(seeds, one)]
 
     def execute(self, run: Run[RateSettings], folder: pathlib.Path) -> Measured[RateTrainingFigures]:
-        from ps_trainer.experiments.toolkit.per_gradient import (
-            PerGradient,  # imports TensorFlow, which lists do not need
-        )
-
-        settings = run.settings
-        learners, batch_size, splits, arm = settings.learners, settings.batch_size, settings.splits, settings.arm
-        update, options = _rule_of(arm, splits) if settings.mode is Updates.SOFTSYNC else ("sync", [])
-        if settings.mode is Updates.SINGLE:
-            learners, batch_size = 1, learners * batch_size
-        per_update = -(-learners // splits) if splits else learners
-        schedule = virtual_run.run(
-            update,
-            options,
-            num_workers=learners,
-            compute=[with_mean(settings.shape.text, _MEAN_MS)],
-            num_updates=settings.epochs * _NUM_EXAMPLES // (batch_size * per_update),
-            seed=run.seed,
-        ).schedule
-        arithmetic = PerGradient if arm is Rate.BY_STALENESS else None
-        training = _training(settings.lr, arm, splits, batch_size, run.seed)
-        with virtual_training.open_replay(schedule, update, options, arithmetic=arithmetic, **training) as replay:
-            course = virtual_training.follow(replay, batch_size, target=None)
-            test_accuracy = replay.evaluate().metrics["accuracy"]
-        used = schedule.steps.staleness[schedule.steps.update >= 0]
-        figures = RateTrainingFigures(
-            test_error=1.0 - test_accuracy,
-            loss=None if course.has_diverged else course.losses[-1],
-            losses=course.losses,
-            staleness=float(np.mean(used)),
-        )
+        figures, course = train(run.settings, run.seed)
         return Measured(figures, course.records() if run.seed == 0 else ())
 
     def cases(self, results: Results) -> RateTrainings:
@@ -152,7 +130,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealRateSettings]]:
         """Returns the runs of λ-softsync, each gradient an update, at each arm's rate; none in the quick form."""
-        num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
+        num_updates, learners = _NUM_REAL_EPOCHS * NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
         settings = RealRateSettings(
             arm=Rate.FULL,
             learners=learners,
@@ -168,7 +146,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
             for arm in (() if quick else REAL_ARMS)
             for run in runs_of_seeds(
                 seeds[:_NUM_REAL_SEEDS],
-                f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
+                f"L2-lr={cases.SMALL_RATE:g}-arm={NAMES[arm]}-learners={learners}",
                 dataclasses.replace(settings, arm=arm),
                 secs,
                 real_clusters.LEVEL,
@@ -177,11 +155,11 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
 
     def training_of(self, settings: RealRateSettings) -> real_clusters.DelayedTraining:
         learners, arm = settings.learners, settings.arm
-        update, options = _rule_of(arm, learners)
+        update, options = rule_of(arm, learners)
         delays = [with_mean(Shape.NEARLY_EVEN.text, settings.mean_ms)]
-        model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": settings.batch_size}
+        model = {"model": "mlp", "model_option": MODEL_OPTIONS, "batch_size": settings.batch_size}
         model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings.momentum}"}
-        model |= {"learning_rate": _rate_of(settings.lr, arm, learners)}
+        model |= {"learning_rate": rate_of(settings.lr, arm, learners)}
         return real_clusters.DelayedTraining(update, options, learners, settings.num_updates, delays, settings=model)
 
     def train(self, run: Run[RealRateSettings], folder: pathlib.Path) -> Training:
@@ -207,8 +185,8 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
     def simulated_figures(self, run: Run[RealRateSettings], done: virtual_run.VirtualRun) -> ArmFigures:
         settings = run.settings
         arm, learners, batch_size = settings.arm, settings.learners, settings.batch_size
-        update, options = _rule_of(arm, learners)
-        training = _training(settings.lr, arm, learners, batch_size, run.seed)
+        update, options = rule_of(arm, learners)
+        training = arguments(settings.lr, arm, learners, batch_size, run.seed)
         training["optimizer_options"] = (f"momentum={settings.momentum}",)
         with virtual_training.open_replay(done.schedule, update, options, **training) as replay:
             virtual_training.follow(replay, batch_size, target=None)
@@ -229,9 +207,9 @@ class StalenessAwareRate(Experiment):
     name = "staleness_aware_rate"
     source = "Zhang, Gupta, Lian and Liu 2016, Staleness-aware Async-SGD, section 4, Figs 3 and 4; Gupta et al. 2016"
     texts = TEXTS
-    untested = "learning rates tuned for each arm, and widely spread staleness"
+    untested = "a convolutional network, as the source has"
     published = claims.PUBLISHED
-    parts = (Calibrations(), VirtualArms(), RealArms())
+    parts = (Calibrations(), ArmSearches(), TunedArms(), VirtualArms(), RealArms())
     num_seeds = 10
     num_quick_seeds = 1
 
@@ -239,27 +217,12 @@ class StalenessAwareRate(Experiment):
 def _virtual_runs(seeds: Sequence[int], settings: RateSettings) -> list[Run[RateSettings]]:
     parts = [f"mode={settings.mode}", f"lr={settings.lr:g}"]
     if settings.mode is Updates.SOFTSYNC:
-        parts += [f"n={settings.splits}", f"arm={_NAMES[settings.arm]}", f"steps={settings.shape.split()[-1]}"]
-    num_steps = settings.epochs * _NUM_EXAMPLES / settings.batch_size
+        parts += [f"n={settings.splits}", f"arm={NAMES[settings.arm]}", f"steps={settings.shape.split()[-1]}"]
+    num_steps = settings.epochs * NUM_EXAMPLES / settings.batch_size
     if settings.mode is Updates.SINGLE:
         num_steps /= settings.learners
     key = "-".join(["L0", *parts, f"learners={settings.learners}"])
-    return runs_of_seeds(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
-
-
-def _rule_of(arm: Rate, splits: int | None) -> tuple[str, list[str]]:
-    """Returns the values of `--update` and `--update_option` for an arm."""
-    return ("staleness_aware", []) if arm is Rate.BY_RULE else ("softsync", [f"splits={splits}"])
-
-
-def _rate_of(lr: float, arm: Rate, splits: int | None) -> float:
-    return lr / splits if arm is Rate.BY_SPLITS and splits else lr
-
-
-def _training(lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
-    """Returns arguments of `virtual_training.setup_of`."""
-    model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
-    return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}
+    return runs_of_seeds(seeds, key, settings, 0.5 + SECS_PER_STEP * num_steps)
 
 
 def _updates_per_sec(update_secs: np.ndarray) -> float:

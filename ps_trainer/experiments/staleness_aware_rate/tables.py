@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,17 @@ from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import quadratic, real_clusters
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 
-from .cases import MOMENTUM, NUM_REAL_LEARNERS, NUM_TEST_EXAMPLES, RateTraining, RateTrainings, RealArm, Updates
+from .cases import (
+    MOMENTUM,
+    NUM_REAL_LEARNERS,
+    NUM_TEST_EXAMPLES,
+    ArmSearch,
+    RateTraining,
+    RateTrainings,
+    RealArm,
+    TunedTraining,
+    Updates,
+)
 
 
 def of_virtual_time(trainings: RateTrainings) -> list[Table]:
@@ -21,6 +32,42 @@ def of_virtual_time(trainings: RateTrainings) -> list[Table]:
         _training_table("n-softsync", trainings.soft),
         _theory_table(sorted({0, 1, *(case.splits for case in trainings.even)})),
     ][: None if trainings.cases else 0]
+
+
+def of_searches(searches: Sequence[ArmSearch]) -> list[Table]:
+    """Returns the median training losses of the pilot seeds by learning rate."""
+    columns = (
+        *texts("updates from", "arm", "steps"),
+        *numbers("g", "rate"),
+        *numbers(".3f", "training loss"),
+        *texts("chosen"),
+    )
+    rows = [
+        [search.arm.mode, search.arm.arm, search.arm.shape, lr]
+        + [loss if math.isfinite(loss := search.found.median(place)) else None]
+        + ["yes" if place == search.found.best() else ""]
+        for search in searches
+        for place, lr in enumerate(search.rates)
+    ]
+    return [Table("Pilot seeds: median training loss at the end, by arm and rate", columns, rows)]
+
+
+def of_tuned_arms(arms: Sequence[TunedTraining]) -> list[Table]:
+    """Returns the test errors of arms with the best rate of each."""
+    columns = (
+        *texts("updates from", "arm", "steps"),
+        *numbers("d", "n"),
+        *numbers("g", "rate"),
+        *numbers(".2f", "test error", "± SE of seeds", unit="%"),
+        *numbers(".3f", "training loss"),
+        *numbers("d", "seeds"),
+    )
+    rows = [
+        [one.arm.mode, one.arm.arm, one.arm.shape, one.arm.splits, one.rate]
+        + [100 * one.error, 100 * standard_error(one.errors), float(np.mean(one.losses)), len(one.errors)]
+        for one in arms
+    ]
+    return [Table("The best rate of each arm", columns, rows)]
 
 
 def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
