@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, setting
-from ps_trainer.experiments.harness.labels import Label
-from ps_trainer.experiments.harness.records import Record
+import numpy as np
+
+from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, median, setting
+from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.statistics import median_ratio_interval
+from ps_trainer.experiments.toolkit.virtual_training import TARGET_ACCURACY
 
-DEPTHS = {0: (), 1: ("hidden=32",), 2: ("hidden=32,32",), 4: ("hidden=32,32,32,32",)}
-FIXED_RATE = 0.05
-OPTIMIZER_TAU = 16
+from .records import OPTIMIZER_TAU, Kind, RateChoice, RateSearchFigures
 
-
-class Kind(Label):
-    """Kinds of staleness."""
-
-    CONSTANT = "constant"
-    UNIFORM = "uniform"
-    GEOMETRIC = "geometric"
+MEAN_SQUARE = "geometric, in mean square"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QuadraticSettings(Record):
-    """Settings of a run on the quadratic."""
+class Samples(NamedTuple):
+    """A value of each seed; where it is not known, infinity and a lower bound."""
 
-    model: str = "quadratic"
-    kind: Kind
-    tau: int  # mean staleness in updates
+    values: Sequence[float]  # infinite where not known
+    bounds: Sequence[float]  # the values, or their lower bounds
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the median is not known, because half of the values or more are not."""
+        return not math.isfinite(np.median(self.values))
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QuadraticFigures(Record):
-    """Largest stable learning rate on the quadratic."""
+    @property
+    def median(self) -> float:
+        """Median, or its lower bound."""
+        return float(np.median(self.bounds))
 
-    rate: float
+    def text(self, percent: float, form: str) -> str:
+        """Returns a percentile as a text, with "≥" where only its lower bound is known."""
+        value = float(np.percentile(self.bounds, percent))
+        is_known = math.isfinite(np.percentile(self.values, percent, method="higher"))
+        return format(value, form) if is_known else f"≥ {value:{form}}"
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StaleTrainingSettings(Record):
-    """Settings of a training."""
-
-    model: str
-    kind: Kind
-    tau: int  # mean staleness in updates
-    depth: int  # number of hidden layers
-    optimizer: str
-    lr: float
-    ramp: int | None  # updates in which the staleness grows; None = no ramp, and the run ends at the target
-    num_updates: int  # number of updates after which a run gives up
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StaleTrainingFigures(Record):
-    """Figures of a training; fields as in `virtual_training.Course`."""
-
-    target_step: int | None = None
-    target_version: int | None
-    num_steps: int
-    has_diverged: bool
-    losses: Sequence[float]
-    accuracy: float | None
+    def over(self, others: Samples, name: str) -> list[Measure]:
+        """Returns the ratio of the medians with its interval, or a bound of it; nothing where both are not known."""
+        if self.is_open and others.is_open:
+            return []
+        interval = median_ratio_interval((self.bounds, self.values), (others.bounds, others.values))
+        sign = "≥" if self.is_open else "≤" if others.is_open else ""
+        return [Measure(name, self.median / others.median, interval, sign)]
 
 
 class StaleTraining(Case):
@@ -74,58 +57,84 @@ class StaleTraining(Case):
     tau = setting("tau")  # mean staleness in updates
     depth = setting("depth")  # number of hidden layers
     optimizer = setting("optimizer")
-    lr = setting("lr")
-    ramp = setting("ramp")  # updates in which the staleness grows; None = no ramp, and the run ends at the target
-    num_updates = setting("num_updates")  # number of updates after which a run gave up
+    choice = setting("choice")  # how the learning rate was chosen, one of `RateChoice`
+    lr = median("lr")  # equal for all seeds
+    cap = median("cap")  # number of updates after which a run gives up
     accuracies = figures("accuracy", missing=0.0)  # training accuracy in the last window of each seed
     num_lost = count("target_version", None)  # number of seeds that did not reach the target
 
     @property
-    def updates(self) -> list[float]:
-        """Each seed's number of updates to the target; where it missed the target, `num_updates` as a lower bound."""
+    def updates(self) -> Samples:
+        """Updates to the target; of a run that gave up, more than its cap."""
         versions = self.runs.figures("target_version")
-        return [self.num_updates if version is None else version for version in versions]
+        known = [math.inf if version is None else float(version) for version in versions]
+        return Samples(known, [min(one, self.cap) for one in known])
+
+    def slowdowns(self, fresh: StaleTraining) -> Samples:
+        """Returns each seed's updates over those of the same seed without staleness, which must reach the target."""
+        pairs = zip(zip(*self.updates, strict=True), fresh.updates.values, strict=True)
+        both = [(value / alone, bound / alone) for (value, bound), alone in pairs if math.isfinite(alone)]
+        return Samples([value for value, _ in both], [bound for _, bound in both])
+
+
+class RateSearch(Case):
+    """The search for the fastest learning rate of one model and optimizer."""
+
+    depth = setting("depth")
+    optimizer = setting("optimizer")
+    taus = setting("taus")
+    rates = setting("rates")
 
     @property
-    def median(self) -> float:
-        """Median number of updates to the target."""
-        return spread(self.updates).median
+    def figures(self) -> RateSearchFigures:
+        """Updates to the target by staleness and learning rate."""
+        found: RateSearchFigures = self.runs[0].figures
+        return found
+
+
+class RampTraining(Case):
+    """Trainings with or without a ramp, all seeds together."""
+
+    ramp = setting("ramp")  # updates in which the staleness grows; 0 = none
+    searched = setting("searched")
+    lr = median("lr")  # equal for all seeds
+    accuracies = figures("accuracy", missing=0.0)  # training accuracy in the last window of each seed
 
     @property
-    def is_lost(self) -> bool:
-        """Whether most seeds do not reach the target."""
-        return 2 * self.num_lost > len(self.updates)
+    def optimizer(self) -> str:
+        """Optimizer that the search chose."""
+        return str(self.runs[0].figures.optimizer)
+
+    @property
+    def reached(self) -> list[bool]:
+        """Whether each seed ends at the target accuracy."""
+        return [accuracy >= TARGET_ACCURACY for accuracy in self.accuracies]
 
 
 def trainings_of(results: Results) -> list[StaleTraining]:
     """Returns the cases, in the order of the runs."""
-    return cases_by(StaleTraining, results, "kind", "tau", "depth", "optimizer", "lr", "ramp", "num_updates")
+    return cases_by(StaleTraining, results, "kind", "tau", "depth", "optimizer", "choice")
 
 
 def select(cases: Iterable[StaleTraining], **fields: Any) -> list[StaleTraining]:
-    """Returns the cases with these values; `depth` is 1, `optimizer` "sgd" and `ramp` None unless they are given."""
-    wanted = {"depth": 1, "optimizer": "sgd", "ramp": None} | fields
+    """Returns the cases with these values; `depth` is 1 and `optimizer` "sgd" unless they are given."""
+    wanted = {"depth": 1, "optimizer": "sgd"} | fields
     return [case for case in cases if all(getattr(case, name) == value for name, value in wanted.items())]
 
 
-def best(cases: Sequence[StaleTraining]) -> StaleTraining:
-    """Returns the case whose learning rate needs the fewest updates."""
-    return min(cases, key=lambda case: (case.median, case.num_lost))
+def slowdowns_by_depth(cases: Sequence[StaleTraining], choice: RateChoice) -> dict[int, dict[int, Samples]]:
+    """Returns depth -> τ > 0 -> slowdowns of the seeds under constant staleness."""
+    found: dict[int, dict[int, Samples]] = {}
+    for depth in sorted({case.depth for case in cases}):
+        own = {case.tau: case for case in select(cases, kind=Kind.CONSTANT, depth=depth, choice=choice)}
+        found[depth] = {tau: case.slowdowns(own[0]) for tau, case in sorted(own.items()) if tau}
+    return found
 
 
-def by_depth(cases: Sequence[StaleTraining]) -> list[StaleTraining]:
-    """Returns the cases of all depths with constant staleness at the fixed learning rate."""
-    return [one for depth in DEPTHS for one in select(cases, kind=Kind.CONSTANT, depth=depth, lr=FIXED_RATE)]
-
-
-def tuned_pairs(cases: Sequence[StaleTraining]) -> dict[str, tuple[StaleTraining, StaleTraining]]:
-    """Returns the best cases of each optimizer without staleness and with `OPTIMIZER_TAU`; empty without Adagrad."""
-    found = {}
-    for optimizer in dict.fromkeys(case.optimizer for case in cases):
-        groups = [select(cases, kind=Kind.CONSTANT, optimizer=optimizer, tau=one) for one in (0, OPTIMIZER_TAU)]
-        if all(groups):
-            found[optimizer] = (best(groups[0]), best(groups[1]))
-    return found if "adagrad" in found else {}
+def slowdowns_by_optimizer(cases: Sequence[StaleTraining]) -> dict[str, Samples]:
+    """Returns optimizer -> slowdowns of the seeds at `OPTIMIZER_TAU`, at the fastest rates with and without it."""
+    own = {(case.optimizer, case.tau): case for case in cases if case.choice == RateChoice.FASTEST}
+    return {name: case.slowdowns(own[name, 0]) for (name, tau), case in own.items() if tau == OPTIMIZER_TAU}
 
 
 def stable_rates(results: Results) -> dict[str, dict[int, float]]:
@@ -133,4 +142,15 @@ def stable_rates(results: Results) -> dict[str, dict[int, float]]:
     rates: dict[str, dict[int, float]] = {}
     for (kind, tau), group in results.by("kind", "tau").items():
         rates.setdefault(kind, {})[tau] = group.median("rate")
+        if kind == Kind.GEOMETRIC:
+            rates.setdefault(MEAN_SQUARE, {})[tau] = group.median("mean_square_rate")
     return rates
+
+
+def rescued(cases: Sequence[RampTraining]) -> tuple[int, int]:
+    """Returns how many seeds fail without a ramp, and how many of these reach the target with it."""
+    by_ramp = {bool(case.ramp): case.reached for case in cases}
+    if len(by_ramp) < 2:
+        return 0, 0
+    with_ramp = [reached for alone, reached in zip(by_ramp[False], by_ramp[True], strict=True) if not alone]
+    return len(with_ramp), sum(with_ramp)

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import looks, quadratic
-from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.statistics import median_interval
 
-from .cases import FIXED_RATE, Kind, StaleTraining, by_depth, select
+from .cases import (
+    MEAN_SQUARE,
+    RateSearch,
+    Samples,
+    StaleTraining,
+    select,
+    slowdowns_by_depth,
+    slowdowns_by_optimizer,
+)
+from .records import OPTIMIZER_TAU, Kind, RateChoice
 
-_MARKERS: dict[str, str] = {Kind.CONSTANT: "s", Kind.UNIFORM: "^", Kind.GEOMETRIC: "o"}
+_MARKERS: dict[str, str] = {Kind.CONSTANT: "s", Kind.UNIFORM: "^", Kind.GEOMETRIC: "o", MEAN_SQUARE: "D"}
+_OR_MORE = "or more: most runs gave up"
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:
     axis = figure.add_subplot()
     taus = np.array(sorted(rates[Kind.CONSTANT]))
     axis.plot(1 + taus, [quadratic.largest_stable_rate(tau) for tau in taus], "k-", lw=1, label="exact, constant")
-    axis.plot(1 + taus, 1.8 / np.sqrt(1 + taus), "k:", lw=1, label="1.8 / √(1 + τ)")
+    axis.plot(1 + taus, math.sqrt(2) / np.sqrt(1 + taus), "k:", lw=1, label="√2 / √(1 + τ)")
     for kind, by_tau in rates.items():
         axis.plot([1 + tau for tau in by_tau], list(by_tau.values()), _MARKERS[kind], mfc="none", label=kind)
     finish(axis, "1 + τ, τ the mean staleness in updates", "largest stable learning rate", log="xy")
 
 
-def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
+def _draw_grid(figure: Figure, searches: Sequence[RateSearch]) -> None:
     axis = figure.add_subplot()
-    taus, rates = sorted({case.tau for case in cases}), sorted({case.lr for case in cases})
-    updates = np.full((len(taus), len(rates)), np.nan)
-    for case in cases:
-        if not case.is_lost:
-            updates[taus.index(case.tau), rates.index(case.lr)] = case.median
+    (search,) = searches
+    updates = np.array(
+        [[search.figures.median(tau, place) for place in range(len(search.rates))] for tau in search.taus]
+    )
+    updates[~np.isfinite(updates)] = np.nan
     image = axis.imshow(updates, origin="lower", aspect="auto", cmap="viridis_r")
     for (row, column), value in np.ndenumerate(updates):
         text = "–" if np.isnan(value) else f"{value:.0f}"
         is_dark = image.norm(value) > 0.5 if not np.isnan(value) else False
         axis.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
     axis.grid(visible=False)
-    axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-    axis.set_yticks(range(len(taus)), [str(tau) for tau in taus])
+    axis.set_xticks(range(len(search.rates)), [f"{rate:g}" for rate in search.rates])
+    axis.set_yticks(range(len(search.taus)), [str(tau) for tau in search.taus])
     axis.set_xlabel("learning rate")
     axis.set_ylabel("staleness in updates")
     figure.colorbar(image, label="updates")
@@ -48,40 +59,52 @@ def _draw_grid(figure: Figure, cases: Sequence[StaleTraining]) -> None:
 def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for kind, size in zip(Kind, (15, 10, 5), strict=True):  # equal values are drawn around each other
-        kind_cases = sorted((case for case in cases if case.kind == kind or case.tau == 0), key=lambda case: case.tau)
-        reached = [case for case in kind_cases if not case.is_lost]
-        medians, p10, p90 = np.array([spread(case.updates) for case in reached]).reshape(-1, 3).T
-        style = {"fmt": f"{_MARKERS[kind]}-", "mfc": "none", "lw": 1, "capsize": 2, "label": kind}
-        bars = axis.errorbar([case.tau for case in reached], medians, (medians - p10, p90 - medians), **style)
-        _mark_lost(axis, kind_cases, 1.0, bars.lines[0].get_color(), size)
-    _name_lost(axis, cases)
+        own = {case.tau: case.updates for case in cases if case.kind == kind or case.tau == 0}
+        _draw_samples(axis, own, size, label=kind, marker=_MARKERS[kind])
     finish(axis, "mean staleness in updates", "updates to the target")
 
 
 def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
+    choices = [choice for choice in RateChoice if any(case.depth != 1 and case.choice == choice for case in cases)]
+    axes = figure.subplots(1, len(choices), sharey=True, squeeze=False)[0]
+    for axis, choice in zip(axes, choices, strict=True):
+        by_depth = slowdowns_by_depth(cases, choice)
+        for depth, colour in looks.shades(by_depth).items():
+            name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
+            _draw_samples(axis, {0: Samples([1.0], [1.0]), **by_depth[depth]}, label=name, color=colour)
+        axis.set_title(f"learning rate {choice}", fontsize=9)
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter("{x:g}")
+        finish(axis, "staleness in updates", "slowdown" if axis is axes[0] else "")
+
+
+def _draw_optimizers(figure: Figure, slowdowns: Mapping[str, Samples]) -> None:
     axis = figure.add_subplot()
-    for depth, colour in looks.shades(case.depth for case in cases).items():
-        depth_cases = sorted((case for case in cases if case.depth == depth), key=lambda case: case.tau)
-        unit = depth_cases[0].median
-        reached = [case for case in depth_cases if not case.is_lost]
-        name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
-        slowdowns = [case.median / unit for case in reached]
-        axis.plot([case.tau for case in reached], slowdowns, "o-", mfc="none", lw=1, color=colour, label=name)
-        _mark_lost(axis, depth_cases, unit, colour)
-    _name_lost(axis, cases)
-    finish(axis, "staleness in updates", "updates over those without staleness")
+    for place, samples in enumerate(slowdowns.values()):
+        _, interval = median_interval(samples.bounds)
+        bars = [[samples.median - interval.low], [interval.high - samples.median]]
+        axis.errorbar(
+            [place], [samples.median], bars, fmt="^" if samples.is_open else "o", color=looks.MEASURED, capsize=3
+        )
+    axis.set_xticks(range(len(slowdowns)), list(slowdowns))
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("slowdown")
 
 
-def _mark_lost(axis: Axes, cases: Sequence[StaleTraining], unit: float, colour: str, size: int = 9) -> None:
-    """Draws a triangle, joined to nothing, where most runs gave up: the value is that much or more."""
-    lost = [case for case in cases if case.is_lost]
-    slowdowns = [case.median / unit for case in lost]
-    axis.plot([case.tau for case in lost], slowdowns, "^", ms=size, mfc="none", mew=1.5, color=colour)
-
-
-def _name_lost(axis: Axes, cases: Sequence[StaleTraining]) -> None:
-    if any(case.is_lost for case in cases):
-        axis.plot([], [], "^", ms=9, mfc="none", mew=1.5, color="0.4", label="or more: most runs gave up")
+def _draw_samples(axis: Axes, by_tau: Mapping[int, Samples], size: int = 9, marker: str = "o", **style: str) -> None:
+    """Draws medians with bars, and a triangle, joined to nothing, where most runs gave up: that much or more."""
+    known = {tau: one for tau, one in by_tau.items() if not one.is_open}
+    medians = np.array([one.median for one in known.values()])
+    low, high = np.array([np.percentile(one.bounds, [10, 90]) for one in known.values()]).reshape(-1, 2).T
+    bars = axis.errorbar(
+        list(known), medians, (medians - low, high - medians), fmt=f"{marker}-", mfc="none", lw=1, capsize=2, **style
+    )
+    open_ones = {tau: one.median for tau, one in by_tau.items() if one.is_open}
+    colour = bars.lines[0].get_color()
+    axis.plot(list(open_ones), list(open_ones.values()), "^", ms=size, mfc="none", mew=1.5, color=colour)
+    has_label = any(line.get_label() == _OR_MORE for line in axis.get_lines())
+    if open_ones and not has_label:
+        axis.plot([], [], "^", ms=9, mfc="none", mew=1.5, color="0.4", label=_OR_MORE)
 
 
 OF_QUADRATIC = (
@@ -89,42 +112,61 @@ OF_QUADRATIC = (
         key="boundary",
         title="Largest stable learning rate on a quadratic",
         shows="Largest stable learning rate against one plus the mean staleness τ, both axes logarithmic; black line:"
-        " the exact rate for constant staleness; dotted: 1.8/√(1 + τ).",
-        expected="constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ),"
-        " and so the geometric one.",
-        claims=("exact", "boundary", "boundary_geometric"),
+        " the exact rate for constant staleness; dotted: √2/√(1 + τ). Circles: single sequences of geometric staleness;"
+        " diamonds: the mean of the squares of many.",
+        expected="constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ);"
+        " diamonds on the dotted line, circles above it.",
+        claims=("exact", "exact_geometric", "boundary", "boundary_geometric"),
         draw=_draw_boundary,
+    ),
+)
+
+OF_SEARCHES = (
+    Plot(
+        key="grid",
+        title="Updates to the target, one hidden layer, constant staleness",
+        shows="Each cell is the median of the updates to the target on three pilot seeds. A dash: most runs gave up, or"
+        " every run did at a smaller rate.",
+        expected="a corner of dashes at large rates and large staleness.",
+        draw=_draw_grid,
+        data=lambda searches: [one for one in searches if (one.depth, one.optimizer) == (1, "sgd")],
     ),
 )
 
 OF_TRAINING = (
     Plot(
-        key="grid",
-        title="Updates to the target, one hidden layer, constant staleness",
-        shows="Each cell is the median of the updates to the target; a dash: most runs do not reach the target.",
-        expected="a corner of dashes at large rates and large staleness.",
-        claims=("slower",),
-        draw=_draw_grid,
-        data=lambda cases: select(cases, kind=Kind.CONSTANT),
-    ),
-    Plot(
         key="updates",
-        title=f"Updates to the target at the learning rate {FIXED_RATE:g}",
+        title=f"Updates to the target at the learning rate {RateChoice.FIXED}",
         shows="Median of the updates to the target, bars from the 10th to the 90th percentile. Triangles at the cap:"
         " most runs gave up there, so their updates are that many or more.",
         expected="the updates rise with the staleness; the same mean costs most when it is constant.",
         claims=("slower",),
         draw=_draw_kinds,
-        data=lambda cases: select(cases, lr=FIXED_RATE),
+        data=lambda cases: select(cases, choice=RateChoice.FIXED),
     ),
     Plot(
         key="depth",
-        title=f"Slowdown by staleness and depth at the learning rate {FIXED_RATE:g}",
-        shows="Median of the updates over those of the same model without staleness. Triangles: most runs gave up"
-        " there, so the true value is that much or more.",
-        expected="the more hidden layers, the earlier and the steeper the line rises.",
-        claims=("depth",),
+        title="Slowdown by staleness and depth",
+        shows="Median over the seeds of the updates over those of the same seed without staleness, the vertical axis"
+        " logarithmic, bars from the 10th to the 90th percentile. Triangles: most runs gave up there, so the true"
+        " value is that much or more. Left: one learning rate for all; right: for each model the same share of its"
+        " fastest rate.",
+        expected="the more hidden layers, the earlier and the steeper the line rises, in both panels.",
+        claims=("depth_at_one_rate", "depth"),
         draw=_draw_depths,
-        data=by_depth,
+        data=lambda cases: [case for case in cases if case.kind == Kind.CONSTANT],
+        size=(8.0, 3.8),
+    ),
+    Plot(
+        key="optimizers",
+        title=f"Slowdown by optimizer at a staleness of {OPTIMIZER_TAU} updates",
+        shows="Median over the seeds of the updates over those of the same seed without staleness, each at its fastest"
+        " rate on the pilot seeds; bars: 90 % bootstrap interval. Triangles: most runs gave up there, so the true value"
+        " is that much or more.",
+        expected="SGD and Adagrad below momentum, RMSProp and Adam.",
+        claims=("adagrad", "sgd", "rmsprop"),
+        draw=_draw_optimizers,
+        data=slowdowns_by_optimizer,
+        size=(6.4, 3.4),
     ),
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 _START_RATE_RANGE = (1e-3, 8.0)
 _NUM_HALVINGS = 16
+_MEAN_SQUARE_UPDATES = 30  # updates for each update of 1 + τ, after which growth shows
 _NUM_EXACT_HALVINGS = 40
 _OVERFLOW = 1e100
 
@@ -48,6 +49,43 @@ def largest_stable_geometric_mean_rate(tau: float) -> float:
     return 2.0 * (1.0 + 2.0 * tau)
 
 
+def largest_stable_geometric_rate(tau: float) -> float:
+    """Returns the largest rate with which the mean of w² shrinks under a geometric staleness of mean τ.
+
+    With m the mean of the stale version given all versions, and s the mean of its square, the means of w², wm, m² and s
+    follow a linear recursion of their own. Its largest root is 1 at 2 for τ = 0, and near √2 / √(1 + τ) for large τ.
+    """
+    p = 1.0 / (1.0 + tau)
+    q = 1.0 - p
+
+    def is_stable(rate: float) -> bool:
+        square = np.array([1.0, -2.0 * rate, 0.0, rate * rate])  # of w(t + 1), from those of w², wm, m² and s
+        with_mean = np.array([0.0, 1.0, -rate, 0.0])  # w(t + 1) times m(t)
+        mean = p * p * square + 2 * p * q * with_mean + q * q * np.array([0.0, 0.0, 1.0, 0.0])
+        stale = p * square + q * np.array([0.0, 0.0, 0.0, 1.0])
+        recursion = np.stack([square, p * square + q * with_mean, mean, stale])
+        return bool(np.abs(np.linalg.eigvals(recursion)).max() < 1.0)
+
+    low, high = 0.0, _START_RATE_RANGE[1]
+    for _ in range(_NUM_EXACT_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_stable(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def measured_mean_square_rate(staleness: np.ndarray) -> float:
+    """Returns the rate between growth and decay of the mean of w², for random staleness with the shares of these.
+
+    The means of all products of two versions follow a linear recursion, which needs no closed form of the staleness.
+    """
+    shares = np.bincount(staleness) / len(staleness)
+    low, high = _START_RATE_RANGE
+    for _ in range(_NUM_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _mean_square_shrinks(middle, shares) else (low, middle)
+    return math.sqrt(low * high)
+
+
 def measured_stable_rate(staleness_of: Callable[[int], np.ndarray], mean_staleness: int) -> float:
     """Returns the learning rate between runs that shrink and runs that grow, by bisection.
 
@@ -72,3 +110,20 @@ def _shrinks(rate: float, staleness: list[int], num_last: int) -> bool:
         if abs(values[-1]) > _OVERFLOW:
             return False
     return max(map(abs, values[-num_last:])) < 1.0
+
+
+def _mean_square_shrinks(rate: float, shares: np.ndarray) -> bool:
+    products = np.ones((len(shares), len(shares)))  # means of w(t − i) w(t − j)
+    num_updates = math.ceil(_MEAN_SQUARE_UPDATES * (1 + np.dot(shares, np.arange(len(shares)))))
+    squares = []
+    for _ in range(num_updates):
+        new = products[0] - rate * shares @ products  # w(t + 1) w(t − j)
+        square = products[0, 0] - 2 * rate * shares @ products[0] + rate**2 * shares @ np.diag(products)
+        products[1:, 1:] = products[:-1, :-1].copy()
+        products[0, 1:] = products[1:, 0] = new[:-1]
+        products[0, 0] = square
+        squares.append(square)
+        if square > _OVERFLOW:
+            return False
+    # The largest root is positive, so that growth or decay are steady in the end.
+    return bool(squares[-1] < squares[num_updates // 2])

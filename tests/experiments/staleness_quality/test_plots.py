@@ -10,15 +10,16 @@ from matplotlib.figure import Figure
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.staleness_quality import plots
-from ps_trainer.experiments.staleness_quality.cases import Kind, StaleTraining
+from ps_trainer.experiments.staleness_quality.cases import StaleTraining
+from ps_trainer.experiments.staleness_quality.records import Kind, RateChoice
 
 CAP = 600
 
 
-def case(tau, updates):
-    settings = SimpleNamespace(kind=Kind.CONSTANT, tau=tau, depth=1, num_updates=CAP)
+def case(tau, updates, depth=4):
+    settings = SimpleNamespace(kind=Kind.CONSTANT, tau=tau, depth=depth, optimizer="sgd", choice=RateChoice.FIXED)
     run = Run(key="k", level=Level.VIRTUAL, settings=settings)
-    figures = [SimpleNamespace(target_version=None if one == CAP else one) for one in updates]
+    figures = [SimpleNamespace(target_version=None if one == CAP else one, cap=CAP) for one in updates]
     return StaleTraining(Results(RunResult(run, one, 1.0, None, None) for one in figures))
 
 
@@ -31,11 +32,11 @@ def test_a_case_of_which_most_runs_gave_up_is_an_unconnected_triangle(draw, unit
     assert {tau for line in joined for tau in line.get_xdata()} == {0, 4}
     triangles = [line for line in axis.get_lines() if line.get_marker() == "^" and line.get_linestyle() == "None"]
     points = {point for line in triangles for point in zip(line.get_xdata(), line.get_ydata(), strict=True)}
-    assert points == {(8, CAP / unit)}
+    assert (8, CAP / unit) in points
     assert "or more: most runs gave up" in [text.get_text() for text in axis.get_legend().get_texts()]
 
 
 def test_without_such_a_case_the_legend_does_not_mention_it():
     figure = Figure()
     plots._draw_depths(figure, [case(0, [300] * 3), case(4, [450] * 3)])
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["1 hidden layer"]
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["4 hidden layers"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,37 @@ def test_the_mean_under_geometric_staleness_has_its_own_rate(tau):
 def test_the_measured_rate_is_the_exact_one(tau):
     measured = quadratic.measured_stable_rate(lambda n: given_staleness.constant(tau, n).steps.staleness, tau)
     assert measured == pytest.approx(quadratic.largest_stable_rate(tau), rel=0.005)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 4, 12])
+def test_in_mean_square_two_programs_give_the_same_rate(tau):
+    staleness = given_staleness.geometric(tau, 50_000, seed=3).steps.staleness
+    measured = quadratic.measured_mean_square_rate(staleness)
+    assert measured == pytest.approx(quadratic.largest_stable_geometric_rate(tau), rel=0.01)
+
+
+def test_in_mean_square_the_rate_approaches_the_root_of_two_over_one_plus_tau():
+    products = [quadratic.largest_stable_geometric_rate(tau) * math.sqrt((1 + tau) / 2) for tau in (2, 8, 32, 512)]
+    assert products == sorted(products, reverse=True)
+    assert products[0] < 1.1
+    assert products[-1] == pytest.approx(1.0, abs=0.001)
+
+
+def test_the_mean_square_of_many_sequences_grows_and_shrinks_where_the_recursion_says():
+    tau, num_updates, num_sequences = 2, 40, 20_000
+    rate = quadratic.largest_stable_geometric_rate(tau)
+
+    def growth(at):
+        random = np.random.default_rng(0)
+        values = np.ones((num_updates + 1, num_sequences))
+        for update in range(num_updates):
+            stale = np.maximum(update - (random.geometric(1 / (1 + tau), num_sequences) - 1), 0)
+            values[update + 1] = values[update] - at * values[stale, np.arange(num_sequences)]
+        squares = np.mean(values**2, axis=1)
+        return squares[-1] / squares[num_updates // 2]
+
+    assert growth(0.8 * rate) < 0.5
+    assert growth(1.2 * rate) > 2
 
 
 @pytest.mark.parametrize(("tau", "momentum", "rate"), [(0, 0.9, 3.8), (1, 0.9, 0.1), (0, 0.5, 3.0), (1, 0.5, 0.5)])
