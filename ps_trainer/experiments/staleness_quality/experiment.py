@@ -199,7 +199,7 @@ class StalenessQuality(Experiment):
     )
     texts = TEXTS
     parts = (Quadratic(), RateSearches(), RampSearches(), Ramps(), StaleTrainings())
-    num_seeds = 15
+    num_seeds = 10
     num_quick_seeds = 1
 
 
