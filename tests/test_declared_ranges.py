@@ -30,10 +30,14 @@ COMMANDS = (
 FAULTS = (faults._FaultTime, faults._TimedFault, faults._SlowFault, faults._Chaos)
 
 
+BOUNDS = ("least", "above", "most", "below")
+
+
 class Declared(typing.NamedTuple):
     """One field of options, and a function that gives it a value as a user does."""
 
     name: str
+    owner: type
     field: dataclasses.Field
     hint: typing.Any
     parse: Callable[[str], object]
@@ -42,7 +46,7 @@ class Declared(typing.NamedTuple):
 def fields_of(owner: str, options_type: type, parse: Callable[[str], object]) -> Iterator[Declared]:
     hints = typing.get_type_hints(options_type)
     for field in dataclasses.fields(options_type):
-        yield Declared(f"{owner} {options.key_of(field)}", field, hints[field.name], parse)
+        yield Declared(f"{owner} {options.key_of(field)}", options_type, field, hints[field.name], parse)
 
 
 def all_fields() -> Iterator[Declared]:
@@ -109,6 +113,27 @@ def test_a_number_outside_of_its_range_is_rejected_and_its_border_is_accepted(de
 def test_only_the_choices_are_accepted(declared):
     assert not is_in_range(declared, 1234567)
     assert all(is_in_range(declared, choice) for choice in declared.field.metadata["choices"])
+
+
+def lost_bounds(declared: Declared) -> list[str]:
+    """Bounds of the field in a base of its dataclass that the dataclass leaves out when it declares the field again."""
+    bases = filter(dataclasses.is_dataclass, declared.owner.__mro__[1:])
+    fields = [field for base in bases for field in dataclasses.fields(base) if field.name == declared.field.name]
+    own = declared.field.metadata
+    return [
+        bound for field in fields for bound in BOUNDS if bound in field.metadata and not {bound, "choices"} & {*own}
+    ]
+
+
+def test_a_field_that_a_subclass_declares_again_keeps_its_bounds():
+    assert {declared.name: lost for declared in FIELDS if (lost := lost_bounds(declared))} == {}
+
+
+def test_a_bound_that_a_subclass_leaves_out_is_found():
+    size = next(declared for declared in FIELDS if declared.name == "generator glyphs size")
+    again = dataclasses.field(default=28)
+    again.name = "size"
+    assert lost_bounds(size._replace(field=again)) == ["least"]
 
 
 def test_a_simulated_cluster_has_the_ranges_of_its_flags():

@@ -25,8 +25,10 @@ _LARGEST_RATING = 9.9999
 class GlyphOptions(Glyphs.Options):
     """Options of `Glyphs`; the generator rejects values that no file format can hold."""
 
-    size: int = option(28, "height and width in pixels, at least 8; with channels=3 it must be 32")
-    channels: int = option(1, "values per pixel: 1 writes files like MNIST's, 3 writes files like CIFAR-10's")
+    size: int = option(28, "height and width in pixels; with channels=3 it must be 32", least=8)
+    channels: int = option(
+        1, "values per pixel: 1 writes files like MNIST's, 3 writes files like CIFAR-10's", choices=(1, cifar.CHANNELS)
+    )
 
 
 def glyphs(options: GlyphOptions, folder: pathlib.Path) -> list[pathlib.Path]:
