@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.statistics import spread
 
 from .cases import FRESH_BOUND, CacheArm, CacheComparison, Reads, median
 
 _OTHERS: tuple[tuple[Reads, int | None, str, str], ...] = (
-    (Reads.FRESH, FRESH_BOUND, "tab:green", "s"),
-    (Reads.BARRIER, None, "tab:orange", "^"),
-    (Reads.NONE, None, "tab:red", "D"),
+    (Reads.FRESH, FRESH_BOUND, looks.SSP, "s"),
+    (Reads.BARRIER, None, looks.SYNC, "^"),
+    (Reads.NONE, None, looks.ASYNC, "D"),
 )
-_CACHED = "tab:blue"
+_CACHED = looks.SSP_CACHE
 
 
 def _panels(figure: Figure, comparisons: Sequence[CacheComparison]) -> list[tuple[Axes, CacheComparison]]:
@@ -58,9 +59,9 @@ def _draw_parts(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
     left, right = figure.subplots(1, 2)
     _draw_against_bound(left, one, lambda arm: arm.computes)
     finish(left, "bound s of cached reads; other rules", "share of time in which workers compute", fontsize=7)
-    for marker, own in zip("os", comparisons, strict=False):
-        bounds = range(len(own.cached))
-        right.plot(bounds, [median(arm.gradients) for arm in own.cached], f"{marker}-", mfc="none", label=own.problem)
+    for form, own in zip(("o-", "s--"), comparisons, strict=False):
+        bounds, style = range(len(own.cached)), {"mfc": "none", "color": _CACHED, "label": own.problem}
+        right.plot(bounds, [median(arm.gradients) for arm in own.cached], form, **style)
         right.set_xticks(bounds, [str(arm.bound) for arm in own.cached])
     right.set_ylim(bottom=0)
     finish(right, "bound s of cached reads", "gradients to the objective", fontsize=7)

@@ -18,6 +18,7 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 _Number = TypeVar("_Number", int, float)
 
 ASYNC, SYNC, SYNC_GLOBAL, TOKEN_QUEUE, RING, COLOCATED = BLUE, ORANGE, YELLOW, PURPLE, GREEN, SKY
+SSP, SSP_CACHE = SKY, GREEN
 COMPUTES, COMMUNICATES, WAITS = GREEN, SKY, "0.85"
 MEASURED = BLUE  # where all data are of one kind
 
