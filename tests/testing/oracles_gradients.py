@@ -25,6 +25,30 @@ def cast(values: np.ndarray, dtype: str) -> np.ndarray:
     return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
+def neighbours(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """The 16-bit numbers around each value: towards 0, and away from 0; the same number twice if it has 16 bits."""
+    if dtype == "float16":
+        nearest = values.astype(np.float16)
+        exact = nearest.astype(np.float32)
+        inner = np.where(np.abs(exact) > np.abs(values), np.nextafter(nearest, np.float16(0)), nearest)
+        outer = np.where(exact == values, nearest, np.nextafter(inner, np.copysign(np.float16(np.inf), inner)))
+        return inner.astype(np.float32), outer.astype(np.float32)
+    bits = values.view(np.uint32)
+    inner_bits = bits & np.uint32(0xFFFF0000)
+    outer_bits = np.where(bits == inner_bits, bits, inner_bits + np.uint32(0x10000))
+    return inner_bits.view(np.float32), outer_bits.view(np.float32)
+
+
+def cast_at_random(values: np.ndarray, dtype: str, random: np.ndarray) -> np.ndarray:
+    """Values rounded away from 0 where a draw below 2¹⁶, or its upper 13 bits for float16, reaches the next number."""
+    inner, outer = neighbours(values, dtype)
+    steps = 2 ** (13 if dtype == "float16" else 16)
+    # Every part between two normal numbers is a multiple of 1 / steps, so the quotient is exact.
+    part = np.divide(values - inner, outer - inner, out=np.zeros_like(values), where=outer != inner)
+    draws = random // (2**16 // steps)
+    return np.where(draws + np.floor(part * steps) >= steps, outer, inner)
+
+
 def at(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """`values` at `indices`, 0 elsewhere."""
     kept = np.zeros_like(values)
