@@ -272,6 +272,11 @@ class TrainConfig:
         most=4096,
         own="it concerns this machine's cores",
     )
+    grappler: bool = option(
+        False,
+        "let TensorFlow's graph optimizer rewrite this worker's graph: a longer start, and other last bits of losses",
+        own="each worker computes the same, but for rounding",
+    )
 
     def check(self, *, has_batch_size: bool = True) -> None:
         """Checks values and names without importing TensorFlow.

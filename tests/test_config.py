@@ -40,6 +40,7 @@ PRIVATE = {
     "stall_timeout_secs": 1.0,
     "intra_op_threads": 1,
     "inter_op_threads": 1,
+    "grappler": True,
 }
 SHARED = {
     "model": "mlp",

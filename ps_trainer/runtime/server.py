@@ -116,7 +116,7 @@ def tasks_on_this_host(cluster: ClusterConfig) -> int:
 
 
 def session_config(
-    device: str, peers: Sequence[str] = ("/job:ps",), call_timeout_secs: float | None = None
+    device: str, peers: Sequence[str] = ("/job:ps",), call_timeout_secs: float | None = None, *, grappler: bool = False
 ) -> tf.ConfigProto:
     """Configures a session on this task's server.
 
@@ -126,10 +126,11 @@ def session_config(
             session waits for every task within the filters.
         call_timeout_secs: Deadline in seconds of each call of the session, `close` included. It makes each call pass
             through the loopback interface. With None, a call to a suspended ps task lasts as long as the suspension.
+        grappler: Whether TensorFlow's graph optimizer rewrites the graph. The graph is built in its final form, so that
+            would only add start-up time for most models.
     """
     config = tf.ConfigProto(device_filters=sorted({*peers, device}), allow_soft_placement=False)
-    # The graph is built in its final form, so TensorFlow's graph optimiser would only add start-up time.
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
     if call_timeout_secs is not None:
         config.operation_timeout_in_ms = int(call_timeout_secs * 1000)
         # Without this, a call of this process's server ignores the deadline while it creates or closes the session, or

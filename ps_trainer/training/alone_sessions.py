@@ -34,9 +34,9 @@ class AloneSessions(Sessions):
 
     def __init__(self, cluster: ClusterConfig, config: TrainConfig, components: Components):
         self._hooks = components.hooks
-        # TensorFlow's graph optimiser stays off as in a cluster, so that the same kernels run.
+        # As in a cluster, so that the same kernels run.
         self._session_config = process_config(cluster, config)
-        self._session_config.graph_options.rewrite_options.disable_meta_optimizer = True
+        self._session_config.graph_options.rewrite_options.disable_meta_optimizer = not config.grappler
         self._opened: _StateSession | None = None
 
     def open_plain(self, train: TrainGraph) -> tf.Session:

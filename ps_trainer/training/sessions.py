@@ -79,7 +79,7 @@ class ServerSessions(Sessions):
         self._config = config
         self._hooks = components.hooks
         self._peers = (*cluster.ps_filters, *group.devices)
-        self._session_config = session_config(cluster.device, self._peers)
+        self._session_config = session_config(cluster.device, self._peers, grappler=config.grappler)
 
     def open_plain(self, train: TrainGraph) -> tf.Session:
         return tf.Session(self._target, graph=train.graph, config=self._session_config)
