@@ -121,12 +121,14 @@ class Contender(abc.ABC):
         is_chief_first: Whether the other workers must start after the chief's first step.
         has_ps: Whether it has ps tasks.
         modes: Modes of the cells in which it takes part.
+        environ: Environment variables of its tasks.
     """
 
     name: str
     is_chief_first = False
     has_ps = True
     modes: Sequence[str] = MODES
+    environ: Mapping[str, str] = {}
 
     @abc.abstractmethod
     def ps_command(self, job: CellJob, task_index: int) -> list[str]:

@@ -172,7 +172,7 @@ class _Run:
             task_index=index,
             command=command,
             log_path=self._job.folder / f"{job_name}-{index}.log",
-            env=cpu_environment(os.environ),
+            env=cpu_environment({**os.environ, **self._contender.environ}),
             spawn=functools.partial(subprocess.Popen, cwd=REPOSITORY),
         )
         task.start()
