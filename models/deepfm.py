@@ -85,12 +85,9 @@ class DeepFm:
 
     def _rows(self, ids_BC: tf.Tensor) -> tf.Tensor:
         """Looks up vectors and weights of the values, [B, C, R]."""
-        num_columns = ids_BC.shape[1]
-        # One table holds the rows of all columns, so that a step needs one look-up instead of one for each column.
-        row_BC = ids_BC + self.options.num_buckets * tf.range(num_columns, dtype=tf.int64)
-        return layers.embedding(
-            "values", self.options.num_buckets * num_columns, self.options.dim + 1, row_BC, self._start()
-        )
+        row_BC = layers.column_rows("values", ids_BC, self.options.num_buckets)
+        num_rows = self.options.num_buckets * ids_BC.shape[1]
+        return layers.embedding("values", num_rows, self.options.dim + 1, row_BC, self._start())
 
     def _number_rows(self, dense_BN: tf.Tensor) -> tf.Tensor:
         """Returns vectors and weights of the numbers, each multiplied by its number, [B, N, R]."""

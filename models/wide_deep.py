@@ -92,8 +92,7 @@ class WideDeep:
                 raise ValueError(
                     f"crosses: the data have no column {max(pair)} of {cross}; columns: 0 to {num_columns - 1}"
                 )
-        # One table holds the rows of all columns, so that a step needs one look-up instead of one for each column.
-        row_BC = ids_BC + self.options.num_buckets * tf.range(num_columns, dtype=tf.int64)
+        row_BC = layers.column_rows("wide/weights", ids_BC, self.options.num_buckets)
         bias = tf.convert_to_tensor(tf.get_variable("bias", [], initializer=tf.zeros_initializer()))
         logit_B = bias + self._wide(dense_BN, ids_BC, row_BC) + self._deep(dense_BN, row_BC)
         return layers.click_output(logit_B, batch["label"])

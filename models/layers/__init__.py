@@ -16,7 +16,7 @@ from .attention import (
     transformer_block,
 )
 from .averages import moving_average_update
-from .clicks import click_output, pair_products
+from .clicks import click_output, column_rows, pair_products
 from .decoding import END_ID, PADDING_ID, START_ID, decode
 from .feedforward import dense, dropout, flatten, gelu, layer_norm
 from .images import batch_norm, conv2d, global_average_pool, max_pool2d
@@ -50,6 +50,7 @@ __all__ = [
     "causal_mask",
     "classifier_output",
     "click_output",
+    "column_rows",
     "contexts",
     "conv2d",
     "decode",

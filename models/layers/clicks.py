@@ -1,6 +1,6 @@
 """Parts of models that predict one of two classes from sparse features, such as clicks.
 
-Shape suffixes: B batch, V vectors of an example, F factors.
+Shape suffixes: B batch, C columns of categories, V vectors of an example, F factors.
 """
 
 from __future__ import annotations
@@ -9,6 +9,29 @@ import tensorflow.compat.v1 as tf
 
 from .output import ModelOutput
 from .pooled import roc_auc
+from .tables import assert_ids
+
+
+def column_rows(table_name: str, ids_BC: tf.Tensor, num_buckets: int) -> tf.Tensor:
+    """Computes the rows of ids in a table that holds `num_buckets` rows for each column, one column after the other.
+
+    With one table, a step needs one look-up instead of one for each column.
+
+    Args:
+        table_name: Name of the table, for the message about an id out of range.
+        ids_BC: int64 [B, C], 0 <= id < num_buckets.
+        num_buckets: Number of ids in each column.
+
+    Returns:
+        int64 [B, C].
+
+    Raises:
+        tf.errors.InvalidArgumentError: While the graph runs, if an id is out of range: its row is that of another
+            column.
+    """
+    first_C = num_buckets * tf.range(ids_BC.shape[1], dtype=tf.int64)
+    with tf.control_dependencies([assert_ids(table_name, num_buckets, "num_buckets", ids_BC)]):
+        return ids_BC + first_C
 
 
 def pair_products(x_BVF: tf.Tensor) -> tf.Tensor:

@@ -61,7 +61,7 @@ def embedding(
     with tf.name_scope(f"{name}_lookup"):
         ids_R, position = tf.unique(tf.reshape(ids, [-1]))
         with tf.control_dependencies(
-            [_assert_ids(f"{scope}/{name}" if scope else name, vocab_size, size_option, ids_R)]
+            [assert_ids(f"{scope}/{name}" if scope else name, vocab_size, size_option, ids_R)]
         ):
             # The identity makes the look-up wait for the check; nothing else connects the two.
             ids_R = tf.identity(ids_R)
@@ -70,14 +70,9 @@ def embedding(
         return tf.reshape(rows, tf.concat([tf.shape(ids), [dim]], axis=0), name="rows")
 
 
-def _look_up(table: tf.Variable, ids_R: tf.Tensor) -> tf.Tensor:
-    # A partitioned table is cut into ranges of consecutive rows, which is what "div" reads. The default, "mod", takes
-    # row i from part i % parts: the wrong rows, without an error.
-    return tf.nn.embedding_lookup(table, ids_R, partition_strategy="div")
-
-
-def _assert_ids(table_name: str, vocab_size: int, size_option: str | None, ids_R: tf.Tensor) -> tf.Operation:
-    lowest, highest = tf.reduce_min(ids_R), tf.reduce_max(ids_R)
+def assert_ids(table_name: str, vocab_size: int, size_option: str | None, ids: tf.Tensor) -> tf.Operation:
+    """Builds an op that fails if an id is not in 0 .. `vocab_size` - 1; its message names the table and the option."""
+    lowest, highest = tf.reduce_min(ids), tf.reduce_max(ids)
     is_valid = tf.logical_and(lowest >= 0, highest < vocab_size)
     larger = f"give --model_option={size_option}=<highest id of the data + 1>" if size_option else "enlarge the table"
     message = (
@@ -86,3 +81,9 @@ def _assert_ids(table_name: str, vocab_size: int, size_option: str | None, ids_R
     )
     # `tf.debugging.Assert` would wrap the op into a `tf.cond`, which costs time in each step.
     return tf.raw_ops.Assert(condition=is_valid, data=[tf.constant(message), lowest, highest])
+
+
+def _look_up(table: tf.Variable, ids_R: tf.Tensor) -> tf.Tensor:
+    # A partitioned table is cut into ranges of consecutive rows, which is what "div" reads. The default, "mod", takes
+    # row i from part i % parts: the wrong rows, without an error.
+    return tf.nn.embedding_lookup(table, ids_R, partition_strategy="div")

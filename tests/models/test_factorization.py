@@ -7,6 +7,7 @@ import pytest
 
 from models.deepfm import DeepFm
 from models.factorization_machine import FactorizationMachine
+from models.wide_deep import WideDeep
 from ps_trainer.config import TrainConfig
 from ps_trainer.training import one_process
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
@@ -72,6 +73,25 @@ def test_deepfm_equals_numpy(hidden):
 
     model = DeepFm(DeepFm.Options(num_buckets=5, dim=2, hidden=hidden))
     assert_output(model.build, {"ids": ids, "dense": dense, "label": LABEL}, logits)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        DeepFm(DeepFm.Options(num_buckets=5, hidden=())).build,
+        WideDeep(WideDeep.Options(num_buckets=5, crosses=(), hidden=())).build,
+    ],
+)
+def test_an_id_of_a_column_is_not_a_row_of_the_next_one(build):
+    with tf.Graph().as_default(), tf.Session() as session:
+        ids = tf.placeholder(tf.int64, [None, 2])
+        output = build({"ids": ids, "dense": tf.zeros([1, 1]), "label": tf.zeros([1], tf.int64)}, training=False)
+        session.run(tf.global_variables_initializer())
+        session.run(output.predictions, {ids: [[4, 4]]})
+        for wrong in ([5, 0], [0, -1]):
+            message = r"has the ids 0 to 4; give --model_option=num_buckets=.* \[-?\d\] \[\d\]"
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                session.run(output.predictions, {ids: [wrong]})
 
 
 @pytest.mark.parametrize(
