@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _LABEL = re.compile(rf"(?m)^[^\S\n]*({_NUMBER.replace('(', '(?:')})(?=\s|$)".enc
 _PAIR = re.compile(rf"\s(\d{{1,18}}):({_NUMBER.replace('(', '(?:')})".encode())
 _CHUNK_BYTES = 2**22
 _MAX_SCALED = 2**22
+_SHOWN_LABELS = 5
 _LARGE = 100.0  # of a value; gradients grow with its square
 
 
@@ -42,7 +44,7 @@ class LibSvm(LineSource):
 
     Batches: "ids" int64 [B, M] and "values" float32 [B, M], the indices and values of each example. M is the largest
     number in the batch; shorter examples are padded with index 0 and value 0. "label" int64 [B], 1 for a label above 0
-    in the file, else 0 (files have 1 and -1, or 1 and 0).
+    in the file, else 0. If both labels of the files are above 0, such as 1 and 2, or none is, the larger one becomes 1.
 
     Args:
         options: Names of the files.
@@ -53,7 +55,8 @@ class LibSvm(LineSource):
         num_features: Largest index of all files, plus 1.
 
     Raises:
-        DataError: The folder or a file is missing, or a file is empty.
+        DataError: The folder or a file is missing, or a file is empty. There are more than two labels, and
+            `positive_above` is not given.
     """
 
     num_classes = 2
@@ -66,6 +69,9 @@ class LibSvm(LineSource):
         normalize: bool = option(
             False, "whether to divide each value by the largest absolute value of its feature in the training lines"
         )
+        positive_above: float | None = option(
+            None, "labels above this number are class 1, all others class 0; default: there must be two labels"
+        )
 
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
@@ -73,9 +79,12 @@ class LibSvm(LineSource):
         form = "<label> <index>:<value> … with numbers"
         super().__init__(train, test, pattern=LINE, form=form, test_every=options.test_every)
         paths = [file.path for file in (*train, *test)]
-        settings = [self._test_every, len(train)]
-        found = self.facts.find("features", paths, settings, lambda: self._examine_files(paths, len(train)))
+        settings: list[Any] = [self._test_every, len(train)]
+        if options.positive_above is not None:
+            settings.append(options.positive_above)
+        found = self.facts.find("features", paths, settings, lambda: self._examine_files(paths, len(train), options))
         self.num_features, self._scales = found["num_features"], None
+        self._positive_above = found.get("positive_above", 0.0)  # a record of an older version does not have it
         positive = found.get("positive_share")
         self.label_shares = () if positive is None else (1 - positive, positive)
         if options.normalize:
@@ -89,17 +98,22 @@ class LibSvm(LineSource):
                 " crawl: --dataset_option=normalize=true divides each by the largest one of its feature"
             )
 
-    def _examine_files(self, paths: Sequence[pathlib.Path], num_train: int) -> dict[str, Any]:
-        """Returns the number of features, and of the training lines the largest value and the share of label 1."""
-        index, largest, num_labels, num_positive = 0, 0.0, 0, 0
+    def _examine_files(self, paths: Sequence[pathlib.Path], num_train: int, options: Options) -> dict[str, Any]:
+        """Returns facts about the features and labels, and of the training lines the share of label 1."""
+        index, largest, above, given = 0, 0.0, 0.0, options.positive_above
+        counts: tuple[Counter[float], Counter[float]] = Counter(), Counter()  # labels of test lines, of training lines
         for number, path in enumerate(paths):
             for split, ids, values, labels in _pairs(path, self._test_every):
                 index = max(index, int(ids.max(initial=0)))
-                if number < num_train and split == TRAIN:
+                is_train = number < num_train and split == TRAIN
+                if is_train:
                     largest = max(largest, float(np.abs(values).max(initial=0)))
-                    num_labels, num_positive = num_labels + len(labels), num_positive + int((labels > 0).sum())
-        share = num_positive / num_labels if num_labels else None
-        return {"num_features": 1 + index, "largest": largest, "positive_share": share}
+                counts[is_train].update((labels if given is None else labels > given).tolist())
+                above = _threshold(path, counts[0].keys() | counts[1].keys())
+        num_positive = sum(count for label, count in counts[True].items() if label > above)
+        share = num_positive / counts[True].total() if counts[True] else None
+        above = above if given is None else given
+        return {"num_features": 1 + index, "largest": largest, "positive_share": share, "positive_above": above}
 
     def _find_scales(self, paths: Sequence[pathlib.Path], num_features: int) -> list[float]:
         """Returns the largest absolute value of each feature in the training lines; 1 for one that is always 0."""
@@ -132,8 +146,20 @@ class LibSvm(LineSource):
         return {
             "ids": features.with_values(ids).to_tensor(),
             "values": features.with_values(values).to_tensor(),
-            "label": tf.cast(label_B > 0, tf.int64),
+            "label": tf.cast(label_B > self._positive_above, tf.int64),
         }
+
+
+def _threshold(path: pathlib.Path, labels: Collection[float]) -> float:
+    """Returns the number above which a label is class 1; `path` is for messages."""
+    if len(labels) > LibSvm.num_classes:
+        shown = ", ".join(f"{label:g}" for label in sorted(labels)[:_SHOWN_LABELS])
+        raise DataError(
+            f"{path}: there are {len(labels)} labels, such as {shown}, and dataset libsvm has two classes; with"
+            " --dataset_option=positive_above=<number> labels above the number are one class, and all others the other"
+        )
+    is_split_by_0 = len(labels) < LibSvm.num_classes or min(labels) <= 0 < max(labels)
+    return 0.0 if is_split_by_0 else min(labels)
 
 
 def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:

@@ -13,7 +13,7 @@ from tests.testing.repetitions import repetitions
 
 TEXT = """+1 3:1 11:-0.5 14:1e-2
 -1 2:.25 # a comment 7:1
- 0 qid:12 5:3.
+ -1 qid:12 5:3.
 1
 """
 
@@ -80,12 +80,38 @@ def test_the_shares_of_labels_are_those_of_the_training_lines(tmp_path):
     assert source.label_shares == pytest.approx((1 - np.mean(training), np.mean(training)))
 
 
+@pytest.mark.parametrize(
+    ("labels", "options", "found"),
+    [
+        ("1 2 2", {}, [0, 1, 1]),
+        ("0 1 1", {}, [0, 1, 1]),
+        ("-2 -1 -1", {}, [0, 1, 1]),
+        ("1 1 1", {}, [1, 1, 1]),
+        ("0.5 1 3", {"positive_above": 1.0}, [0, 0, 1]),
+    ],
+)
+def test_any_two_labels_are_two_classes(tmp_path, labels, options, found):
+    (tmp_path / "a").write_text("".join(f"{label} 1:1\n" for label in labels.split()))
+    source = create(tmp_path, train_files=("a",), test_files=("a",), **options)
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    assert batch["label"].tolist() == found
+    assert source.label_shares == pytest.approx((1 - np.mean(found), np.mean(found)))
+
+
+def test_more_than_two_labels_are_named(tmp_path):
+    (tmp_path / "a").write_text("0 1:1\n1 1:1\n2.5 1:1\n")
+    with pytest.raises(
+        DataError, match="a: there are 3 labels, such as 0, 1, 2.5, and .*option=positive_above=<number>"
+    ):
+        create(tmp_path, train_files=("a",))
+
+
 def test_normalize_divides_by_the_largest_value_of_the_training_lines(tmp_path):
     lines = [
         "1 1:1000 3:2",
         "-1 qid:7 1:-400 2:0 # 9:9",
         "1 1:100 3:-0.5",
-        "0 5:3",
+        "-1 5:3",
         "1",
     ]  # lines 1 and 4 are for testing
     (tmp_path / "a.svm").write_text("\n".join(lines) + "\n")
