@@ -6,9 +6,11 @@ import csv
 import pathlib
 from collections.abc import Callable, Sequence
 
-from ps_trainer.data.formats import image_folder, movielens, transcript_list
+from ps_trainer.data.foreign_files import files_inside, foreign_file, other_images, other_text
+from ps_trainer.data.formats import image_folder, mnist, movielens, transcript_list
 from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_source import first_lines, text_file
+from ps_trainer.data.pipeline.prediction_input import SOUND_SUFFIX
 from ps_trainer.data.pipeline.table_rows import Dialect, chunks, header_of, is_parquet
 from ps_trainer.errors import DataError
 
@@ -17,6 +19,7 @@ SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}  # by the suffix of a file
 _NUM_LINES = 5
+_NUM_ROWS = 1000
 _SHOWN_COLUMNS = 8
 _SOUND_WORDS = ("wav", "audio", "sound")
 
@@ -29,6 +32,8 @@ def describe(path: pathlib.Path) -> str | None:
         OSError: The path cannot be read.
     """
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if not file.name.startswith("."))
+    if not files:
+        return "the folder is empty; give one with the files of a dataset"
     for look in _LOOKS:
         sentence = look(path, files)
         if sentence is not None:
@@ -72,11 +77,20 @@ def _has_ratings(columns: Sequence[str]) -> bool:
 
 
 def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
-    for file in files:
-        found = columns_of(file) if file.is_file() else None
-        if found is not None:
-            return f"{file.name} {_said_of_table(file, *found)}"
-    return None
+    tables = {file: found for file in files if file.is_file() and (found := columns_of(file)) is not None}
+    if not tables:
+        return None
+    file = max(tables, key=lambda file: len(tables[file][1]))  # the first of the widest
+    separator, columns = tables[file]
+    others = [other for other, (_, names) in tables.items() if set(names) < set(columns)]
+    told = f"{file.name} {_said_of_table(file, separator, columns)}"
+    if not others:
+        return told
+    missing = [name for name in columns if name not in tables[others[0]][1]]
+    return (
+        f"{told}; {others[0].name} lacks {_first_few(missing)}: if these are the labels, give it to `ps_trainer predict"
+        " --input`"
+    )
 
 
 def _parquet(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
@@ -124,31 +138,55 @@ def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -
             f" by commas, to a file {known.file_name} with a header, then read it by --dataset=movielens"
             f" --data_dir={file.parent}"
         )
+    label = _likely_label(file, separator, columns)
     name = SEPARATORS[separator].removesuffix("s")
     delimiter = "" if separator == "," else f"--dataset_option=delimiter={name} "
     return (
         f"looks like a table of {len(columns)} columns separated by {SEPARATORS[separator]}: {shown}; read it by"
         f" --dataset=csv --dataset_option=train_files={file.name} {delimiter}--dataset_option=label=<column>"
-        f" --data_dir={file.parent}, with the column of the labels, such as {columns[-1]}"
+        f" --data_dir={file.parent}, with the column of the labels, such as {label}"
+    )
+
+
+def _likely_label(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
+    """Returns the column with the fewest different values, but at least two; of equal ones the last."""
+    rows = [
+        row for row in csv.reader(first_lines(file, _NUM_ROWS)[1:], delimiter=separator) if len(row) == len(columns)
+    ]
+    numbers = {at: len(values) for at, values in enumerate(map(set, zip(*rows, strict=True))) if len(values) > 1}
+    return columns[min(reversed(numbers), key=lambda at: numbers[at])] if numbers else columns[-1]
+
+
+def _idx(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
+    names = {file.name for file in files}
+    missing = [
+        accepted[0] for one in mnist.FILES if not names & set(accepted := mnist.accepted_names(*one)) and path.is_dir()
+    ]
+    if not missing or len(missing) == len(mnist.FILES):
+        return None
+    return (
+        f"a part of a set of images in IDX files; {', '.join(missing)} are missing, perhaps with .gz; with them,"
+        f" --dataset=mnist --data_dir={path} reads the set"
     )
 
 
 def _sounds(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
-    sounds = [file.name for file in files if file.suffix.lower() == ".wav"]
+    sounds = files_inside(path, files, (SOUND_SUFFIX,))
     if not sounds:
         return None
+    folder = path if path.is_dir() else path.parent
+    first = sounds[0].relative_to(folder)
+    transcript = first.parts[0] if len(first.parts) > 1 else "one"
     return (
         f"{len(sounds)} WAV files without a list; write a file list.csv with the line"
         f" {','.join(transcript_list.COLUMNS)} and such a line for each sound,"
-        f" for example {sounds[0]},0,one, then read it by --dataset=wav"
-        f" --dataset_option=train_files=list.csv --data_dir={path if path.is_dir() else path.parent}"
+        f" for example {first},0,{transcript}, then read it by --dataset=wav"
+        f" --dataset_option=train_files=list.csv --data_dir={folder}"
     )
 
 
 def _images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
-    if not path.is_dir():
-        return None
-    images = [file for file in path.rglob("*") if file.suffix.lower() in image_folder.SUFFIXES]
+    images = files_inside(path, files, image_folder.SUFFIXES) if path.is_dir() else []
     if not images:
         return None
     classes = sorted({file.relative_to(path).parts[0] for file in images if file.parent != path})
@@ -165,6 +203,10 @@ _LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...]
     _parquet,
     _unreadable_table,
     _table,
+    _idx,
     _sounds,
     _images,
+    other_images,
+    foreign_file,
+    other_text,
 )

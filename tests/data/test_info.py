@@ -99,9 +99,11 @@ def test_running_text_is_recognised_by_its_name(tmp_path, name, options):
 def test_unknown_or_broken_files_are_rejected(generated, tmp_path):
     with pytest.raises(DataError, match="nothing: no such file or folder"):
         detect_format.detect(tmp_path / "nothing")
-    with pytest.raises(DataError, match="the folder holds no known dataset; known formats: IDX files of MNIST"):
+    with pytest.raises(DataError, match="the folder is empty"):
         detect_format.detect(tmp_path)
     (tmp_path / "zeros").write_bytes(bytes(100))
+    with pytest.raises(DataError, match="the folder holds no known dataset; known formats: IDX files of MNIST"):
+        detect_format.detect(tmp_path)
     with pytest.raises(DataError, match="zeros: the format of the file is unknown") as raised:
         detect_format.detect(tmp_path / "zeros")
     # Some names contain commas.
@@ -138,7 +140,7 @@ def test_a_table_with_a_label_is_described_by_its_columns(tmp_path):
     ):  # fmt: skip
         assert words in said
     (tmp_path / "test.csv").write_text("x;job\n1;a\n2;b\n")  # no labels: another table
-    with pytest.raises(DataError, match=r"looks like a table of 2 columns"):
+    with pytest.raises(DataError, match=r"looks like a table of 3 columns .* test.csv lacks rented: .*predict"):
         detect_format.detect(tmp_path)
 
 
@@ -195,6 +197,16 @@ NEAR_MISSES = {
         "wav_filename,wav_filesize,transcript", "--dataset=wav --dataset_option=train_files=list.csv --data_dir="],
     ("r.csv", "userId,item,rating\n1,2,3\n"): ["looks like ratings with the columns userId, item, rating",
         "a file ratings.csv with a header", "--dataset=movielens"],
+    ("d.csv", "paid,size,city\nyes,1,a\nno,2,b\nyes,3,c\n"): ["3 columns separated by commas", "such as paid"],
+    ("t.data", "age size\n1 2\n3 4\n"): ["2 columns separated by spaces; read it by --dataset=csv", "delimiter=space"],
+    ("t.dat", "   1   2.5\n  10   3.5\n"): ["2 columns separated by spaces; write one comma", "sed -E"],
+    ("a.svm", "cat 1:0.5 3:1\ndog 2:1\n"): ["format of LIBSVM, with other labels than numbers; write 1 and -1",
+        "--dataset=libsvm --dataset_option=train_files=a.svm"],
+    ("t.jsonl", "{\"x\": 1}\n"): ["is JSON; write its records to a CSV file", "train_files=t.csv"],
+    ("t.arff", "@relation x\n"): ["is an ARFF file; write the names of its attributes in one line"],
+    ("t.xlsx", "PK\x03\x04"): ["is a ZIP archive, as files .xlsx are", "save the sheet as CSV"],
+    ("book.md", "It was a dark night.\n"): ["looks like running text; read it by --dataset=text --dataset_option"],
+    ("a.webp", "RIFF\0WEBP"): ["a.webp is an image with the ending .webp; convert", "--dataset=image_folder"],
     ("a.wav", "RIFF\0"): ["1 WAV files without a list", "wav_filename,wav_filesize,transcript", "--dataset=wav"],
 }  # fmt: skip
 
@@ -212,9 +224,9 @@ def test_a_near_miss_is_named_with_what_is_missing_and_the_flag(tmp_path, name, 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("x,town\n1,Genève\n".encode("latin-1"), "near line 1: not UTF-8 .*iconv -f WINDOWS-1252 -t UTF-8"),
-        (b"x,town\n" + b"1,Bern\n" * 99 + "1,Genève\n".encode("latin-1"), "not UTF-8"),
-        ("x,town\n1,Bern\n".encode("utf-16"), "near line 1: not UTF-8 .*iconv -f UTF-16 -t UTF-8"),
+        ("x,town\n1,Genève\n".encode("latin-1"), "line 2: not UTF-8 .*iconv -f WINDOWS-1252 -t UTF-8"),
+        (b"x,town\n" + b"1,Bern\n" * 20000 + "1,Genève\n".encode("latin-1"), "line 20002: not UTF-8"),
+        ("x,town\n1,Bern\n".encode("utf-16"), "line 1: not UTF-8 .*iconv -f UTF-16 -t UTF-8"),
         ("\ufeffx,town\n".encode("utf-16-be"), "iconv -f UTF-16 -t UTF-8"),
         (b"x,town\n", "the file has a header and no row; is it the right file?"),
         (b"x,town\n1,2,3\n", "line 2 has 3 values, but there are 2 columns"),
@@ -263,3 +275,39 @@ def test_clicks_with_decimal_ids_are_described_and_read_as_texts(tmp_path):
     assert "--dataset=criteo --dataset_option=train_files=train.txt --dataset_option=categories=text" in described
     assert "18 training examples, 2 test examples" in described
     assert detect_format.detect(tmp_path / "train.txt") == detect_format.detect(tmp_path)
+
+
+def test_sounds_in_folders_are_a_near_miss_with_the_folder_as_transcript(tmp_path):
+    (tmp_path / "yes").mkdir()
+    (tmp_path / "yes/0.wav").write_bytes(b"RIFF\0")
+    with pytest.raises(DataError, match="1 WAV files without a list; .* for example yes/0.wav,0,yes, then"):
+        detect_format.detect(tmp_path)
+
+
+def test_images_with_other_endings_are_a_near_miss(tmp_path):
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats/0.dat").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(DataError, match="0.dat is an image without one of the endings .jpg, .*; rename such files"):
+        detect_format.detect(tmp_path)
+
+
+def test_missing_idx_files_are_named(tmp_path):
+    (tmp_path / "train-images-idx3-ubyte.gz").touch()
+    with pytest.raises(DataError, match="IDX files; train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels"):
+        detect_format.detect(tmp_path)
+
+
+def test_a_table_without_the_labels_of_another_is_for_predictions(tmp_path):
+    (tmp_path / "train.csv").write_text("x,y,paid\n1,2,yes\n3,4,no\n")
+    (tmp_path / "test.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(DataError, match="train.csv looks like .* such as paid; test.csv lacks paid: .*predict --input"):
+        detect_format.detect(tmp_path)
+
+
+@pytest.mark.parametrize(("start", "encoding"), [(b"Zo\xeb\n", "WINDOWS-1252"), ("Zoë\n".encode("utf-16"), "UTF-16")])
+def test_a_text_in_another_encoding_is_named_as_such(tmp_path, start, encoding):
+    (tmp_path / "a.txt").write_bytes(start)
+    with pytest.raises(
+        DataError, match=f"a.txt is not UTF-8; convert it, for example with iconv -f {encoding} -t UTF-8"
+    ):
+        detect_format.detect(tmp_path / "a.txt")

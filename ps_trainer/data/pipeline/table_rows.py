@@ -26,7 +26,7 @@ SPACES = " \t\n\v\f\r"
 
 BYTE_ORDER_MARK = "\ufeff"
 
-_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHUNK_ROWS = 2**14
 _PARQUET = b"PAR1"
 _OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
@@ -241,13 +241,27 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
                     raise DataError(f"{path}: line {line - 1} is empty; remove it")
                 yield row
         except UnicodeDecodeError as error:
-            encoding = "UTF-16" if head(path).startswith(_UTF_16_MARKS) else "WINDOWS-1252"
+            encoding = "UTF-16" if head(path).startswith(UTF_16_MARKS) else "WINDOWS-1252"
             raise DataError(
-                f"{path}: near line {line + 1}: not UTF-8 ({error.reason}); convert the file, for example with"
+                f"{path}: line {_line_not_utf_8(path)}: not UTF-8 ({error.reason}); convert the file, for example with"
                 f" iconv -f {encoding} -t UTF-8"
             ) from error
         except csv.Error as error:
             raise DataError(f"{path}: line {line + 1} cannot be read: {error}") from error
+
+
+def _line_not_utf_8(path: pathlib.Path) -> int:
+    """Returns the number of the first line that is not UTF-8, from 1; a reader decodes many lines at once."""
+    with open_unpacked(path) as (file, _):
+        return 1 + sum(1 for _ in itertools.takewhile(_is_utf_8, file))
+
+
+def _is_utf_8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> Iterator[str]:
