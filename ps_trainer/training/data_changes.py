@@ -12,6 +12,8 @@ from ps_trainer.data.pipeline import dataset_record, recorded_words, table_colum
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import CheckpointError, DataError
 
+_WORDS = (", word", ", token")  # ends of the nouns of places that words have
+
 
 class _DataFacts(NamedTuple):
     """Facts about the data of a run on which a model depends.
@@ -43,11 +45,12 @@ def check(config: TrainConfig, dataset: Any) -> None:
         for place, name in enumerate(names):
             found = next(iter(now.names[noun][place : place + 1]), None)
             if found != name:
+                keep = recorded_words.flag_to_keep(dataset, config.logdir) if noun.endswith(_WORDS) else ""
                 raise CheckpointError(
                     f"the checkpoints in --logdir={config.logdir} were trained with other data:"
                     f" {noun} {place} was {name!r} and is {'missing' if found is None else repr(found)};"
-                    " put the earlier data back, or train a new run in another --logdir, which may begin with these"
-                    f" parameters by --init_from={config.logdir}"
+                    f" {keep}put the earlier data back, or train a new run in another --logdir,"
+                    f" which may begin with these parameters by --init_from={config.logdir}"
                 )
 
 
@@ -83,9 +86,12 @@ def _facts_of(text: str, vocabularies: Mapping[str, RecordedWords]) -> _DataFact
     # Facts of single files, and counts: they change with any text, and no parameter depends on them.
     values = {name: value for name, value in data.facts.items() if not name.startswith(("file ", "number "))}
     values.pop("windows", None)
+    if "vocabulary" in values:
+        values["vocabulary"] = values["vocabulary"][0]
     names: dict[str, Sequence[str]] = {"class": list(data.class_names or ())}
     if table_columns.FACT in values:
-        _, columns = table_columns.of_fact(values[table_columns.FACT])
+        all_names, columns = table_columns.of_fact(values[table_columns.FACT])
+        values[table_columns.FACT] = [all_names, columns._replace(class_counts=())]
         names["column"] = [f"{name}: {kind}" for name, kind in columns.kinds.items() if kind != table_columns.IGNORE]
         for name, words in columns.vocabularies.items():
             names[f"column {name!r}, word"] = words

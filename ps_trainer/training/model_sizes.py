@@ -10,7 +10,7 @@ from typing import Any
 from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
-from ps_trainer.data.pipeline import dataset_record
+from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import OptionError
 
 UNBOUNDED = dict.fromkeys(dataset_record.SIZES, 2**31 - 1)
@@ -25,6 +25,9 @@ _SIZE_UNITS = {
     "num_items": "items",
     "window": "words on each side",
 }
+
+
+_WORD_SIZES = ("vocab_size", "source_vocab_size", "target_vocab_size", "num_features", "num_buckets")
 
 
 def fill_in_sizes(config: TrainConfig, sizes: Mapping[str, int], run: pathlib.Path | None = None) -> TrainConfig:
@@ -67,8 +70,10 @@ def check(model: Any, dataset: Any, config: TrainConfig) -> None:
     for size, of_data in dataset_record.sizes_of(dataset).items():
         of_model = getattr(getattr(model, "options", None), size, None)
         if of_model is not None and of_model < of_data:
+            is_of_run = size in _WORD_SIZES and _options_of(config, None) is not None
+            keep = recorded_words.flag_to_keep(dataset, config.logdir) if is_of_run else ""
             raise OptionError(
                 f"dataset {config.dataset!r} has {of_data} {_SIZE_UNITS.get(size, 'ids')}, model {config.model!r} only"
-                f" {of_model}; set --model_option {size}={of_data}, or leave it out, and give a --logdir without"
-                " checkpoints of the smaller model"
+                f" {of_model}; {keep}set --model_option {size}={of_data}, or leave it out, and give a"
+                " --logdir without checkpoints of the smaller model"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 
 import numpy as np
@@ -15,6 +16,7 @@ from ps_trainer.inference import line_reader
 from ps_trainer.inference.rest_api import RestApi
 from ps_trainer.inference.served_model import ServedModel
 from ps_trainer.training import components as components_lib
+from ps_trainer.training import one_process
 
 BASE = "/v1/models/pets"
 
@@ -76,14 +78,15 @@ def test_lines_and_rows_get_what_predict_prints(model):
     assert ask(model, {"instances": [{"x": -5}, {"x": 8}]})[1] == labelled
 
 
+@pytest.mark.parametrize("kind_option", [(), ("columns=member:hash",)])
 @pytest.mark.parametrize("words", [("true", "false"), ("True", "False"), ("true", "false", "maybe")])
-def test_a_json_boolean_is_the_word_of_the_training(tmp_path, words):
+def test_a_json_boolean_is_the_word_of_the_training(tmp_path, words, kind_option):
     rows = "".join(f"{word},{kind}\n" for word, kind in zip(words * 12, ("cat", "dog", "dog") * 12, strict=False))
     (tmp_path / "train.csv").write_text(f"member,kind\n{rows}")
-    options = ("label=kind", "form=sparse")
+    options = ("label=kind", "form=sparse", *kind_option)
     config = TrainConfig(model="logistic_regression", dataset="csv", dataset_option=options, data_dir=str(tmp_path))
     loaded = components_lib.load(config, num_workers=1)
-    weights = np.arange(loaded.dataset.num_features, dtype=np.float32)[:, np.newaxis]
+    weights = np.linspace(0, 1, loaded.dataset.num_features, dtype=np.float32)[:, np.newaxis]
     values = {"weights": weights, "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
     writer.write(tmp_path / "checkpoints", 3, values)
     served = ServedModel(loaded, tmp_path / "checkpoints", deadline_secs=60)
@@ -159,6 +162,20 @@ def test_a_picture_comes_in_base64(tmp_path):
 def test_a_wrong_request_is_answered_with_400(model, request_, message):
     code, content = ask(model, request_)
     assert (code, message in content["error"]) == (400, True), content
+
+
+@pytest.mark.parametrize("name", ["deepfm", "wide_deep"])
+def test_an_id_that_a_column_does_not_have_is_named_with_its_instance(tmp_path, name):
+    (tmp_path / "train.csv").write_text("city,job,kind\n" + "Oslo,cook,cat\nBonn,clerk,dog\n" * 20)
+    options = {"dataset_option": ("label=kind", "form=columns"), "data_dir": str(tmp_path)}
+    no_crosses = ("crosses=",) if name == "wide_deep" else ()
+    config = TrainConfig(model=name, dataset="csv", model_option=no_crosses, logdir=str(tmp_path / "run"), **options)
+    one_process.train(dataclasses.replace(config, max_steps=1, batch_size=8))
+    served = ServedModel(components_lib.load(config, 1), tmp_path / "run/checkpoints", deadline_secs=60)
+    assert ask(served, {"inputs": {"dense": [[0]], "ids": [[2, 2]]}})[0] == 200
+    code, content = ask(served, {"inputs": {"dense": [[0], [0]], "ids": [[2, 2], [3, 0]]}})
+    problem = "instance 1: 'ids' has the id 3, and the trained model knows only the ids 0 to 2; correct the id"
+    assert (code, problem in content["error"]) == (400, True), content
 
 
 def test_unknown_paths_versions_and_methods(model):

@@ -9,7 +9,8 @@ import re
 import pytest
 
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import CheckpointError
+from ps_trainer.data.pipeline import dataset_record, recorded_words
+from ps_trainer.errors import CheckpointError, UsageError
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
 
 from ps_trainer.training import components, data_changes, one_process, run_files  # isort: skip
@@ -71,6 +72,67 @@ def test_another_token_at_a_trained_place_is_refused(tmp_path):
     now = before.translate(str.maketrans("bc", "cb"))
     with pytest.raises(CheckpointError, match="vocabulary 'text', token 1 was 'b' and is 'c'"):
         check_change(config, tmp_path / "train.txt", before, now)
+
+
+def text_config(tmp_path, *options, **fields):
+    return TrainConfig(
+        model="gpt",
+        model_option=("dim=8", "num_heads=2", "num_layers=1"),
+        dataset="text",
+        dataset_option=("context_length=8", *options),
+        data_dir=str(tmp_path),
+        logdir=str(tmp_path / "run"),
+        batch_size=4,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("added", "refusal", "has_unknown"),
+    [
+        ("c" * 900, "vocabulary .text., token 1 was .b. and is .c.", False),
+        ("d" * 900, "has 6 ids, model .gpt. only 5", True),
+    ],
+)
+def test_a_run_continues_on_more_text_with_its_own_vocabulary(tmp_path, added, refusal, has_unknown):
+    file, keep = tmp_path / "train.txt", f"vocabulary_of={tmp_path}/run"
+    file.write_text("abcabcabaaaa\n" * 200)
+    one_process.train(text_config(tmp_path, max_steps=2))
+    file.write_text(file.read_text() + added)
+    with pytest.raises(UsageError, match=f"{refusal}.*--dataset_option={keep}, to which new ones are unknown"):
+        one_process.train(text_config(tmp_path, max_steps=4))
+    one_process.train(text_config(tmp_path, keep, max_steps=4))
+    words = recorded_words.read(tmp_path / "run")["text"]
+    assert words.tokens == ("a", "b", "c", "\n", "\ufffd")
+    assert words.counts == tuple(map(file.read_text().count, "abc\nd"))
+    lines = (tmp_path / "run/metrics/worker-0.jsonl").read_text()
+    assert ("25.71% of the chars of the training text are not in the vocabulary of" in lines) == has_unknown
+    assert "the data differ" not in lines
+
+
+@pytest.mark.parametrize(
+    ("added", "refusal"),
+    [
+        ("4,Lima,old\n" * 40, "column .{city}., word 0 was .Oslo. and is .Lima."),
+        ("4,Rome,old\n", "has 5 ids of features, model .logistic_regression. only 4"),
+    ],
+)
+def test_a_run_continues_on_more_rows_with_its_own_columns(tmp_path, added, refusal):
+    file = tmp_path / "train.csv"
+    file.write_text(TABLE.replace("young", "old"))
+    kept = ("label=age", "form=sparse")
+    config = dataclasses.replace(csv_config(tmp_path), model="logistic_regression", dataset_option=kept, max_steps=2)
+    one_process.train(config)
+    sizes = dataset_record.read_facts(tmp_path / "run", "csv")["columns"]["value"][1]
+    file.write_text(file.read_text() + added * 5)
+    more = dataclasses.replace(config, max_steps=4)
+    keep = f"columns_of={tmp_path}/run"
+    with pytest.raises(UsageError, match=f"{refusal}.*--dataset_option={keep}, to which new ones are unknown"):
+        one_process.train(more)
+    one_process.train(dataclasses.replace(more, dataset_option=(*kept, keep)))
+    assert "the data differ" not in (tmp_path / "run/metrics/worker-0.jsonl").read_text()
+    after = dataset_record.read_facts(tmp_path / "run", "csv")["columns"]["value"][1]
+    assert {**after, "class_counts": 0} == {**sizes, "class_counts": 0}
 
 
 def test_a_new_class_and_word_at_the_end_change_no_trained_place(tmp_path):

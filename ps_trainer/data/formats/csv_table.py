@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import feature_spread, table_columns, table_rows
+from ps_trainer.data.pipeline import dataset_record, feature_spread, table_columns, table_rows
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource, LineDecoder
 from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file
@@ -91,10 +91,14 @@ class Csv(FileSource):
             self._check_names(train[0].path)
             return table_columns.as_fact(self._names, self._find_columns(train, test))
 
-        shown = ("form", "normalize", "positive")  # what a batch shows of the columns
+        shown = ["form", "normalize", "positive"]  # what a batch shows of the columns
+        read = [file.path for file in (*train, *test)]
+        if self._options.columns_of is None:
+            shown.append("columns_of")  # older versions have recorded the other settings alone
+        else:
+            read.append(pathlib.Path(self._options.columns_of) / dataset_record.FILE)
         settings = {name: value for name, value in vars(self._options).items() if name not in shown}
-        paths = [file.path for file in (*train, *test)]
-        return table_columns.of_fact(self.facts.find(table_columns.FACT, paths, settings, read_all))
+        return table_columns.of_fact(self.facts.find(table_columns.FACT, read, settings, read_all))
 
     def _header_of(self, path: pathlib.Path) -> list[str]:
         """Returns the names of the columns of a file of the data."""
@@ -131,7 +135,8 @@ class Csv(FileSource):
 
     def _find_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> Columns:
         options = self._options
-        kinds = self._known_kinds(train[0].path)
+        of_run = self._columns_of_run()
+        kinds = self._known_kinds(train[0].path) if of_run is None else of_run.kinds
         counter = ColumnCounter(str(options.label), kinds, self._dialect, options.num_buckets - 1)
         every = 0 if test else options.test_every
         for files, is_train in ((train, lambda at: not every or at % every != 0), (test, lambda at: False)):
@@ -139,7 +144,22 @@ class Csv(FileSource):
                 self._check_same_header(file.path)
                 for chunk in self._chunks_of(file.path):
                     counter.add(file.path, chunk, is_train)
-        return counter.columns()
+        return counter.columns() if of_run is None else of_run.with_counts_of(counter.columns())
+
+    def _columns_of_run(self) -> Columns | None:
+        """Returns the columns of the run that `columns_of` names; None if it names none."""
+        if (run := self._options.columns_of) is None:
+            return None
+        entry = dataset_record.read_facts(pathlib.Path(run), self.name).get(table_columns.FACT)
+        if entry is None:
+            raise DataError(f"columns_of={run}: {dataset_record.FILE} of the run has no columns of dataset {self.name}")
+        names, columns = table_columns.of_fact(entry["value"])
+        if (names, columns.label) != (self._names, self._options.label):
+            raise DataError(
+                f"columns_of={run}: the run has the label {columns.label} and the columns {', '.join(names)}; here"
+                f" these are {self._options.label} and {', '.join(self._names)}"
+            )
+        return columns
 
     def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
         """Returns the kinds of columns that need not be found by their values; in Parquet files, `path` tells more."""
@@ -271,13 +291,24 @@ class Csv(FileSource):
         )
         of = {name: tf.strings.strip(value_B) for name, value_B in zip(self._names, values, strict=True)}
         label_B = (
-            self._label(of[self.columns.label])
+            self._label(of[self.columns.label], batch)
             if self.columns.label in of
             else tf.zeros_like(of[self._names[0]], tf.int64)
         )
         return {**self._features.tensors(of, tf.size(line_B)), "label": label_B}
 
-    def _label(self, text_B: tf.Tensor) -> tf.Tensor:
+    def _label(self, text_B: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the class of each label, int64 [B]; in a file to predict for, an unknown label becomes class 0."""
         if self._options.positive is not None:
             return tf.cast(tf.equal(text_B, self._options.positive), tf.int64)
-        return number_table(list(self.class_names), list(range(len(self.class_names)))).lookup(text_B)
+        numbers = list(range(1, 1 + len(self.class_names)))
+        class_B = number_table(self.class_names, numbers).lookup(text_B) - 1
+        if self._dialect.trained_names:
+            return tf.maximum(class_B, 0)
+        # The file may have changed since the columns were learned from it.
+        first = tf.argmin(class_B)
+        shown = tf.strings.unicode_transcode(text_B[first], "UTF-8", "UTF-8")
+        problem = [": the label is ", shown, f", and the training rows have only {', '.join(self.class_names[:10])}"]
+        place = tf.strings.join([self._place(batch["file"][first], batch["at"][first]), *problem])
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(class_B >= 0), [place])]):
+            return tf.identity(class_B)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
 from ps_trainer.data.pipeline.line_source import LineSource, text_file
@@ -32,8 +33,8 @@ class ParallelText(LineSource):
 
     Batches: "source" and "target" int64 [B, max_length], the numbers of the words or characters, then 2 (`END`), then
     zeros (`PADDING`). A longer text is cut and has no 2. A training batch has texts of similar length, and is only as
-    long as the longest of them. The vocabularies come from the training files: the most frequent word or character has
-    the number 4.
+    long as the longest of them. The vocabularies come from the training files, or from the run `vocabulary_of`: the
+    most frequent word or character has the number 4.
 
     Args:
         options: Names, languages, units and sizes.
@@ -69,6 +70,9 @@ class ParallelText(LineSource):
         max_vocab: int = option(
             16000, "size of each language's vocabulary; rarer words or characters become unknown", least=UNKNOWN + 2
         )
+        vocabulary_of: str | None = option(
+            None, "folder of a run whose words or characters keep their numbers; all others become unknown"
+        )
         group_lengths: bool = option(True, "whether a training batch has texts of similar length, with little padding")
 
         def __post_init__(self) -> None:
@@ -94,19 +98,27 @@ class ParallelText(LineSource):
         self._max_length, self.groups_lengths = options.max_length, options.group_lengths
         self._targets = [target for _, target in pairs]
         self.source_vocabulary, self.target_vocabulary = (
-            self._vocabulary(name, [pair[side] for pair in pairs[:num_train]], unit, options.max_vocab)
+            self._vocabulary(name, [pair[side] for pair in pairs[:num_train]], unit, options)
             for side, (name, unit) in enumerate({"source": options.source_unit, "target": options.target_unit}.items())
         )
         self.source_vocab_size, self.target_vocab_size = len(self.source_vocabulary), len(self.target_vocabulary)
 
-    def _vocabulary(self, name: str, files: Sequence[CountedFile], unit: str, max_vocab: int) -> SequenceVocabulary:
+    def _vocabulary(
+        self, name: str, files: Sequence[CountedFile], unit: str, options: ParallelText.Options
+    ) -> SequenceVocabulary:
         def count() -> list[str]:
+            if options.vocabulary_of is not None:
+                return list(recorded_words.find(options.vocabulary_of, name, unit).tokens[UNKNOWN + 1 :])
             return [
-                symbol.decode(*_AS_TEXT) for symbol in SequenceVocabulary.of(_texts(files), unit, max_vocab).symbols
+                symbol.decode(*_AS_TEXT)
+                for symbol in SequenceVocabulary.of(_texts(files), unit, options.max_vocab).symbols
             ]
 
-        settings = [[file.path.name for file in files], unit, max_vocab]
-        symbols = self.facts.find(f"{name}_vocabulary", [file.path for file in files], settings, count)
+        settings, read = [[file.path.name for file in files], unit, options.max_vocab], [file.path for file in files]
+        if options.vocabulary_of is not None:
+            settings.append(options.vocabulary_of)
+            read.append(pathlib.Path(options.vocabulary_of) / recorded_words.FILE)
+        symbols = self.facts.find(f"{name}_vocabulary", read, settings, count)
         return SequenceVocabulary([symbol.encode(*_AS_TEXT) for symbol in symbols], unit)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:

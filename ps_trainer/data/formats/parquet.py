@@ -145,7 +145,7 @@ class Parquet(Csv):
         numbers_BN, words_BC = batch["numbers"], batch["words"]
         of = {name: numbers_BN[:, at] for at, name in enumerate(self._features.numbers)}
         of |= {name: words_BC[:, at] for at, name in enumerate(self._features.categories)}
-        label_B = self._label(batch["label"]) if "label" in batch else tf.zeros_like(batch["at"])
+        label_B = self._label(batch["label"], batch) if "label" in batch else tf.zeros_like(batch["at"])
         return {**self._features.tensors(of, tf.size(batch["at"])), "label": label_B}
 
 

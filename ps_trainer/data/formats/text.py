@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, count, make_vocabulary
@@ -54,6 +55,7 @@ class WindowSource(DataSource):
         stride: Number of ids from the start of one window to the start of the next, less than `length`. The first
             window ends after `stride` ids of the text; ends of lines fill its beginning.
         test_share: Share of the windows, at the end, that are for testing if there are no test texts.
+        vocabulary_of: Folder of a run whose vocabulary is used; None = the most frequent tokens of the training texts.
         facts: Facts about the texts.
 
     Attributes:
@@ -76,12 +78,13 @@ class WindowSource(DataSource):
         length: int,
         stride: int,
         test_share: float,
+        vocabulary_of: str | None = None,
         facts: Facts | None = None,
     ):
         self.facts = facts or Facts()
         self._texts, self._length, self._stride = texts, length, stride
         self.num_places = stride  # windows overlap in all other ids
-        self.vocabulary = find_vocabulary(texts.train, unit, max_vocab, self.facts)
+        self.vocabulary = find_vocabulary(texts.train, unit, max_vocab, self.facts, vocabulary_of)
         self.vocab_size = len(self.vocabulary.tokens)
         num_ids = self.vocabulary.num_ids
         self._num_train = num_ids // stride
@@ -153,7 +156,7 @@ class Text(WindowSource):
     Files are UTF-8, plain or compressed with gzip: `ptb.train.txt` and `ptb.test.txt`; `train.txt` and `test.txt`;
     `text8` (`text8.zip` is unpacked beside it); or the files that `train_files` and `test_files` name. White space
     separates words, and the end of each line is a word, "<eos>", as in the Penn Treebank. Without a test file, the end
-    of the training file is for testing. The vocabulary comes from the training file.
+    of the training file is for testing. The vocabulary comes from the training file, or from the run `vocabulary_of`.
 
     Source: M. Mahoney, "About the Test Data" (text8), http://mattmahoney.net/dc/textdata.html; T. Mikolov et al.,
     "Recurrent neural network based language model", Interspeech 2010 (the PTB files).
@@ -178,6 +181,9 @@ class Text(WindowSource):
         unit: str = option("char", "unit of the text that gets an id", choices=UNITS)
         context_length: int = option(64, "T, number of ids of a window that a model predicts", least=1)
         max_vocab: int = option(10000, "size of the vocabulary; rarer characters or words become unknown", least=2)
+        vocabulary_of: str | None = option(
+            None, "folder of a run whose words or characters keep their ids; all others become unknown"
+        )
         train_files: tuple[str, ...] = option((), "names of the files to train on; default: a known name in --data_dir")
         test_files: tuple[str, ...] = option(
             (), "names of the files to test on; default: the end of the training files is for testing"
@@ -199,8 +205,15 @@ class Text(WindowSource):
             length=options.context_length + 1,
             stride=options.context_length,
             test_share=options.test_share,
+            vocabulary_of=options.vocabulary_of,
             facts=facts,
         )
+        unknown_share = self.vocabulary.counts[self.vocabulary.unknown] / self.vocabulary.num_ids
+        if options.vocabulary_of is not None and unknown_share:
+            self.advice = (
+                f"{unknown_share:.2%} of the {options.unit}s of the training text are not in the vocabulary of"
+                f" {options.vocabulary_of}, and count as unknown"
+            )
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops from texts, string [B] under "text", to a batch with the end of each.
@@ -242,13 +255,34 @@ def find_texts(
     return Texts(*([document(folder / name, facts) for name in names] for names in (train_files, test_files)))
 
 
-def find_vocabulary(texts: Sequence[Document], unit: str, max_vocab: int, facts: Facts) -> FrequencyVocabulary:
-    """Returns the vocabulary of some texts, from the facts or by reading them."""
+def find_vocabulary(
+    texts: Sequence[Document], unit: str, max_vocab: int, facts: Facts, vocabulary_of: str | None = None
+) -> FrequencyVocabulary:
+    """Returns the vocabulary of some texts, from the facts or by reading them.
+
+    Args:
+        texts: Texts.
+        unit: Kind of the tokens, "char" or "word".
+        max_vocab: Most tokens to keep.
+        facts: Facts about the texts.
+        vocabulary_of: Folder of a run whose tokens to take; None = the most frequent tokens of the texts.
+
+    Raises:
+        DataError: A file cannot be read or is not UTF-8, or the run has no such vocabulary.
+    """
+
+    def count_tokens() -> FrequencyVocabulary:
+        tokens = () if vocabulary_of is None else recorded_words.find(vocabulary_of, "text", unit).tokens
+        return make_vocabulary(texts, unit, max_vocab, tokens)
+
     paths = [text.path for text in texts if text.path is not None]
     if not paths:
-        return make_vocabulary(texts, unit, max_vocab)
-    settings = [[path.name for path in paths], unit, max_vocab]
-    tokens, counts = facts.find("vocabulary", paths, settings, lambda: make_vocabulary(texts, unit, max_vocab)[1:])
+        return count_tokens()
+    settings, read = [[path.name for path in paths], unit, max_vocab], list(paths)
+    if vocabulary_of is not None:
+        settings.append(vocabulary_of)
+        read.append(pathlib.Path(vocabulary_of) / recorded_words.FILE)
+    tokens, counts = facts.find("vocabulary", read, settings, lambda: count_tokens()[1:])
     return FrequencyVocabulary(unit, tuple(tokens), tuple(counts))
 
 

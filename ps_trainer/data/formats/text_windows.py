@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import re
+import zlib
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ class TextWindows(DataSource):
         dynamic_window: bool = option(True, "draw the number of words on each side from 1 to window, for each word")
         words_per_example: int = option(64, "number of consecutive words of the text in an example", least=2)
         max_vocab: int = option(1000, "size of the vocabulary; rarer words are left out", least=2)
+        vocabulary_of: str | None = option(None, "folder of a run whose words keep their ids; all others are left out")
         subsample: float = option(
             1e-3, "share of the text above which occurrences of a word are thinned; 0: no word is thinned", least=0
         )
@@ -100,11 +102,13 @@ class TextWindows(DataSource):
         is_built_in = data_dir is None and not options.train_files
         built_in = [_clean(python_documentation())] if is_built_in else []
         self._texts = built_in or find_texts(options.train_files, (), data_dir, self.facts).train
-        self.vocabulary = find_vocabulary(self._texts, "word", options.max_vocab, self.facts)
+        self.vocabulary = find_vocabulary(self._texts, "word", options.max_vocab, self.facts, options.vocabulary_of)
         self.vocab_size = len(self.vocabulary.tokens)
         self._kept = _kept_shares(self.vocabulary, options.subsample)
         paths = [text.path for text in self._texts if text.path is not None]
         settings = [[path.name for path in paths], *(vars(options)[name] for name in _WINDOW_OPTIONS)]
+        if options.vocabulary_of is not None:
+            settings.append(zlib.crc32(" ".join(self.vocabulary.tokens).encode()))  # the facts are about ids
         found = self.facts.find("windows", paths, settings, lambda: self._count(options.num_test))
         self.compared_words = np.array(found["words"], np.int64)
         context = np.array(found["similar"], np.int32).reshape(len(self.compared_words), -1)

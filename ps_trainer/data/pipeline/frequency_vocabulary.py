@@ -25,9 +25,9 @@ _NUM_HASHES = 2**62  # among a million words, two have the same hash with a prob
 class FrequencyVocabulary(NamedTuple):
     """Ids of the words or characters of running text.
 
-    Ids go from the most frequent to the rarest token. Equally frequent tokens are sorted by their bytes. Every
-    vocabulary has a token for all unknown ones ("<unk>"; U+FFFD among characters) and one for the end of a line
-    ("<eos>"; the newline among characters).
+    Ids go from the most frequent to the rarest token, unless they are those of another run. Equally frequent tokens are
+    sorted by their bytes. Every vocabulary has a token for all unknown ones ("<unk>"; U+FFFD among characters) and one
+    for the end of a line ("<eos>"; the newline among characters).
 
     Attributes:
         unit: Kind of the tokens, "char" or "word".
@@ -101,13 +101,16 @@ class FrequencyVocabulary(NamedTuple):
             yield np.array([ids.get(word, unknown) for word in words], np.int32)
 
 
-def make_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int) -> FrequencyVocabulary:
+def make_vocabulary(
+    documents: Iterable[Document], unit: str, max_tokens: int, tokens: Sequence[str] = ()
+) -> FrequencyVocabulary:
     """Reads texts once and makes their vocabulary.
 
     Args:
         documents: Texts to read.
         unit: Kind of the tokens, "char" or "word".
         max_tokens: Most tokens to keep, at least 2; the rarer ones become the unknown token.
+        tokens: Tokens of a vocabulary of this unit, by id, to keep in their order in place of the most frequent ones.
 
     Raises:
         DataError: A file cannot be read, or is not UTF-8.
@@ -116,6 +119,10 @@ def make_vocabulary(documents: Iterable[Document], unit: str, max_tokens: int) -
     for document in documents:
         counts.update(count(document, unit))
     unknown, line_end = UNKNOWN[unit], LINE_END[unit]
+    if tokens:
+        given = {token: counts.pop(token, 0) for token in tokens}
+        given[unknown] += sum(counts.values())
+        return FrequencyVocabulary(unit, tuple(given), tuple(given.values()))
     special = {unknown: counts.pop(unknown, 0), line_end: counts.pop(line_end, 0)}
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     kept = max_tokens - len(special)

@@ -134,6 +134,36 @@ def read(folder: pathlib.Path) -> dict[str, RecordedWords]:
         ) from error
 
 
+def find(folder: str, name: str, unit: str) -> RecordedWords:
+    """Returns a vocabulary of the run in `folder`, whose ids another run takes over.
+
+    Args:
+        folder: Folder of the run.
+        name: Name of the vocabulary.
+        unit: Unit that its tokens must have.
+
+    Raises:
+        DataError: The run has no such vocabulary.
+    """
+    found = read(pathlib.Path(folder))
+    if name not in found:
+        raise DataError(f"vocabulary_of={folder}: the run has the vocabulary {', '.join(found)}, and not {name}")
+    if found[name].unit != unit:
+        raise DataError(
+            f"vocabulary_of={folder}: the vocabulary {name} has {found[name].unit}s, and these data {unit}s"
+        )
+    return found[name]
+
+
+def flag_to_keep(dataset: Any, logdir: str | None) -> str:
+    """Returns how to keep the words of the run in `logdir`, before other advice; empty if a dataset cannot."""
+    options = getattr(dataset, "Options", None)
+    name = next((name for name in ("vocabulary_of", "columns_of") if hasattr(options, name)), None)
+    if logdir is None or name is None:
+        return ""
+    return f"keep its words by --dataset_option={name}={logdir}, to which new ones are unknown; or "
+
+
 def _decode_vocabulary(entry: Mapping[str, Any]) -> RecordedWords:
     unit, tokens, counts = entry["unit"], tuple(entry["tokens"]), tuple(entry["counts"])
     if unit not in UNKNOWN or not tokens or not all(isinstance(token, str) for token in tokens):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import pathlib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ MAX_CLASSES = 1000
 """Largest number of classes of a label; a column with more distinct values is rejected as a label."""
 
 _SHOWN_CLASSES = 10
+_COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+")
 _MIN_NUMBER_SHARE = 0.9  # of a column of numbers with some wrong values, which a message then names
 
 
@@ -38,6 +41,7 @@ class Columns(NamedTuple):
         scales: float64, standard deviation of each column of numbers; 1 for a constant column.
         class_names: Values of the label, sorted, as numbers if all are numbers.
         class_counts: Training rows with each of these labels; empty in the record of an older version.
+        booleans: Words of each column of kind hash that holds only Booleans, sorted: the form in which to hash them.
     """
 
     label: str
@@ -47,6 +51,21 @@ class Columns(NamedTuple):
     scales: dict[str, float]
     class_names: tuple[str, ...]
     class_counts: tuple[int, ...] = ()
+    booleans: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def with_counts_of(self, other: Columns) -> Columns:
+        """Returns these columns with the numbers of training rows of `other`.
+
+        Raises:
+            DataError: `other` has a class that these columns do not have.
+        """
+        counts = dict(zip(other.class_names, other.class_counts, strict=True))
+        if new := [name for name in other.class_names if name not in self.class_names]:
+            raise DataError(
+                f"the label {self.label!r} has the value {new[0]!r}, which the run that columns_of names does not have;"
+                f" labels there: {', '.join(self.class_names[:_SHOWN_CLASSES])}"
+            )
+        return self._replace(class_counts=tuple(counts.get(name, 0) for name in self.class_names))
 
     def of_kind(self, kind: str) -> list[str]:
         """Returns the names of the columns of a kind."""
@@ -84,6 +103,7 @@ class ColumnCounter:
         self._label, self._given, self._dialect, self._max_words = label, kinds, dialect, max_words
         self._kinds: dict[str, str] = {}
         self._words: dict[str, Counter[str]] = {}
+        self._hashed: dict[str, set[str]] = {}  # words of each hashed column, as long as all are Booleans
         self._moments: dict[str, _Moments] = {}
         self._classes: Counter[str] = Counter()
         self._place_of: dict[str, str] = {}  # of the first row with each label, whether for training or not
@@ -101,7 +121,7 @@ class ColumnCounter:
         """
         if not self._kinds:
             self._kinds = {
-                name: self._given.get(name) or self._kind_of(values)
+                name: self._given.get(name) or self._kind_of(path, name, values)
                 for name, values in chunk.columns.items()
                 if name != self._label
             }
@@ -116,6 +136,8 @@ class ColumnCounter:
                 words = self._words.setdefault(name, Counter())
                 words.update(values[at] for at in chosen)
                 self._check_words(path, name, words)
+            elif kind == HASH and all(map(is_boolean, self._hashed.setdefault(name, set()))):
+                self._hashed[name].update(values[at] for at in chosen if not self._dialect.is_missing(values[at]))
         self._add_labels(path, chunk, chosen)
 
     def columns(self) -> Columns:
@@ -143,13 +165,20 @@ class ColumnCounter:
             {name: moments.deviation or 1.0 for name, moments in by_name.items()},
             tuple(_sort_names(self._classes)),
             tuple(self._classes[name] for name in _sort_names(self._classes)),
+            {name: sorted(words) for name, words in self._hashed.items() if all(map(is_boolean, words))},
         )
 
-    def _kind_of(self, values: Sequence[str] | np.ndarray) -> str:
+    def _kind_of(self, path: pathlib.Path, name: str, values: Sequence[str] | np.ndarray) -> str:
         if isinstance(values, np.ndarray):
             return NUMBER
         present = [value for value in values if not self._dialect.is_missing(value)]
         num_numbers = sum(number_of(value) is not None for value in present)
+        with_commas = [value for value in present if _COMMA_NUMBER.fullmatch(value)]
+        if with_commas and num_numbers + len(with_commas) == len(present):
+            raise DataError(
+                f"{path}: column {name!r} has numbers with a comma, such as {with_commas[0]}; write them with a point,"
+                f" or give --dataset_option=columns={name}:category if they are words"
+            )
         return NUMBER if present and num_numbers >= _MIN_NUMBER_SHARE * len(present) else CATEGORY
 
     def _check_words(self, path: pathlib.Path, name: str, words: Counter[str]) -> None:
@@ -178,6 +207,11 @@ class ColumnCounter:
     def _vocabulary(self, words: Counter[str]) -> tuple[str, ...]:
         known = [(word, count) for word, count in words.items() if not self._dialect.is_missing(word)]
         return tuple(word for word, _ in sorted(known, key=lambda pair: (-pair[1], pair[0])))
+
+
+def is_boolean(word: str) -> bool:
+    """Returns whether a word stands for a Boolean: JSON and Parquet have true, Python has True, spreadsheets TRUE."""
+    return word.lower() in ("true", "false")
 
 
 def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) -> np.ndarray:

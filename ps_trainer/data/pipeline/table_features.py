@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, NUMBER, Columns
+from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, NUMBER, Columns, is_boolean
 from ps_trainer.data.pipeline.table_options import ColumnOptions
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
@@ -126,14 +126,18 @@ class TableFeatures:
             else []
         )
         words = [
-            next(known_numbers) if column is not None else self._hash_word(column_values[name])
+            next(known_numbers) if column is not None else self._hash_word(name, column_values[name])
             for name, column in zip(self.categories, columns, strict=True)
         ]
         return tf.stack(words, axis=1)
 
-    def _hash_word(self, word_B: tf.Tensor) -> tf.Tensor:
+    def _hash_word(self, name: str, word_B: tf.Tensor) -> tf.Tensor:
+        is_missing_B, trained = self._is_missing(word_B), self._columns.booleans.get(name, ())
+        for word, number in _numbers_of(trained).items():
+            # As the training rows have it, because an older version recorded nothing and hashed each word as it is.
+            word_B = tf.where(tf.equal(word_B, word), tf.fill(tf.shape(word_B), trained[number - 1]), word_B)
         hashed_B = 1 + tf.strings.to_hash_bucket_fast(word_B, self._options.num_buckets - 1)
-        return tf.where(self._is_missing(word_B), tf.zeros_like(hashed_B), hashed_B)
+        return tf.where(is_missing_B, tf.zeros_like(hashed_B), hashed_B)
 
     def _is_missing(self, text_B: tf.Tensor) -> tf.Tensor:
         """Returns which texts stand for a missing value, bool [B]."""
@@ -149,12 +153,9 @@ def number_table(keys: Sequence[str], numbers: Sequence[int]) -> tf.lookup.Stati
 
 
 def _numbers_of(vocabulary: Sequence[str]) -> dict[str, int]:
-    """Returns the number of each word; Booleans have theirs in each usual case.
-
-    JSON and Parquet have true, Python writes True, and spreadsheets TRUE.
-    """
+    """Returns the number of each word; Booleans have theirs in each usual case."""
     numbers = {word: number for number, word in enumerate(vocabulary, 1)}
     booleans = {word.lower(): number for word, number in numbers.items()}
-    if len(booleans) == len(numbers) and booleans.keys() <= {"true", "false"}:
+    if len(booleans) == len(numbers) and all(map(is_boolean, booleans)):
         numbers |= {case(word): number for word, number in booleans.items() for case in (str, str.title, str.upper)}
     return numbers

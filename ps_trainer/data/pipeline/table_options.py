@@ -35,6 +35,9 @@ class ColumnOptions(NamedFiles):
         ("?", "NA", "N/A", "nan", "NaN", "null"), "words for a missing value, besides an empty one"
     )
     num_buckets: int = option(2**12, "largest number of words of a column, including one for a missing value", least=2)
+    columns_of: str | None = option(
+        None, "folder of a run of this dataset whose columns, words, means and labels to take; new words are unknown"
+    )
     normalize: bool = option(True, "whether to bring numbers to mean 0 and scale 1 by the training rows")
 
     def __post_init__(self) -> None:
@@ -44,8 +47,8 @@ class ColumnOptions(NamedFiles):
     def kinds(self) -> dict[str, str]:
         """Parses `columns` into kinds by name; raises OptionError if one is malformed."""
         pairs = [column.rpartition(":")[::2] for column in self.columns]
-        for name, kind in pairs:
-            if not name or kind not in KINDS:
+        for column, (_, kind) in zip(self.columns, pairs, strict=True):
+            if ":" not in column or kind not in KINDS:  # a name may be empty, as that of an index which pandas writes
                 raise OptionError(
                     f"columns={','.join(self.columns)}: write name:kind, such as zip:category, with one of the"
                     f" kinds {', '.join(KINDS)}"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import gzip
 import io
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats.csv_table import Csv
+from ps_trainer.data.pipeline import dataset_record
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.inference import prediction
 from ps_trainer.options import parse
@@ -21,8 +25,8 @@ from tests.data.sharding import assert_every_record_once
 NAMES = ["size", "color", "weight", "city", "kind"]
 
 
-def create(folder, *options):
-    return Csv(parse(Csv.Options, ["label=kind", *options], "--dataset_option"), data_dir=str(folder))
+def create(folder, *options, facts=None):
+    return Csv(parse(Csv.Options, ["label=kind", *options], "--dataset_option"), data_dir=str(folder), facts=facts)
 
 
 def random_rows(count, seed=0):
@@ -203,6 +207,69 @@ def test_a_column_of_booleans_finds_them_in_each_usual_case(tmp_path, words, fou
     assert [vocabulary[number] for number in batch["ids"][:, 0]] == found
 
 
+def test_hashed_booleans_keep_the_buckets_of_their_words_in_the_training_rows(tmp_path):
+    rows = [[("True", "False", "")[at % 3], ("cat", "dog")[at % 2]] for at in range(36)]
+    write(tmp_path / "train.csv", rows, ["x", "kind"])
+    write(tmp_path / "new.csv", [["true"], ["True"], ["TRUE"], ["false"], ["False"], ["tRuE"], ["?"]], ["x"])
+    options = ("form=columns", "columns=x:hash", "num_buckets=99")
+
+    def read(source):
+        (batch,) = read_batches(lambda: source.read(tmp_path / "new.csv", 9))
+        return batch["ids"][:, 0].tolist()
+
+    source = create(tmp_path, *options)
+    numbers = read(source)
+    assert numbers[0] == numbers[1] == numbers[2] != numbers[3] == numbers[4]
+    assert numbers[5] not in numbers[:5] and numbers[6] == 0
+    # The record of an older version, which hashes each word as it stands.
+    entries = copy.deepcopy(source.facts.entries)
+    del entries["columns"]["value"][1]["booleans"]
+    old = read(create(tmp_path, *options, facts=Facts(entries)))
+    assert (old[1], old[4]) == (numbers[1], numbers[4])
+    assert len(set(old[:5])) == 5
+
+
+def test_a_label_that_no_training_row_has_is_named_if_a_file_has_changed(tmp_path):
+    write(tmp_path / "train.csv", random_rows(40))
+    write(tmp_path / "test.csv", random_rows(9))
+    facts = create(tmp_path, "test_files=test.csv").facts
+    write(tmp_path / "test.csv", [*random_rows(3), ["1", "red", "2", "", "cow"]])
+    source = create(tmp_path, "test_files=test.csv", facts=Facts(facts.entries))
+    message = "test.csv: line 5: the label is cow, and the training rows have only cat, dog"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        read_batches(lambda: source.test(batch_size=9))
+    # The label of a row to predict for does not count.
+    (batch,) = read_batches(lambda: source.read(tmp_path / "test.csv", 9))
+    assert batch["label"][3] == 0
+
+
+def test_columns_of_another_run_keep_words_means_and_labels(tmp_path):
+    write(tmp_path / "train.csv", random_rows(95))
+    options = ("form=columns", "columns=city:hash")
+    before = create(tmp_path, *options)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/dataset.json").write_text(dataset_record.as_text("csv", before))
+    write(tmp_path / "new.csv", [row[:4] for row in random_rows(20, seed=1)], NAMES[:4])
+    more = [[float(9 + at), "mauve", "", "", "cat"] for at in range(99)]
+    write(tmp_path / "train.csv", random_rows(95) + more)
+    after = create(tmp_path, *options, f"columns_of={tmp_path}/run")
+    assert create(tmp_path, *options).columns.vocabularies["color"][0] == "mauve"
+    assert after.columns._replace(class_counts=before.columns.class_counts) == before.columns
+    assert sum(after.columns.class_counts) == after.num_train_examples == sum(before.columns.class_counts) + 89
+    (wanted,), (found,) = (
+        read_batches(lambda source=source: source.read(tmp_path / "new.csv", 99)) for source in (before, after)
+    )
+    np.testing.assert_equal(found, wanted)
+    write(tmp_path / "train.csv", random_rows(95) + [["1", "red", "", "", "cow"]] * 9)
+    with pytest.raises(DataError, match="label .kind. has the value .cow., which the run .*; labels there: cat, dog"):
+        create(tmp_path, *options, f"columns_of={tmp_path}/run")
+    write(tmp_path / "train.csv", [row[1:] for row in random_rows(95)], NAMES[1:])
+    with pytest.raises(DataError, match="the columns size, color, weight, city, kind; here these are kind and color,"):
+        create(tmp_path, *options[:1], f"columns_of={tmp_path}/run")
+    with pytest.raises(DataError, match="dataset.json of the run has no columns of dataset csv"):
+        create(tmp_path, *options[:1], f"columns_of={tmp_path}/none")
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -277,6 +344,7 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
         ("x,kind\n1,a\n2,b\n3,c\n", ["form=sparse", "test_files=train.csv"], "two classes, but 'kind' has 3: a, b, c"),
         ("x,kind\n1,a\n2,b\n3,a\n", ["form=columns", "test_files=train.csv"], "needs a column of categories"),
         ("x,kind\n1,a\n2,b\n", ["positive=d", "test_files=train.csv"], "no training row has the label positive=d"),
+        ('x,kind\n"1,5",a\n2,b\n', ["test_files=train.csv"], "column .x. has numbers with a comma, such as 1,5; write"),
         ("x,kind\n1,a\n2,b\n", ["columns=x:ignore", "test_files=train.csv"], "no column is left besides the label"),
     ],
 )
@@ -288,7 +356,7 @@ def test_a_wrong_file_is_named_with_the_flag_that_reads_it(tmp_path, text, optio
 
 def test_other_encodings_and_other_columns_in_a_second_file_are_named(tmp_path):
     (tmp_path / "train.csv").write_bytes("x,kind\nZürich,a\n".encode("latin-1"))
-    with pytest.raises(DataError, match="train.csv: near line .* not UTF-8 .* iconv"):
+    with pytest.raises(DataError, match="train.csv: line 2: not UTF-8 .* iconv"):
         create(tmp_path)
     write(tmp_path / "train.csv", random_rows(9))
     write(tmp_path / "test.csv", [row[1:] for row in random_rows(9)], NAMES[1:])
@@ -339,3 +407,8 @@ def test_predictions_name_the_class(tmp_path, out):
         assert [line.partition(",")[2] for line in lines[1:]] == ["cat", "dog"]
     else:
         assert ['"class": "cat"' in lines[0], '"class": "dog"' in lines[1]] == [True, True]
+
+
+def test_a_column_without_a_name_can_be_left_out(tmp_path):
+    (tmp_path / "train.csv").write_text(",x,kind\n" + "0,1,cat\n1,2,dog\n" * 10)
+    assert create(tmp_path, "columns=:ignore").columns.kinds == {"": "ignore", "x": "number"}

@@ -9,6 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.formats.parallel_text import ParallelText, write
+from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once, assert_parts_are_test_batches
@@ -55,6 +56,19 @@ def test_numbers_come_from_the_training_files_alone(tmp_path):
     batch = all_of_test(create(tmp_path, test_files=("test",)))
     np.testing.assert_array_equal(batch["source"], [[6, 3, 2, 0]])
     np.testing.assert_array_equal(batch["target"], [[3, 2, 0, 0]])
+
+
+def test_words_of_another_run_keep_their_numbers(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    before = create(tmp_path)
+    text = recorded_words.as_text(recorded_words.vocabularies_of(before))
+    (tmp_path / "vocabulary.json").write_text(text)
+    for path in (tmp_path / "train.en", tmp_path / "train.zh"):
+        path.unlink()
+    write(tmp_path, "train", {"en": ["c d c d c", "a"], "zh": ["四", "一"]})
+    batch = all_of_test(create(tmp_path, vocabulary_of=str(tmp_path)))
+    np.testing.assert_array_equal(batch["source"], [[6, 3, 6, 3], [4, 2, 0, 0]])
+    np.testing.assert_array_equal(batch["target"], [[3, 2, 0, 0], [7, 2, 0, 0]])
 
 
 def test_shards_cover_the_pairs_of_all_files_once(tmp_path):

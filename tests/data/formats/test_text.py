@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ps_trainer.data.formats.text import Text, python_documentation
-from ps_trainer.data.pipeline import text_stream
+from ps_trainer.data.pipeline import recorded_words, text_stream
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document, document
@@ -198,3 +199,39 @@ def test_a_file_may_be_larger_than_a_chunk(tmp_path):
     test = read_column(lambda: source.test(batch_size=8), "ids")
     counts = Counter(source.vocabulary.tokens[i] for i in np.concatenate([windows, test])[:, 1:].ravel())
     assert counts == Counter(text.split())
+
+
+def test_words_of_another_run_keep_their_ids(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "train.txt").write_text(THREE_LINES)
+    options = {"unit": "word", "context_length": 3}
+    before = create(tmp_path, **options)
+    text = recorded_words.as_text(recorded_words.vocabularies_of(before))
+    (tmp_path / "run/vocabulary.json").write_text(text)
+    (tmp_path / "train.txt").write_text(THREE_LINES + "a dog sat on a dog\n" * 3)
+    after = create(tmp_path, **options, vocabulary_of=str(tmp_path / "run"))
+    assert after.vocabulary.tokens == before.vocabulary.tokens
+    assert after.vocabulary.counts == (6, 3, 1, 1, 1, 4, 4, 12)
+    assert sum(map(len, train_windows(after))) == 4 * after.num_train_examples
+    assert "37.50% of the words of the training text are not in the vocabulary of" in after.advice
+    # A command that uses the run needs neither the text nor the other run.
+    (tmp_path / "run/vocabulary.json").unlink()
+    again = Text(
+        Text.Options(**options, vocabulary_of=str(tmp_path / "run")),
+        data_dir=str(tmp_path),
+        facts=Facts(after.facts.entries),
+    )
+    assert again.vocabulary == after.vocabulary
+
+
+def test_a_run_without_such_words_is_named(tmp_path):
+    (tmp_path / "train.txt").write_text(THREE_LINES)
+    with pytest.raises(DataError, match="none/vocabulary.json does not exist, so the run's words are not known"):
+        create(tmp_path, vocabulary_of=str(tmp_path / "none"))
+    words = recorded_words.vocabularies_of(create(tmp_path, context_length=3))
+    (tmp_path / "vocabulary.json").write_text(recorded_words.as_text(words))
+    with pytest.raises(DataError, match="vocabulary_of=.*: the vocabulary text has chars, and these data words"):
+        create(tmp_path, unit="word", vocabulary_of=str(tmp_path))
+    (tmp_path / "vocabulary.json").write_text(recorded_words.as_text({"source": words["text"]}))
+    with pytest.raises(DataError, match="vocabulary_of=.*: the run has the vocabulary source, and not text"):
+        create(tmp_path, vocabulary_of=str(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 
 from ps_trainer.data.formats import text_windows
 from ps_trainer.data.formats.text_windows import TextWindows
-from ps_trainer.data.pipeline import shard_plan, text_stream
+from ps_trainer.data.pipeline import recorded_words, shard_plan, text_stream
 from ps_trainer.data.pipeline.frequency_vocabulary import make_vocabulary
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.data.pipeline.text_stream import Document
@@ -160,3 +160,14 @@ def test_the_built_in_text_is_cleaned():
 def test_errors_name_the_fault(tmp_path):
     with pytest.raises(DataError, match="6 words of the text are left, too few for windows of 11"):
         create(tmp_path, "a b c\nd e f", subsample=0.0)
+
+
+def test_words_of_another_run_keep_their_ids(tmp_path):
+    before = create(tmp_path, "a b a c a b\n" * 40, window=2, subsample=0.0)
+    text = recorded_words.as_text(recorded_words.vocabularies_of(before))
+    (tmp_path / "vocabulary.json").write_text(text)
+    now = "a b a c a b\n" * 40 + "c d e c\n" * 90
+    after = create(tmp_path, now, window=2, subsample=0.0, vocabulary_of=str(tmp_path))
+    assert after.vocabulary.tokens == before.vocabulary.tokens == ("a", "b", "<eos>", "c", "<unk>")
+    assert after.vocabulary.counts == (120, 80, 130, 220, 180)
+    assert all(set(row) <= set("abc") for row in words_left(after, train_batches(after)))
