@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import NanLossError
+from ps_trainer.metrics.step_record import StepRecord
 from ps_trainer.training.step_log import LoggedProgress, progress_for
 from ps_trainer.training.worker_progress import WorkerProgress
 
@@ -149,3 +152,10 @@ def test_steps_are_logged_where_the_run_asks_for_it_and_keeps_files(tmp_path):
     assert records(tmp_path / "steps" / "worker-1.jsonl")[0]["worker"] == 1
     assert progress_for(CLUSTER, CONFIG) is WorkerProgress
     assert progress_for(CLUSTER, TrainConfig(logdir=str(tmp_path))) is WorkerProgress
+
+
+def test_the_reference_of_files_names_every_field():
+    text = (pathlib.Path(__file__).parents[2] / "docs/reference/files.md").read_text(encoding="utf-8")
+    table = text.partition("## Step log")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(StepRecord._fields)
