@@ -5,22 +5,39 @@ from __future__ import annotations
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from benchmarks import contenders
 from benchmarks.contenders import CellJob, Contender, PsTrainer, StockScript
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.peers import install
 
-BARE_OPS, RAW_SOCKET = "bare_ops", "raw_socket"
+BARE_OPS, BARE_OPS_COLOCATED, RAW_SOCKET = "bare_ops", "bare_ops_colocated", "raw_socket"
 # A bound for ps_trainer, not a system to train with.
-LIMITS = (BARE_OPS, RAW_SOCKET)
+LIMITS = (BARE_OPS, BARE_OPS_COLOCATED, RAW_SOCKET)
 _RULES = ("async", "sync", "all_reduce")
-# Flags by the name of the contender.
-COLOCATED: Mapping[str, Sequence[str]] = {
-    "colocated": (),
-    "colocated_16bit": ("--pull_dtype=bfloat16", "--gradient_transform=cast:dtype=bfloat16"),
+
+
+class Variant(NamedTuple):
+    """The settings in which a contender differs from `async`.
+
+    Attributes:
+        flags: Further flags of the workers.
+        is_colocated: Whether the workers hold the parameters.
+    """
+
+    flags: Sequence[str] = ()
+    is_colocated: bool = False
+
+
+_16_BIT = ("--pull_dtype=bfloat16", "--gradient_transform=cast:dtype=bfloat16")
+VARIANTS: Mapping[str, Variant] = {
+    "async_one_step": Variant(["--steps_per_call=1"]),
+    "async_16bit": Variant(_16_BIT),
+    "colocated": Variant(is_colocated=True),
+    "colocated_16bit": Variant(_16_BIT, is_colocated=True),
 }
-OWN = (*_RULES, *COLOCATED)
+OWN = (*_RULES, *VARIANTS)
 
 _PADDLE_WORKLOADS = ("deep", "wide", "mlp", "scalar")
 
@@ -33,6 +50,7 @@ class Module(Contender):
         module: Name of the module.
         environment: Peer of `install` whose environment runs it; empty = this program's own.
         has_ps: Whether there are ps tasks; otherwise the workers find each other by the first worker's port.
+        is_colocated: Whether the workers hold the parameters in place of ps tasks.
         flags: Further flags.
         workloads: The workloads that it trains.
     """
@@ -44,11 +62,13 @@ class Module(Contender):
         environment: str = "",
         *,
         has_ps: bool = True,
+        is_colocated: bool = False,
         flags: Sequence[str] = (),
         workloads: Sequence[str] = tuple(PEER_WORKLOADS),
     ):
         self.name = name
-        self.has_ps = has_ps
+        self.has_ps = has_ps and not is_colocated
+        self._knows_hosts = has_ps
         self.workloads = workloads
         self._module = module
         self._environment = environment
@@ -74,8 +94,9 @@ class Module(Contender):
     def _command(self, job: CellJob, job_name: str, task_index: int) -> list[str]:
         python = str(install.python(self._environment)) if self._environment else sys.executable
         command = [python, "-m", f"benchmarks.peers.{self._module}", f"--workload={job.cell.workload}", *self._flags]
-        if self.has_ps:
-            return [*command, *job.cluster_flags, f"--job_name={job_name}", f"--task_index={task_index}"]
+        if self._knows_hosts:
+            hosts = job.cluster_flags if self.has_ps else [job.worker_flag]
+            return [*command, *hosts, f"--job_name={job_name}", f"--task_index={task_index}"]
         port = job.worker_hosts[0].rpartition(":")[2]
         return [*command, f"--rank={task_index}", f"--world_size={job.cell.num_workers}", f"--port={port}"]
 
@@ -100,17 +121,18 @@ class RawSocket(Module):
 PEER_CONTENDERS: Mapping[str, Contender] = {
     **{rule: PsTrainer("packed", rule) for rule in _RULES},
     **{
-        name: PsTrainer("packed", "async", name=name, flags=flags, is_colocated=True)
-        for name, flags in COLOCATED.items()
+        name: PsTrainer("packed", "async", name=name, flags=variant.flags, is_colocated=variant.is_colocated)
+        for name, variant in VARIANTS.items()
     },
     "stock": StockScript("stock"),
     "torch_ddp": Module("torch_ddp", "torch_peer", "torch", has_ps=False, flags=("--framework=ddp",)),
     "horovod": Module("horovod", "torch_peer", "horovod", has_ps=False, flags=("--framework=horovod",)),
     "paddle_ps": Module("paddle_ps", "paddle_peer", "paddle", workloads=_PADDLE_WORKLOADS),
     BARE_OPS: Module(BARE_OPS, "bare_ops"),
+    BARE_OPS_COLOCATED: Module(BARE_OPS_COLOCATED, "bare_ops", is_colocated=True),
     RAW_SOCKET: RawSocket(RAW_SOCKET, "raw_socket"),
 }
-DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", *LIMITS)
+DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", BARE_OPS, RAW_SOCKET)
 
 
 def of_workload(workload: str, names: Sequence[str]) -> dict[str, Contender]:

@@ -15,7 +15,7 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from benchmarks.peer_contenders import COLOCATED, PEER_CONTENDERS, RAW_SOCKET
+from benchmarks.peer_contenders import PEER_CONTENDERS, RAW_SOCKET, VARIANTS
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import NOT_MEASURED
 from ps_trainer.errors import EXIT_DONE
@@ -63,9 +63,10 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     """
     measured = {contender for _, contender in lines}
     shown = [contender for contender in PEER_CONTENDERS if contender != RAW_SOCKET and contender in measured]
-    own = [contender for contender in ("async", *COLOCATED) if contender in measured]
+    own = [contender for contender in ("async", *VARIANTS) if contender in measured]
     compared = [(contender, "best peer", "ratio_to_best_peer") for contender in own]
-    compared.append(("async", "bare ops", "share_of_engine"))
+    at_engine = ["async", *({"async_one_step"} & measured)]
+    compared += [(contender, "bare ops", "share_of_engine") for contender in at_engine]
     head = [
         "workload",
         *(f"`{contender}`" for contender in shown),

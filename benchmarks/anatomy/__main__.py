@@ -2,10 +2,10 @@
 
     python -m benchmarks.anatomy --help
 
-A path is an update rule, a layout and a workload. Each path is traced on a cluster of threads in this process, which
-gives the counts. Then it runs as processes, which gives the CPU time of workers and ps tasks, and beside it what bounds
-it: bare TensorFlow ops between the same tasks, and plain sockets. README.md describes the
-results.
+A path is an update rule, a layout and a workload, with `/colocated` if the workers hold the parameters. Each path is
+traced on a cluster of threads in this process, which gives the counts. Then it runs as processes, which gives the CPU
+time of workers and ps tasks, and beside it what bounds it: bare TensorFlow ops between the same tasks, and plain
+sockets. README.md describes the results.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import NamedTuple
 from benchmarks import arguments, contenders, settings
 from benchmarks.anatomy.rows import AnatomyRow, cpu_rows, share_rows, step_rows
 from benchmarks.contenders import PEERS_MODE, RULES_MODE, Cell, Contender, PsTrainer
-from benchmarks.peer_contenders import BARE_OPS, PEER_CONTENDERS, RAW_SOCKET, Module
+from benchmarks.peer_contenders import BARE_OPS, BARE_OPS_COLOCATED, PEER_CONTENDERS, RAW_SOCKET, Module
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import Report
 from benchmarks.step_rate_run import RunTiming, measure
-from ps_trainer.config import TrainConfig
+from ps_trainer.config import COLOCATED, PLACEMENTS, TrainConfig
 from ps_trainer.errors import RunError
 from ps_trainer.runtime import environment
 
@@ -34,10 +34,13 @@ DEFAULT_PATHS = (
     "all_reduce/packed/deep",
     "async/per_variable/deep",
     "async/packed/table",
+    "async/packed/deep/colocated",
+    "sync/packed/deep/colocated",
 )
 LIMITS: Mapping[str, Contender] = {
     "bare ops": PEER_CONTENDERS[BARE_OPS],
     "bare ops, no arithmetic": Module(BARE_OPS, "bare_ops", flags=["--no-compute"]),
+    "bare ops, colocated": PEER_CONTENDERS[BARE_OPS_COLOCATED],
     "raw socket": PEER_CONTENDERS[RAW_SOCKET],
 }
 WORKLOADS = sorted({*contenders.RULE_SIZES, *PEER_WORKLOADS})
@@ -49,14 +52,20 @@ class AnatomyPath(NamedTuple):
     rule: str
     layout: str
     workload: str
+    placement: str = ""  # or `COLOCATED`
 
     def __str__(self) -> str:
-        return "/".join(self)
+        return "/".join(filter(None, self))
 
     @property
     def is_of_peers(self) -> bool:
         """Whether peers and bare ops train this workload as well."""
         return self.workload in PEER_WORKLOADS
+
+    @property
+    def is_colocated(self) -> bool:
+        """Whether the workers hold the parameters."""
+        return self.placement == COLOCATED
 
     def config(self) -> TrainConfig:
         """Returns the settings of an endless run that nothing but its steps disturbs."""
@@ -65,6 +74,7 @@ class AnatomyPath(NamedTuple):
             update=self.rule,
             update_option=settings.RULES[self.rule].options,
             layout=self.layout,
+            placement=self.placement or PLACEMENTS[0],
             max_steps=contenders.ENDLESS_STEPS,
             report_secs=contenders.NEVER_SECS,
             steps_per_call=1,  # so that each recorded call is one step
@@ -100,7 +110,7 @@ def _add_path(
     environment.prepare(is_ps=False)
     from benchmarks.anatomy import traced_cluster  # loads TensorFlow, which reads the environment
 
-    step = traced_cluster.trace(path.config(), flags.ps, flags.workers, worker=0)
+    step = traced_cluster.trace(path.config(), 0 if path.is_colocated else flags.ps, flags.workers, worker=0)
     for row in step_rows(str(path), step):
         report.add(row)
     if not flags.cpu_secs:
@@ -118,7 +128,8 @@ def _add_path(
         ]
         for row in limits[path.workload]:
             report.add(row)
-    own = rows_of(PsTrainer(path.layout, path.rule, settings.RULES[path.rule].options), str(path))
+    options = settings.RULES[path.rule].options
+    own = rows_of(PsTrainer(path.layout, path.rule, options, is_colocated=path.is_colocated), str(path))
     for row in [*own, *share_rows(str(path), own, limits.get(path.workload, []))]:
         report.add(row)
 
@@ -129,10 +140,10 @@ def _parser() -> argparse.ArgumentParser:
         "--paths",
         type=_paths,
         default=",".join(DEFAULT_PATHS),
-        help=f"comma-separated rule/layout/workload; layouts: {', '.join(LAYOUTS)};"
+        help=f"comma-separated rule/layout/workload or rule/layout/workload/{COLOCATED}; layouts: {', '.join(LAYOUTS)};"
         f" workloads: {', '.join(WORKLOADS)}; all = every rule, packed",
     )
-    parser.add_argument("--ps", type=arguments.at_least(1), default=1, help="ps tasks")
+    parser.add_argument("--ps", type=arguments.at_least(1), default=1, help="ps tasks; colocated paths have none")
     parser.add_argument("--workers", type=arguments.at_least(1), default=2, help="workers")
     parser.add_argument(
         "--cpu_secs", type=float, default=3.0, help="measured window of the run with processes; 0 = no such run"
@@ -153,14 +164,13 @@ def _paths(text: str) -> list[AnatomyPath]:
 
 def _path(name: str) -> AnatomyPath:
     parts = name.split("/")
-    if len(parts) != len(AnatomyPath._fields):
+    known_parts: list[Collection[str]] = [list(settings.RULES), LAYOUTS, WORKLOADS, [COLOCATED]]
+    if not len(known_parts) - 1 <= len(parts) <= len(known_parts):
         raise argparse.ArgumentTypeError(f"{name!r} is not rule/layout/workload, such as {DEFAULT_PATHS[0]}")
-    path = AnatomyPath(*parts)
-    known_parts: list[Collection[str]] = [list(settings.RULES), LAYOUTS, WORKLOADS]
-    for part, known in zip(path, known_parts, strict=True):
+    for part, known in zip(parts, known_parts, strict=False):
         if part not in known:
             raise argparse.ArgumentTypeError(f"unknown {part!r} in {name!r}; known: {', '.join(known)}")
-    return path
+    return AnatomyPath(*parts)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class _TracedCluster:
         self._num_workers = len(servers.jobs["worker"])
         self._progress: list[list[WorkerProgress]] = [[] for _ in range(self._num_workers)]
         self._threads: list[TaskThread] = []
-        for index in range(len(servers.jobs["ps"])):
+        for index in range(len(servers.jobs.get("ps", ()))):
             cluster = servers.task("ps", index)
             self._threads.append(
                 TaskThread(cluster.task_name, PsTask(cluster, config, servers.by_task[cluster.task_name]).serve)

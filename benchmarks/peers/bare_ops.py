@@ -5,14 +5,15 @@
 The servers are those of ps_trainer, with the same settings. One flat variable on each ps task holds an even share of
 the dense parameters. A step reads it, computes the workload's gradient and subtracts it, in one `session.run`. So one
 tensor travels each way. Rows of tables lie on the first ps task. There is no clock, no staleness, no check, and no pull
-ahead. `--no-compute` sends tensors of the same sizes and computes nothing.
+ahead. `--no-compute` sends tensors of the same sizes and computes nothing. Without `--ps_hosts` the parameters are
+colocated: each worker's own server holds such a share.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ps_trainer.runtime import environment
@@ -35,10 +36,12 @@ _POLL_SECS = 0.05
 def main() -> None:
     """Runs one task."""
     flags = _parse_flags()
+    jobs = {"ps": flags.ps_hosts, "worker": flags.worker_hosts}
     cluster = ClusterConfig(
-        jobs={"ps": tuple(flags.ps_hosts.split(",")), "worker": tuple(flags.worker_hosts.split(","))},
+        jobs={name: tuple(hosts.split(",")) for name, hosts in jobs.items() if hosts},
         job_name=flags.job_name,
         task_index=flags.task_index,
+        is_colocated=not flags.ps_hosts,
     )
     server = create_server(cluster, TrainConfig())
     if flags.job_name == "ps":
@@ -49,7 +52,7 @@ def main() -> None:
 
 def _parse_flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ps_hosts", required=True, help="host:port,host:port,…")
+    parser.add_argument("--ps_hosts", help="host:port,host:port,…; without it the workers hold the parameters")
     parser.add_argument("--worker_hosts", required=True, help="host:port,host:port,…")
     parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
     parser.add_argument("--task_index", required=True, type=int)
@@ -63,14 +66,14 @@ def _parse_flags() -> argparse.Namespace:
 
 def _train(flags: argparse.Namespace, cluster: ClusterConfig, server: tf.train.Server) -> None:
     with tf.Graph().as_default(), tf.device(cluster.device):
-        graph = BareGraph(flags.workload, cluster.num_ps, flags.task_index)
+        graph = BareGraph(flags.workload, cluster.ps_devices, flags.task_index)
         fetches = graph.build(computes=flags.compute)
         init_op, is_ready = graph.init_op, tf.reduce_all(tf.stack(graph.initialized()))
         local_init_op = tf.local_variables_initializer()
-        config = session_config(cluster.device)
+        config = session_config(cluster.device, cluster.ps_filters)
         report = StepReporter(flags.report_file, flags.losses_file)
-        for address in flags.ps_hosts.split(","):
-            # TensorFlow itself would not wait for a ps task that starts later, with these settings.
+        for address in cluster.ps_addresses:
+            # TensorFlow itself would not wait for a task that starts later, with these settings.
             connect(int(address.rpartition(":")[2])).close()
         with tf.Session(server.target, config=config) as session:
             session.run(local_init_op)
@@ -90,16 +93,16 @@ class BareGraph:
 
     Args:
         workload: Key of `PEER_WORKLOADS`.
-        num_ps: Number of ps tasks.
+        ps_devices: Device of each task that holds parameters.
         worker: Index of the worker.
 
     Attributes:
         init_op: Op that the first worker runs.
     """
 
-    def __init__(self, workload: str, num_ps: int, worker: int):
+    def __init__(self, workload: str, ps_devices: Sequence[str], worker: int):
         self._workload = workload
-        self._num_ps = num_ps
+        self._ps_devices = ps_devices
         batch = peer_workloads.batch(workload, worker)
         dataset = tf.data.Dataset.from_tensors(batch).repeat()
         self._batch = tf.data.make_one_shot_iterator(dataset).get_next()
@@ -107,18 +110,18 @@ class BareGraph:
         self._tables: dict[str, tf.Variable] = {}
         self._flat: list[tf.Variable] = []
         self._build_model(self._note)
-        with tf.device("/job:ps/task:0"):
+        with tf.device(ps_devices[0]):
             for name, shape, initial in self._specs:
                 if isinstance(initial, tuple):
                     self._tables[name] = self._variable(name, shape, initial[0])
         dense = [(shape, initial) for _, shape, initial in self._specs if not isinstance(initial, tuple)]
         if dense:
             # Computed on the first ps task: the values do not pass through the worker.
-            with tf.device("/job:ps/task:0"):
+            with tf.device(ps_devices[0]):
                 values = tf.concat([tf.reshape(initial(shape, tf.float32), [-1]) for shape, initial in dense], axis=0)
                 parts = tf.split(values, self._shares(int(values.shape[0])))
             for ps, part in enumerate(parts):
-                with tf.device(f"/job:ps/task:{ps}"):
+                with tf.device(ps_devices[ps]):
                     self._flat.append(tf.Variable(part, name=f"flat{ps}", use_resource=True, trainable=False))
         self.init_op = tf.group(*(variable.initializer for variable in self._variables()))
 
@@ -181,7 +184,8 @@ class BareGraph:
         return tf.zeros(shape) if not isinstance(initial, tuple) else tf.zeros([1, shape[-1]])
 
     def _shares(self, size: int) -> list[int]:
-        return [size * (ps + 1) // self._num_ps - size * ps // self._num_ps for ps in range(self._num_ps)]
+        count = len(self._ps_devices)
+        return [size * (ps + 1) // count - size * ps // count for ps in range(count)]
 
     def _variable(self, name: str, shape: tf.TensorShape, initial: Any) -> tf.Variable:
         return tf.Variable(

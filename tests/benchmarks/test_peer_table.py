@@ -32,6 +32,10 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
         "| table 1,000,000×64, 32 rows a step (`table`) | 900 (800–1,000), 4.2 ms | 4 (4–4), 4.2 ms"
         " | 1,800 (1,800–1,800), 4.2 ms | 1,000 (1,000–1,000), 4.2 ms | 0.50 | 0.90 |\n"
     )
+    write_csv(rows(CELL, {**figures, "async_one_step": measured(475.0)}), second)
+    assert peer_table.main([str(second)]) == 0
+    assert "| `async` ÷ bare ops | `async_one_step` ÷ bare ops |" in (shown := capsys.readouterr().out)
+    assert shown.endswith("| 0.50 | 0.53 | 0.90 | 0.95 |\n")
     assert peer_table.main(["--brief", str(second)]) == 0
     assert capsys.readouterr().out == (
         "| steps/s of both workers | `async` | PyTorch DDP |\n"

@@ -71,12 +71,19 @@ def test_all_paths_are_every_rule():
     assert [path.rule for path in command._paths("all")] == list(RULES)
 
 
+def test_a_colocated_path_has_no_ps_tasks():
+    (path,) = command._paths("sync/packed/deep/colocated")
+    assert (str(path), path.config().placement) == ("sync/packed/deep/colocated", "colocated")
+    assert command._paths("sync/packed/deep")[0].config().placement == "data_parallel"
+
+
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
         ("async/packed", "'async/packed' is not rule/layout/workload, such as async/packed/deep"),
         ("no_rule/packed/deep", "unknown 'no_rule' in 'no_rule/packed/deep'; known: async, "),
         ("async/packed/huge", "unknown 'huge' in 'async/packed/huge'; known: deep, "),
+        ("async/packed/deep/near", "unknown 'near' in 'async/packed/deep/near'; known: colocated"),
     ],
 )
 def test_a_wrong_path_ends_with_a_message(paths, message, capsys):
