@@ -90,13 +90,19 @@ class StepAnatomy(NamedTuple):
 
     def counts(self) -> StepCounts:
         """Returns the counts of the calls that every step makes; calls by time, such as a report's, are left out."""
-        calls = [call for call in self.calls if call.per_step >= 1]
+        return self._counts_of([call for call in self.calls if call.per_step >= 1])
+
+    def phase_counts(self) -> list[StepCounts]:
+        """Returns the counts of each kind of call by itself, the cheapest first, for a rule whose steps differ."""
+        return sorted(self._counts_of([call]) for call in self.calls)
+
+    def _counts_of(self, calls: Sequence[CallAnatomy]) -> StepCounts:
         messages = [message for call in calls for message in call.messages]
         to_worker = [message for message in messages if message.edge.receiver == self.worker]
         from_worker = [message for message in messages if message.edge.sender == self.worker]
         ops = [(task == self.worker, cost.num_ops) for call in calls for (task, _), cost in call.ops.items()]
         return StepCounts(
-            calls=sum(round(call.per_step) for call in calls),
+            calls=sum(max(1, round(call.per_step)) for call in calls),
             to_worker=sum(message.num_messages for message in to_worker),
             from_worker=sum(message.num_messages for message in from_worker),
             to_worker_bytes=sum(message.num_bytes for message in to_worker),

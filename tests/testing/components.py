@@ -131,9 +131,17 @@ class Sounds(Rows):
 class Dense:
     """Two dense layers; for some cluster sizes the weights of each are larger than a ps task's even share."""
 
+    num_hidden = 5
+
     def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
-        hidden_BH = layers.dense(batch["x"], 5, "hidden", activation=tf.nn.tanh)
+        hidden_BH = layers.dense(batch["x"], self.num_hidden, "hidden", activation=tf.nn.tanh)
         return _output(layers.dense(hidden_BH, NUM_CLASSES, "logits"), batch["label"])
+
+
+class Broad(Dense):
+    """`Dense` with 3,304 parameters, more than the smallest piece of a packed vector holds."""
+
+    num_hidden = 300
 
 
 class Embedded:
@@ -151,6 +159,15 @@ class LargelyEmbedded(Embedded):
     """`Embedded` with a table of 1 MiB, which a save does not copy."""
 
     num_rows = 2**16
+
+
+class TwiceEmbedded(Embedded):
+    """`Embedded` with a second table, of which a batch takes other rows."""
+
+    def build(self, batch: dict[str, tf.Tensor], training: bool) -> ModelOutput:
+        rows_BND = layers.embedding("second", self.num_rows, 2, batch["ids"][:, :2])
+        x_BF = tf.concat([tf.reduce_mean(rows_BND, axis=1), batch["x"]], axis=1)
+        return super().build({**batch, "x": x_BF}, training)
 
 
 class Credits:

@@ -42,7 +42,7 @@ _ALL_REDUCE = {
     "other_ops": 0,
 }
 
-# By update rule, layout, model and number of ps tasks, for two workers.
+# By update rule, layout, model, number of ps tasks (0 = colocated) and form of the messages, for two workers.
 STEP_COUNTS: dict[str, StepCounts] = {
     "async/packed/Dense/1": StepCounts(**_PACKED, other_ops=31),
     "async/per_variable/Dense/1": StepCounts(**_PER_VARIABLE, other_ops=49),
@@ -60,4 +60,34 @@ STEP_COUNTS: dict[str, StepCounts] = {
     "all_reduce/packed/Dense/1": StepCounts(**_ALL_REDUCE, worker_ops=111),
     "all_reduce/per_variable/Dense/1": StepCounts(**_ALL_REDUCE, worker_ops=137),
     "hybrid/packed/Embedded/1": StepCounts(3, 4, 3, 556, 736, 154, 40),
+    "softsync/packed/Dense/1": StepCounts(**_PACKED, other_ops=166),
+    "k_sync/packed/Dense/1": StepCounts(**_PACKED, other_ops=235),
+    "k_async/packed/Dense/1": StepCounts(**_PACKED, other_ops=233),
+    "k_batch_sync/packed/Dense/1": StepCounts(**_PACKED, other_ops=168),
+    "k_batch_async/packed/Dense/1": StepCounts(**_PACKED, other_ops=166),
+    "staleness_aware/packed/Dense/1": StepCounts(**_PACKED, other_ops=52),
+    # The groups of each ps task, and a message in which ps 0 tells the other one which gradients are in.
+    "sync/packed/Dense/2": StepCounts(1, 2, 2, _DENSE + 3 * 8, _DENSE, 66, 437),
+    # Ids of both tables in one message, with their numbers; rows, and gradients of rows, of each table in another.
+    "async/packed/TwiceEmbedded/1": StepCounts(1, 3, 4, 776, 1144, 142, 56),
+    "async/packed/TwiceEmbedded/2": StepCounts(1, 6, 8, 784, 1160, 222, 103),
+    # Without ps tasks: 30 of the parameters lie on worker 1 itself, and its ops include those of its share.
+    "async/packed/Dense/0": StepCounts(1, 1, 1, 4 * 29 + _STEP_AND_STALENESS, 4 * 29, 75, 31),
+    "async/per_variable/Dense/0": StepCounts(1, 1, 2, 4 * 50 + _STEP_AND_STALENESS, 4 * 50, 62, 37),
+    "async/packed/Embedded/0": StepCounts(1, 2, 3, 296, 376, 155, 40),
+    "sync/packed/Dense/0": StepCounts(1, 2, 1, 4 * 29 + _STEP_AND_STALENESS + 5 * 8, 4 * 29, 262, 236),
+    # bfloat16 each way. The step and the staleness travel by themselves, since a tensor has one type.
+    "async/packed/Dense/1/16bit": StepCounts(1, 2, 1, _DENSE // 2 + _STEP_AND_STALENESS, _DENSE // 2, 53, 32),
+    "async/packed/Embedded/1/16bit": StepCounts(1, 3, 3, 472, 552, 105, 64),
+}
+
+_LOCAL = {"calls": 1, "to_worker": 0, "from_worker": 0, "to_worker_bytes": 0, "from_worker_bytes": 0, "other_ops": 0}
+
+# Of rules whose local steps send nothing: such a step, and one with an exchange.
+PHASE_COUNTS: dict[str, list[StepCounts]] = {
+    "accumulate/packed/Dense/1": [StepCounts(**_LOCAL, worker_ops=54), StepCounts(1, 1, 2, 252, 252, 69, 35)],
+    "downpour/packed/Dense/1": [StepCounts(**_LOCAL, worker_ops=63), StepCounts(1, 4, 2, 268, 252, 117, 42)],
+    "easgd/packed/Dense/1": [StepCounts(**_LOCAL, worker_ops=58), StepCounts(1, 3, 3, 268, 252, 97, 43)],
+    "local_sgd/packed/Dense/1": [StepCounts(**_LOCAL, worker_ops=63), StepCounts(1, 4, 2, 276, 252, 133, 254)],
+    "model_averaging/packed/Dense/1": [StepCounts(**_LOCAL, worker_ops=63), StepCounts(1, 4, 2, 276, 252, 118, 254)],
 }

@@ -75,6 +75,16 @@ def test_calls_that_only_some_steps_make_do_not_count():
     step = step_anatomy.of_worker(0, [*calls(full, full), *calls(full)], num_steps=2)
     assert [call.per_step for call in step.calls] == [1, 0.5]
     assert step.counts().calls == 1
+    assert [count.calls for count in step.phase_counts()] == [1, 1]
+
+
+def test_phases_are_counted_by_themselves_and_the_cheapest_comes_first():
+    both = {"edge_7_read": 64, "edge_81_stack": 16}
+    exchange, local = record(both), record({})
+    del local.partition_graphs[0].node[:2]  # it receives nothing
+    step = step_anatomy.of_worker(0, [*calls(exchange), *calls(local)], num_steps=2)
+    assert step.phase_counts() == [(1, 0, 0, 0, 0, 2, 0), (1, 2, 0, 64 + 16, 0, 2, 0)]
+    assert step.counts().calls == 0
 
 
 def test_the_recorder_takes_the_chosen_steps_of_watched_threads_only():

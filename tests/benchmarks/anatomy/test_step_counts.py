@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import settings
 from benchmarks.anatomy.step_anatomy import StepAnatomy
-from tests.benchmarks.anatomy.step_counts import STEP_COUNTS
+from tests.benchmarks.anatomy.step_counts import PHASE_COUNTS, STEP_COUNTS
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import representatives
 
@@ -19,22 +19,35 @@ NUM_WORKERS = 2
 BATCH_SIZE = 240 // NUM_WORKERS
 assert InProcessCluster  # marks these tests as those of a cluster
 
+# Every second step sends something (as in the settings of `accumulate`), so that ten steps contain five of each kind.
+EVERY_SECOND = {
+    "downpour": ("n_push=2", "n_fetch=2"),
+    "easgd": ("period=2",),
+    "local_sgd": ("period=2",),
+    "model_averaging": ("period=2",),
+}
+VARIANTS = {
+    "16bit": {"pull_dtype": "bfloat16", "gradient_transform": ("cast:dtype=bfloat16",)},
+}
+
 
 @functools.cache
 def traced(path: str) -> StepAnatomy:
     """The step of the second worker: the chief's has further calls, by time."""
-    rule, layout, model, num_ps = path.split("/")
+    rule, layout, model, num_ps, *variants = path.split("/")
     config = config_of(
         model,
         "Rows",
         update=rule,
-        update_option=settings.RULES[rule].options,
+        update_option=EVERY_SECOND.get(rule, settings.RULES[rule].options),
         layout=layout,
+        placement="data_parallel" if int(num_ps) else "colocated",
         batch_size=BATCH_SIZE,
         max_steps=10**9,
         report_secs=10**6,
         steps_per_call=1,
         save_checkpoint_secs=10**6,
+        **{name: value for variant in variants for name, value in VARIANTS[variant].items()},
     )
     return trace(config, int(num_ps), NUM_WORKERS, worker=1)
 
@@ -48,6 +61,8 @@ CHOSEN = [
     "ssp/packed/Dense/1",
     "all_reduce/packed/Dense/1",
     "hybrid/packed/Embedded/1",
+    "async/packed/TwiceEmbedded/1",
+    "async/packed/Dense/0",
 ]
 
 
@@ -55,6 +70,17 @@ CHOSEN = [
 def test_a_step_makes_these_calls_messages_bytes_and_ops(path):
     step = traced(path)
     assert step.counts() == STEP_COUNTS[path], [call.messages for call in step.calls]
+
+
+# The others are made of the same local steps.
+@pytest.mark.parametrize("path", representatives(PHASE_COUNTS, ["easgd/packed/Dense/1"]))
+def test_a_local_step_and_an_exchange_make_these_calls_messages_bytes_and_ops(path):
+    step = traced(path)
+    assert step.phase_counts() == PHASE_COUNTS[path], [call.messages for call in step.calls]
+
+
+def test_every_rule_has_its_counts():
+    assert {path.split("/")[0] for path in (*STEP_COUNTS, *PHASE_COUNTS)} == set(settings.RULES)
 
 
 def test_a_step_asks_each_ps_task_once_to_run_its_part():
