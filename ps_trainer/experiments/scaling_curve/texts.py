@@ -69,6 +69,13 @@ TEXTS = PageTexts(
             " out. What remains is not explained.",
         ),
         Outcomes(
+            "paper_throughput",
+            refuted="All synchronous workers of the simulator pull, then compute, then push, so that each link is used"
+            " in one direction at a time. The published ratio of synchronous to asynchronous workers is 0.8, which"
+            " needs transfers that overlap with computing or with each other. Asynchronous workers whose steps hardly"
+            " vary stay in step for long, and share the links as synchronous ones do.",
+        ),
+        Outcomes(
             "median",
             "Most rounds have no long delay, so the median does not show it.",
             "Synchronous workers use one direction of a link at a time, which takes longer where links are the limit.",

@@ -25,7 +25,6 @@ SMALL_RATE = 0.02  # α₀ that is stable at staleness 1 with this momentum: bel
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
 MOMENTUM = 0.9
 NUM_REAL_LEARNERS = 8
-SEARCH = "rates"
 
 
 class Updates(Label):
@@ -83,36 +82,23 @@ class RateTrainingFigures(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArmSearchSettings(Record):
-    """Settings of a search for the best rate of an arm, by trainings on pilot seeds."""
-
-    search: str = SEARCH
-    arm: RateSettings  # arm at the first of the rates
-    rates: Sequence[float]
-    pilot_seeds: Sequence[int]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ArmSearchFigures(Record):
-    """Training losses at the end on the pilot seeds."""
-
-    losses: Sequence[Sequence[float | None]]  # rate's place -> seeds; None = diverged
-
-    def median(self, place: int) -> float:
-        """Returns the median loss at one rate, infinite if most seeds diverged there."""
-        return float(np.median([math.inf if one is None else one for one in self.losses[place]]))
-
-    def best(self) -> int:
-        """Returns the place of the rate with the smallest median."""
-        return min(range(len(self.losses)), key=self.median)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TunedSettings(Record):
-    """Settings of a training in virtual time with the rate that a search found."""
+    """Settings of a training in virtual time whose rate a pilot run has chosen; fields as in `RateSettings`."""
 
     is_tuned: bool = True
-    searched: ArmSearchSettings
+    mode: Updates
+    learners: int
+    batch_size: int
+    shape: Shape
+    splits: int | None
+    arm: Rate
+    epochs: int
+
+    def at(self, lr: float) -> RateSettings:
+        """Returns the settings of a training with a learning rate."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del values["is_tuned"]
+        return RateSettings(lr=lr, **values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,32 +152,16 @@ class RateTraining(Case):
 
 
 class TunedTraining(Case):
-    """Trainings of one arm with the rate that a search found, all seeds together."""
+    """Trainings of one arm with the rate that its pilot run has chosen, all seeds together."""
 
-    searched = setting("searched")
+    mode = setting("mode")
+    shape = setting("shape")
+    splits = setting("splits")
+    arm = setting("arm")
     rate = median("lr")  # equal for all seeds
     errors = figures("test_error")
     error = mean("test_error")
     losses = figures("loss", missing=math.nan)
-
-    @property
-    def arm(self) -> RateSettings:
-        """The arm."""
-        settings: ArmSearchSettings = self.searched
-        return settings.arm
-
-
-class ArmSearch(Case):
-    """The search for the best rate of one arm."""
-
-    arm = setting("arm")
-    rates = setting("rates")
-
-    @property
-    def found(self) -> ArmSearchFigures:
-        """Losses by rate."""
-        found: ArmSearchFigures = self.runs[0].figures
-        return found
 
 
 class RateTrainings(NamedTuple):

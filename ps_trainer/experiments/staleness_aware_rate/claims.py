@@ -97,7 +97,7 @@ def _dispersed(trainings: RateTrainings) -> list[Measure]:
 
 def _tuned(arms: Sequence[TunedTraining], mode: Updates, rate: Rate, shape: Shape) -> TunedTraining | None:
     wanted = (mode, rate, shape)
-    return next((one for one in arms if (one.arm.mode, one.arm.arm, one.arm.shape) == wanted), None)
+    return next((one for one in arms if (one.mode, one.arm, one.shape) == wanted), None)
 
 
 def _tuned_aware_over_sync(arms: Sequence[TunedTraining]) -> list[Measure]:
@@ -110,7 +110,7 @@ def _tuned_full_over_aware(arms: Sequence[TunedTraining]) -> list[Measure]:
     """Returns the error with one rate for all gradients less that with α₀/τ where the staleness is widely spread."""
     pair = [_tuned(arms, Updates.SOFTSYNC, rate, Shape.EXPONENTIAL) for rate in (Rate.FULL, Rate.BY_STALENESS)]
     full, aware = pair
-    return [difference(f"n={full.arm.splits}", full.errors, aware.errors)] if full and aware else []
+    return [difference(f"n={full.splits}", full.errors, aware.errors)] if full and aware else []
 
 
 def _have_failed(arm: RealArm) -> list[tuple[bool, bool]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_of_
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, read_steps
+from ps_trainer.experiments.toolkit.pilots import Pilots, TunedArm, TunedPart
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
@@ -29,29 +32,27 @@ from .cases import (
     RealArm,
     RealArmFigures,
     RealRateSettings,
+    TunedFigures,
+    TunedSettings,
+    TunedTraining,
     Updates,
-)
-from .searches import (
-    BATCH_SIZE,
-    MODEL_OPTIONS,
-    NAMES,
-    NUM_EXAMPLES,
-    NUM_LEARNERS,
-    SECS_PER_STEP,
-    ArmSearches,
-    TunedArms,
-    arguments,
-    rate_of,
-    rule_of,
-    train,
 )
 from .texts import TEXTS
 
+_NAMES = {Rate.FULL: "full", Rate.BY_SPLITS: "n", Rate.BY_STALENESS: "tau", Rate.BY_RULE: "rule"}  # for run keys
 REAL_ARMS = (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE)
 
+_MEAN_MS = 100.0
+_NUM_LEARNERS, _BATCH_SIZE = 30, 4
 _NUM_QUICK_LEARNERS, _QUICK_BATCH_SIZE = 8, 15
 # Training at a small rate needs more epochs to converge: (full form, short form).
 _NUM_EPOCHS, _NUM_SMALL_RATE_EPOCHS = (12, 6), (24, 16)
+_NUM_EXAMPLES = 1437
+_MODEL_OPTIONS = ("hidden=32",)
+_SECS_PER_STEP = 0.002
+_GRID = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+# One rate for all gradients is that of α₀/τ divided by a staleness of about λ.
+_TUNED_RATES = {Rate.BY_STALENESS: _GRID, Rate.FULL: tuple(rate / 32 for rate in _GRID)}
 
 _REAL_BATCH_SIZE = 15
 _NUM_REAL_EPOCHS = 16
@@ -67,7 +68,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
     claims = claims.OF_VIRTUAL_TIME
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RateSettings]]:
-        learners = _NUM_QUICK_LEARNERS if quick else NUM_LEARNERS
+        learners = _NUM_QUICK_LEARNERS if quick else _NUM_LEARNERS
 
         def of(
             mode: Updates,
@@ -80,7 +81,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
             return RateSettings(
                 mode=mode,
                 learners=learners,
-                batch_size=_QUICK_BATCH_SIZE if quick else BATCH_SIZE,
+                batch_size=_QUICK_BATCH_SIZE if quick else _BATCH_SIZE,
                 lr=lr,
                 shape=shape,
                 splits=splits,
@@ -111,7 +112,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
         return [run for one in settings for run in _virtual_runs(seeds, one)]
 
     def execute(self, run: Run[RateSettings], folder: pathlib.Path) -> Measured[RateTrainingFigures]:
-        figures, course = train(run.settings, run.seed)
+        figures, course = _train(run.settings, run.seed)
         return Measured(figures, course.records() if run.seed == 0 else ())
 
     def cases(self, results: Results) -> RateTrainings:
@@ -122,6 +123,48 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
     plots = plots.PLOTS
 
 
+class TunedArms(TunedPart[TunedSettings, TunedFigures]):
+    """Test errors of synchronous updates and of λ-softsync, each with the rate that a pilot run has chosen."""
+
+    figures_type = TunedFigures
+    selects = {"is_tuned": True}
+    claims = claims.OF_TUNED_ARMS
+
+    def arms(self, *, quick: bool) -> list[TunedArm]:
+        softsync = itertools.product((Shape.NEARLY_EVEN, Shape.EXPONENTIAL), (Rate.FULL, Rate.BY_STALENESS))
+        kinds = [(Updates.SYNC, Shape.NEARLY_EVEN, Rate.FULL), *((Updates.SOFTSYNC, *one) for one in softsync)]
+        return [
+            TunedArm(
+                f"tuned-mode={mode}-arm={_NAMES[arm]}-steps={shape.split()[-1]}",
+                TunedSettings(
+                    mode=mode,
+                    learners=_NUM_LEARNERS,
+                    batch_size=_BATCH_SIZE,
+                    shape=shape,
+                    splits=_NUM_LEARNERS if mode is Updates.SOFTSYNC else None,
+                    arm=arm,
+                    epochs=_NUM_EPOCHS[0],
+                ),
+                _TUNED_RATES[Rate.BY_STALENESS if mode is Updates.SYNC else arm],
+                0.5 + _SECS_PER_STEP * _NUM_EPOCHS[0] * _NUM_EXAMPLES / _BATCH_SIZE,
+            )
+            for mode, shape, arm in (() if quick else kinds)
+        ]
+
+    def train(self, settings: TunedSettings, rate: float, seed: int) -> TunedFigures:
+        figures, _ = _train(settings.at(rate), seed)
+        return TunedFigures(lr=rate, test_error=figures.test_error, loss=figures.loss)
+
+    def cost_of(self, figures: TunedFigures) -> float | None:
+        return figures.loss
+
+    def why_none(self, arms: Sequence[TunedTraining]) -> str:
+        return "" if arms else "the short form has no tuned arms"
+
+    cases = staticmethod(case_factory(TunedTraining, "mode", "shape", "arm"))
+    tables = staticmethod(tables.of_tuned_arms)
+
+
 class RealArms(real_clusters.RealPart[RealRateSettings]):
     """Trainings of each arm on a real cluster, with the same seeds, and simulations of them in virtual time."""
 
@@ -130,7 +173,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealRateSettings]]:
         """Returns the runs of λ-softsync, each gradient an update, at each arm's rate; none in the quick form."""
-        num_updates, learners = _NUM_REAL_EPOCHS * NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
+        num_updates, learners = _NUM_REAL_EPOCHS * _NUM_EXAMPLES // _REAL_BATCH_SIZE, cases.NUM_REAL_LEARNERS
         settings = RealRateSettings(
             arm=Rate.FULL,
             learners=learners,
@@ -146,7 +189,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
             for arm in (() if quick else REAL_ARMS)
             for run in runs_of_seeds(
                 seeds[:_NUM_REAL_SEEDS],
-                f"L2-lr={cases.SMALL_RATE:g}-arm={NAMES[arm]}-learners={learners}",
+                f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
                 dataclasses.replace(settings, arm=arm),
                 secs,
                 real_clusters.LEVEL,
@@ -155,11 +198,11 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
 
     def training_of(self, settings: RealRateSettings) -> real_clusters.DelayedTraining:
         learners, arm = settings.learners, settings.arm
-        update, options = rule_of(arm, learners)
+        update, options = _rule_of(arm, learners)
         delays = [with_mean(Shape.NEARLY_EVEN.text, settings.mean_ms)]
-        model = {"model": "mlp", "model_option": MODEL_OPTIONS, "batch_size": settings.batch_size}
+        model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": settings.batch_size}
         model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings.momentum}"}
-        model |= {"learning_rate": rate_of(settings.lr, arm, learners)}
+        model |= {"learning_rate": _rate_of(settings.lr, arm, learners)}
         return real_clusters.DelayedTraining(update, options, learners, settings.num_updates, delays, settings=model)
 
     def train(self, run: Run[RealRateSettings], folder: pathlib.Path) -> Training:
@@ -185,8 +228,8 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
     def simulated_figures(self, run: Run[RealRateSettings], done: virtual_run.VirtualRun) -> ArmFigures:
         settings = run.settings
         arm, learners, batch_size = settings.arm, settings.learners, settings.batch_size
-        update, options = rule_of(arm, learners)
-        training = arguments(settings.lr, arm, learners, batch_size, run.seed)
+        update, options = _rule_of(arm, learners)
+        training = _training(settings.lr, arm, learners, batch_size, run.seed)
         training["optimizer_options"] = (f"momentum={settings.momentum}",)
         with virtual_training.open_replay(done.schedule, update, options, **training) as replay:
             virtual_training.follow(replay, batch_size, target=None)
@@ -209,20 +252,70 @@ class StalenessAwareRate(Experiment):
     texts = TEXTS
     untested = "a convolutional network, as the source has"
     published = claims.PUBLISHED
-    parts = (Calibrations(), ArmSearches(), TunedArms(), VirtualArms(), RealArms())
+    parts = (Calibrations(), Pilots(TunedArms()), TunedArms(), VirtualArms(), RealArms())
     num_seeds = 10
     num_quick_seeds = 1
+
+
+def _train(settings: RateSettings, seed: int) -> tuple[RateTrainingFigures, virtual_training.Course]:
+    """Trains an arm in virtual time to the end of its epochs."""
+    from ps_trainer.experiments.toolkit.per_gradient import (
+        PerGradient,  # imports TensorFlow, which lists do not need
+    )
+
+    learners, batch_size, splits, arm = settings.learners, settings.batch_size, settings.splits, settings.arm
+    update, options = _rule_of(arm, splits) if settings.mode is Updates.SOFTSYNC else ("sync", [])
+    if settings.mode is Updates.SINGLE:
+        learners, batch_size = 1, learners * batch_size
+    per_update = -(-learners // splits) if splits else learners
+    schedule = virtual_run.run(
+        update,
+        options,
+        num_workers=learners,
+        compute=[with_mean(settings.shape.text, _MEAN_MS)],
+        num_updates=settings.epochs * _NUM_EXAMPLES // (batch_size * per_update),
+        seed=seed,
+    ).schedule
+    arithmetic = PerGradient if arm is Rate.BY_STALENESS else None
+    training = _training(settings.lr, arm, splits, batch_size, seed)
+    with virtual_training.open_replay(schedule, update, options, arithmetic=arithmetic, **training) as replay:
+        course = virtual_training.follow(replay, batch_size, target=None)
+        test_accuracy = replay.evaluate().metrics["accuracy"]
+    used = schedule.steps.staleness[schedule.steps.update >= 0]
+    figures = RateTrainingFigures(
+        test_error=1.0 - test_accuracy,
+        loss=None if course.has_diverged else course.losses[-1],
+        losses=course.losses,
+        staleness=float(np.mean(used)),
+    )
+    return figures, course
+
+
+def _rule_of(arm: Rate, splits: int | None) -> tuple[str, list[str]]:
+    """Returns the values of `--update` and `--update_option` for an arm."""
+    return ("staleness_aware", []) if arm is Rate.BY_RULE else ("softsync", [f"splits={splits}"])
+
+
+def _rate_of(lr: float, arm: Rate, splits: int | None) -> float:
+    """Returns the learning rate of an arm's optimizer."""
+    return lr / splits if arm is Rate.BY_SPLITS and splits else lr
+
+
+def _training(lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
+    """Returns arguments of `virtual_training.setup_of`."""
+    model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
+    return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}
 
 
 def _virtual_runs(seeds: Sequence[int], settings: RateSettings) -> list[Run[RateSettings]]:
     parts = [f"mode={settings.mode}", f"lr={settings.lr:g}"]
     if settings.mode is Updates.SOFTSYNC:
-        parts += [f"n={settings.splits}", f"arm={NAMES[settings.arm]}", f"steps={settings.shape.split()[-1]}"]
-    num_steps = settings.epochs * NUM_EXAMPLES / settings.batch_size
+        parts += [f"n={settings.splits}", f"arm={_NAMES[settings.arm]}", f"steps={settings.shape.split()[-1]}"]
+    num_steps = settings.epochs * _NUM_EXAMPLES / settings.batch_size
     if settings.mode is Updates.SINGLE:
         num_steps /= settings.learners
     key = "-".join(["L0", *parts, f"learners={settings.learners}"])
-    return runs_of_seeds(seeds, key, settings, 0.5 + SECS_PER_STEP * num_steps)
+    return runs_of_seeds(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
 
 
 def _updates_per_sec(update_secs: np.ndarray) -> float:

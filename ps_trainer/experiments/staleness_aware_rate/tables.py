@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,6 @@ from .cases import (
     MOMENTUM,
     NUM_REAL_LEARNERS,
     NUM_TEST_EXAMPLES,
-    ArmSearch,
     RateTraining,
     RateTrainings,
     RealArm,
@@ -34,24 +32,6 @@ def of_virtual_time(trainings: RateTrainings) -> list[Table]:
     ][: None if trainings.cases else 0]
 
 
-def of_searches(searches: Sequence[ArmSearch]) -> list[Table]:
-    """Returns the median training losses of the pilot seeds by learning rate."""
-    columns = (
-        *texts("updates from", "arm", "steps"),
-        *numbers("g", "rate"),
-        *numbers(".3f", "training loss"),
-        *texts("chosen"),
-    )
-    rows = [
-        [search.arm.mode, search.arm.arm, search.arm.shape, lr]
-        + [loss if math.isfinite(loss := search.found.median(place)) else None]
-        + ["yes" if place == search.found.best() else ""]
-        for search in searches
-        for place, lr in enumerate(search.rates)
-    ]
-    return [Table("Pilot seeds: median training loss at the end, by arm and rate", columns, rows)]
-
-
 def of_tuned_arms(arms: Sequence[TunedTraining]) -> list[Table]:
     """Returns the test errors of arms with the best rate of each."""
     columns = (
@@ -63,7 +43,7 @@ def of_tuned_arms(arms: Sequence[TunedTraining]) -> list[Table]:
         *numbers("d", "seeds"),
     )
     rows = [
-        [one.arm.mode, one.arm.arm, one.arm.shape, one.arm.splits, one.rate]
+        [one.mode, one.arm, one.shape, one.splits, one.rate]
         + [100 * one.error, 100 * standard_error(one.errors), float(np.mean(one.losses)), len(one.errors)]
         for one in arms
     ]

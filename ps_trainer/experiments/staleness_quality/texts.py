@@ -69,10 +69,10 @@ TEXTS = PageTexts(
         "Softmax regression and perceptrons with 1, 2 and 4 hidden layers of 32 units on digits, with batches of 32."
         " Each gradient belongs to parameters that are a given number of updates old: constant, uniform or geometric."
         f" Updates are counted until the mean accuracy of the last {WINDOW_EXAMPLES} training examples is"
-        f" {TARGET_ACCURACY:.0%}. Three pilot seeds choose the learning rates, and the claims are judged on others."
-        f" Depths are compared at one rate, and each at 1/{FASTEST_OVER_RATE} of its fastest rate. A run gives up"
-        " after 10 times the updates without staleness; for optimizers, with a staleness of"
-        f" {OPTIMIZER_TAU}, after 20 times. The ramp takes 300 updates, at the rate where it rescues most pilot seeds."
+        f" {TARGET_ACCURACY:.0%}. Three pilot seeds choose learning rates; claims are judged on others."
+        f" Depths are compared at one rate, and at 1/{FASTEST_OVER_RATE} of the fastest. A run gives up after 10 times"
+        f" the updates without staleness; for optimizers, with τ = {OPTIMIZER_TAU}, after 20 times. The ramp takes 300"
+        " updates, at the rate where it rescues most pilot seeds."
     ),
     reasons=(
         Outcomes("slower", "An old gradient corrects an error that other updates have corrected already."),

@@ -13,8 +13,6 @@ from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.staleness_aware_rate.cases import (
     NEAR_RATE,
     SMALL_RATE,
-    ArmSearchFigures,
-    ArmSearchSettings,
     Rate,
     RateSettings,
     TunedSettings,
@@ -22,8 +20,8 @@ from ps_trainer.experiments.staleness_aware_rate.cases import (
     difference,
 )
 from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwareRate
-from ps_trainer.experiments.staleness_aware_rate.searches import PILOT_SEEDS
 from ps_trainer.experiments.toolkit import per_gradient
+from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS, PilotSettings
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.replay import shared_parameters
 from tests.experiments.executed import drawn
@@ -32,11 +30,10 @@ from tests.experiments.executed import drawn
 def figures_as_claimed(run):
     """The figures of a run if every claim were true."""
     settings = run.settings
-    if isinstance(settings, ArmSearchSettings):
-        return {"losses": [[0.1], *([None] for _ in settings.rates[1:])]}
+    if isinstance(settings, PilotSettings):
+        return {"rate": settings.rates[0], "cost": 0.1, "costs": {}}
     if isinstance(settings, TunedSettings):
-        arm = settings.searched.arm
-        is_worse = (arm.arm, arm.shape) == (Rate.FULL, Shape.EXPONENTIAL)
+        is_worse = (settings.arm, settings.shape) == (Rate.FULL, Shape.EXPONENTIAL)
         return {"lr": 0.1, "test_error": 0.05 + 0.001 * run.seed + (0.02 if is_worse else 0), "loss": 0.1}
     fails = settings.lr > 2 * NEAR_RATE or (settings.mode == Updates.SOFTSYNC and settings.arm == Rate.FULL)
     fails = fails and settings.splits != 1
@@ -50,12 +47,7 @@ def figures_as_claimed(run):
 
 
 def results_of(runs, figures_of=figures_as_claimed):
-    return Results(RunResult(run, recorded(run, figures_of(run)), 1.0, None, None) for run in runs)
-
-
-def recorded(run, figures):
-    is_search = isinstance(run.settings, ArmSearchSettings)
-    return ArmSearchFigures(**figures) if is_search else SimpleNamespace(**figures)
+    return Results(RunResult(run, SimpleNamespace(**figures_of(run)), 1.0, None, None) for run in runs)
 
 
 def findings(results):
@@ -99,9 +91,9 @@ def test_results_as_claimed_confirm_all_claims(quick, untested):
 def test_contrary_errors_refute_a_claim(claim, error_of):
     def figures(run):
         given, settings = figures_as_claimed(run), run.settings
-        if isinstance(settings, ArmSearchSettings) or isinstance(settings, TunedSettings) != claim.startswith("tuned"):
+        if isinstance(settings, PilotSettings) or isinstance(settings, TunedSettings) != claim.startswith("tuned"):
             return given
-        error = error_of(settings.searched.arm if isinstance(settings, TunedSettings) else settings)
+        error = error_of(settings)
         return given if error is None else given | {"test_error": error}
 
     assert findings(results_of(full_runs(), figures))[claim] is ClaimFinding.REFUTED
@@ -144,7 +136,7 @@ def test_tuned_arms_take_the_rate_with_the_smallest_loss_on_pilot_seeds(monkeypa
         loss = None if settings.lr > 0.3 else (settings.lr - 0.08) ** 2
         return SimpleNamespace(loss=loss, test_error=0.1), SimpleNamespace(records=lambda: ())
 
-    monkeypatch.setattr("ps_trainer.experiments.staleness_aware_rate.searches.train", train)
+    monkeypatch.setattr("ps_trainer.experiments.staleness_aware_rate.experiment._train", train)
     experiment = StalenessAwareRate()
     run = next(run for run in full_runs() if isinstance(run.settings, TunedSettings))
     search = experiment.needed_by(run)
