@@ -24,6 +24,11 @@ class PackedOptions:
         4 * 2**20, "largest flat variable in bytes; a larger share of a ps task is sent as several", least=4096
     )
     table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
+    least_share_bytes: int = option(
+        0,
+        "with --placement=colocated, least bytes of a worker's share; 0 = 2 MiB on one host, 64 KiB between hosts",
+        least=0,
+    )
 
 
 class Packed(ParameterStore):

@@ -32,6 +32,11 @@ class PerVariableOptions:
     )
     min_slice_bytes: int = option(256 * 1024, "smallest part in bytes for min_max", least=1)
     table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
+    least_share_bytes: int = option(
+        0,
+        "with --placement=colocated, least bytes of a worker's share; 0 = 2 MiB on one host, 64 KiB between hosts",
+        least=0,
+    )
 
 
 class PerVariable(ParameterStore):

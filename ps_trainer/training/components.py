@@ -22,7 +22,7 @@ from ps_trainer.gradients.base import Transform
 from ps_trainer.gradients.transform_list import load as load_transforms
 from ps_trainer.optimizers.assignment import OptimizerAssignment
 from ps_trainer.optimizers.base import PsOptimizer
-from ps_trainer.store import model_check
+from ps_trainer.store import holders, model_check
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import ModelTrace, placeholders, trace
 from ps_trainer.training import model_sizes, run_optimizers
@@ -73,9 +73,15 @@ class Components(NamedTuple):
 
     def create_store(self, group: WorkerGroup, config: TrainConfig) -> ParameterStore:
         """Creates a store of the run's layout for the worker that trains for `group`."""
+        trainers = group.trainers
+        ps_devices = trainers.ps_devices
+        if trainers.is_colocated:
+            num_bytes = sum(spec.num_bytes for spec in self.trace_model().specs)
+            least = self.layout_options.least_share_bytes
+            ps_devices = ps_devices[: holders.count_holders(trainers.ps_addresses, num_bytes, least)]
         return self.layout(
             self.layout_options,
-            ps_devices=group.trainers.ps_devices,
+            ps_devices=ps_devices,
             worker_device=group.trainers.device,
             worker_index=group.trainers.worker_index,
             pull_dtype=config.pull_dtype,

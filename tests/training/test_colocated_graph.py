@@ -16,7 +16,8 @@ TABLES = "tests.store.test_table_lookups:Tables"
 
 
 def build(worker, model="Dense", **fields):
-    config = config_of(model, "Rows", batch_size=8, steps_per_call=1, **fields)
+    spread = ("least_share_bytes=1",)
+    config = config_of(model, "Rows", batch_size=8, steps_per_call=1, **{"layout_option": spread, **fields})
     cluster = ClusterConfig(jobs=JOBS, job_name="worker", task_index=worker, is_colocated=True)
     return graph_lib.build(components_lib.load(config, 2), cluster, config, "run")
 
@@ -41,3 +42,10 @@ def test_only_look_ups_on_the_other_worker_share_a_message_of_ids(worker):
     own = [op for op in look_ups if tasks_of([op]) == {worker}]
     assert all(tasks_of([op.inputs[1].op]) == {worker} for op in own)
     assert not any("looked_up" in op.inputs[1].name for op in own)
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_few_parameters_lie_on_the_first_worker_alone(worker):
+    train = build(worker, layout_option=())
+    assert {piece.variable.device for piece in train.store.pieces} == {"/job:worker/task:0/device:CPU:0"}
+    assert (len(train.store.clocks), len(build(worker).store.clocks)) == (1, 2)

@@ -71,11 +71,14 @@ STEP_COUNTS: dict[str, StepCounts] = {
     # Ids of both tables in one message, with their numbers; rows, and gradients of rows, of each table in another.
     "async/packed/TwiceEmbedded/1": StepCounts(1, 3, 4, 776, 1144, 142, 56),
     "async/packed/TwiceEmbedded/2": StepCounts(1, 6, 8, 784, 1160, 222, 103),
-    # Without ps tasks: 30 of the parameters lie on worker 1 itself, and its ops include those of its share.
-    "async/packed/Dense/0": StepCounts(1, 1, 1, 4 * 29 + _STEP_AND_STALENESS, 4 * 29, 75, 31),
-    "async/per_variable/Dense/0": StepCounts(1, 1, 2, 4 * 50 + _STEP_AND_STALENESS, 4 * 50, 62, 37),
-    "async/packed/Embedded/0": StepCounts(1, 2, 3, 296, 376, 155, 40),
-    "sync/packed/Dense/0": StepCounts(1, 2, 1, 4 * 29 + _STEP_AND_STALENESS + 5 * 8, 4 * 29, 262, 236),
+    # Without ps tasks, and few parameters: they lie on worker 0.
+    "async/packed/Dense/0": StepCounts(**_PACKED, other_ops=31),
+    # 30 of the parameters lie on worker 1 itself, and its ops include those of its share.
+    "async/packed/Dense/0/spread": StepCounts(1, 1, 1, 4 * 29 + _STEP_AND_STALENESS, 4 * 29, 75, 31),
+    "async/per_variable/Dense/0/spread": StepCounts(1, 1, 2, 4 * 50 + _STEP_AND_STALENESS, 4 * 50, 62, 37),
+    "async/packed/Embedded/0/spread": StepCounts(1, 2, 3, 296, 376, 155, 40),
+    "sync/packed/Dense/0/spread": StepCounts(1, 2, 1, 4 * 29 + _STEP_AND_STALENESS + 5 * 8, 4 * 29, 262, 236),
+    "sync/packed/Dense/0": StepCounts(**_PACKED, other_ops=235),
     # bfloat16 each way. The step and the staleness travel by themselves, since a tensor has one type.
     "async/packed/Dense/1/16bit": StepCounts(1, 2, 1, _DENSE // 2 + _STEP_AND_STALENESS, _DENSE // 2, 53, 32),
     "async/packed/Embedded/1/16bit": StepCounts(1, 3, 3, 472, 552, 105, 64),

@@ -27,6 +27,7 @@ EVERY_SECOND = {
     "model_averaging": ("period=2",),
 }
 VARIANTS = {
+    "spread": {"layout_option": ("least_share_bytes=1",)},
     "16bit": {"pull_dtype": "bfloat16", "gradient_transform": ("cast:dtype=bfloat16",)},
 }
 
@@ -62,7 +63,7 @@ CHOSEN = [
     "all_reduce/packed/Dense/1",
     "hybrid/packed/Embedded/1",
     "async/packed/TwiceEmbedded/1",
-    "async/packed/Dense/0",
+    "async/packed/Dense/0/spread",
 ]
 
 
