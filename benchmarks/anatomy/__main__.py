@@ -110,7 +110,9 @@ def _add_path(
     environment.prepare(is_ps=False)
     from benchmarks.anatomy import traced_cluster  # loads TensorFlow, which reads the environment
 
-    step = traced_cluster.trace(path.config(), 0 if path.is_colocated else flags.ps, flags.workers, worker=0)
+    # The first worker holds all of few parameters, and sends nothing then.
+    num_ps, worker = (0, flags.workers - 1) if path.is_colocated else (flags.ps, 0)
+    step = traced_cluster.trace(path.config(), num_ps, flags.workers, worker)
     for row in step_rows(str(path), step):
         report.add(row)
     if not flags.cpu_secs:

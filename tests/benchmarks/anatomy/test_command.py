@@ -94,7 +94,10 @@ def test_a_wrong_path_ends_with_a_message(paths, message, capsys):
 
 
 def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):
+    traced = []
+
     def trace(config, num_ps, num_workers, worker):
+        traced.append((config.update, num_ps, worker))
         if config.update == "sync":
             raise RunError("no steps")
         return anatomy(1)
@@ -103,8 +106,10 @@ def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(traced_cluster, "trace", trace)
     out_dir = tmp_path / "out"
-    paths = "--paths=sync/packed/deep,async/packed/deep"
+    paths = "--paths=sync/packed/deep,async/packed/deep,async/packed/deep/colocated"
     assert command.main([paths, "--cpu_secs=0", f"--out_dir={out_dir}"]) == 1
     assert "error: sync/packed/deep failed: no steps" in capsys.readouterr().err
     with (out_dir / "results.csv").open() as file:
-        assert {row["path"] for row in csv.DictReader(file)} == {"async/packed/deep"}
+        assert {row["path"] for row in csv.DictReader(file)} == {"async/packed/deep", "async/packed/deep/colocated"}
+    # The first worker may hold all colocated parameters, and send nothing.
+    assert traced == [("sync", 1, 0), ("async", 1, 0), ("async", 0, 1)]
