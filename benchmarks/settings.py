@@ -186,7 +186,7 @@ TRANSFORMS = {
     ),
     "top_k": TrainingSetting(
         max_steps=800, learning_rate=0.02, transforms=("top_k:ratio=0.05",), least_factor=8.0,
-        why="a twentieth of the elements is enough without error feedback where training is short",
+        why="a twentieth of the elements; the run adds error feedback",
     ),
     "random_k": TrainingSetting(
         max_steps=800, learning_rate=0.1, optimizer="sgd", transforms=("random_k:ratio=0.25",), least_factor=3.5,

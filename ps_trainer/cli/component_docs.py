@@ -54,7 +54,9 @@ _UPDATES = {
     "sync_replicas": "--layout=per_variable",
     "hybrid": "--model=wide_deep --dataset=planted_clicks --optimizer=adagrad",  # needs embedding tables
 }
-_TRANSFORMS = {"error_feedback": "--gradient_transform=error_feedback --gradient_transform=top_k:ratio=0.05"}
+_TRANSFORMS = {
+    "error_feedback": "--gradient_transform=error_feedback:enabled=false --gradient_transform=top_k:ratio=0.05"
+}
 _DELAYS = {"trace": "--straggler=trace:file=steps.csv"}
 _RATES = {"adam": 0.001, "lazy_adam": 0.001, "rmsprop": 0.001, "momentum": 0.02}
 # An option of each component that has options, with a value that differs from the default.

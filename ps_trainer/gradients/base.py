@@ -81,6 +81,14 @@ class Stage(enum.IntEnum):
     PACK = 3
 
 
+class Feedback(enum.Enum):
+    """The effect of error feedback around a lossy transform on training."""
+
+    NEEDED = enum.auto()  # training suffers without it, so a run adds it
+    POSSIBLE = enum.auto()
+    HARMFUL = enum.auto()  # the residual can grow, or the transform has one of its own
+
+
 class Encoded(NamedTuple):
     """A codec's encoding of one site's values.
 
@@ -126,6 +134,11 @@ class Transform(abc.ABC):
     def is_packing(self) -> bool:
         """Whether it turns values into another type, so that no transform can follow."""
         return self.stage == Stage.PACK
+
+    @property
+    def feedback(self) -> Feedback:
+        """The effect of `error_feedback` before it on training."""
+        return Feedback.POSSIBLE
 
     @property
     def has_momentum(self) -> bool:

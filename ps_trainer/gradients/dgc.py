@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Stage, Transform
 from ps_trainer.gradients.clip import clip_to_norm
 from ps_trainer.gradients.scale import concatenate_vectors
 from ps_trainer.gradients.sparsify import INDEX_DTYPE, keep, num_kept
@@ -63,6 +63,10 @@ class Dgc(Codec):
         warmup_steps: int = option(0, "sends of a worker during which the ratio decreases to `ratio`", least=0)
         sample: float = option(0.01, "share of a variable's elements that give the threshold", above=0, most=1)
         clip_norm: float | None = option(None, "largest norm of the gradient of all workers", above=0)
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.HARMFUL
 
     @property
     def has_momentum(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform, encode_all
+from ps_trainer.options import option
 
 
 class ErrorFeedback(Transform):
@@ -23,12 +25,24 @@ class ErrorFeedback(Transform):
     few levels) the residual can grow; use such a C alone.
 
     Departs from Karimireddy: the residual contains gradients, not learning rate times gradient, because only the ps
-    knows the learning rate. The two differ while a schedule changes it. Rows of tables pass without encoding, because
-    the residual of a row that no batch touches would never be sent.
+    knows the learning rate. The two differ while a schedule changes it. Only transforms that need no feedback (cast,
+    sign, qsgd, terngrad) encode rows of tables, and without it: the residual of a row that no batch touches would never
+    be sent.
+
+    A run with top_k, threshold, one_bit, sign:scaled=true, power_sgd or random_k:scale=false has error_feedback before
+    them, also if you do not write it; enabled=false leaves it out. A run does not add it if another transform rules it
+    out: dgc, which has its own, or sign, terngrad, qsgd with few levels and random_k with scale=true, around which the
+    residual can grow.
     """
 
     name = "error_feedback"
     stage = Stage.FEEDBACK
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `ErrorFeedback`."""
+
+        enabled: bool = option(True, "false leaves it out where a run has it by itself")
 
     def around(self, inner: Sequence[Codec]) -> Codec:
         """Returns the codec that encodes by `inner` and feeds its error back."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import bits as bits_lib
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Stage
 from ps_trainer.gradients.scale import concatenate_vectors, size_of
 
 
@@ -18,7 +18,7 @@ class OneBit(Codec):
 
     Source: Seide et al. 2014 (1-bit SGD); the means are the values of least squared error.
     Bytes: 1/8 per element and 8 per model variable. State: none. Biased, but with zero total error: the sum of the
-    elements does not change. It needs error_feedback before it, as in the paper.
+    elements does not change. It needs error_feedback before it, as in the paper; a run adds it.
 
     Departs from Seide: a pair of values per model variable, where the paper has one per column of a weight matrix. Rows
     of tables, and elements that a transform before has selected, count as one variable.
@@ -27,6 +27,10 @@ class OneBit(Codec):
     name = "one_bit"
     stage = Stage.PACK
     acts_on_rows = True
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.NEEDED
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         size, count = size_of(values)

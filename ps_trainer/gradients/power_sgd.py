@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Segment, Stage
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Segment, Stage
 from ps_trainer.gradients.scale import concatenate_vectors
 from ps_trainer.options import option
 
@@ -34,7 +34,7 @@ class PowerSgd(Codec):
     Source: Vogels et al. 2019, Algorithm 1, with warm start (§4.2).
     Bytes: 4 · rank · (rows + columns) per matrix, 4 per element of everything else. State: Q, columns x rank per
     matrix, normally distributed at first. Biased. It approaches the best rank-r matrix only after a few steps of slowly
-    changing gradients. So it needs error_feedback before it, as in the paper (Algorithm 2).
+    changing gradients. So it needs error_feedback before it, as in the paper (Algorithm 2); a run adds it.
 
     Departs from the paper. There all-reduce averages P and Q over the workers, which is possible because each is linear
     in M. The product is built from the averages. Here each worker sends its own P and Q, orthonormalised by itself, and
@@ -55,6 +55,10 @@ class PowerSgd(Codec):
         """Options of `PowerSgd`."""
 
         rank: int = option(2, "columns of the two factors; 1 to 4 is usual", least=1)
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.NEEDED
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         blocks = self.blocks(scope.segments, values.shape.num_elements())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Stage
 from ps_trainer.gradients.scale import size_of
 from ps_trainer.options import option
 
@@ -43,6 +43,12 @@ class Qsgd(Codec):
         )
         bucket_size: int = option(512, "elements that share a norm", least=1)
         norm: str = option("l2", "l2, or max for the largest magnitude", choices=_NORMS)
+
+    @property
+    def feedback(self) -> Feedback:
+        # With the variance below ‖g‖² the error shrinks from step to step.
+        has_small_variance = self.options.bucket_size < self.options.levels**2
+        return Feedback.POSSIBLE if has_small_variance else Feedback.HARMFUL
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         size, count = size_of(values)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import bits as bits_lib
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Stage
 from ps_trainer.gradients.scale import scale_and_concatenate, size_of
 from ps_trainer.options import option
 
@@ -21,7 +21,8 @@ class Sign(Codec):
 
     Source: Bernstein et al. 2018 (signSGD), Algorithm 1; scaled with error_feedback before it: Karimireddy et
     al. 2019, Algorithm 1 (EF-signSGD).
-    Bytes: 1/8 per element; with scaled=true 4 more per model variable. State: none. Biased.
+    Bytes: 1/8 per element; with scaled=true 4 more per model variable. State: none. Biased; a run adds
+    error_feedback before it with scaled=true.
 
     Unscaled, each step moves each element by the learning rate, so use a small one (as for Adam). Departs from the
     papers: sign(0) is +1, because a bit has only two values. The workers do not vote by majority; the update rule
@@ -38,6 +39,10 @@ class Sign(Codec):
         """Options of `Sign`."""
 
         scaled: bool = option(False, "multiply by the mean magnitude of the model variable's elements")
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.NEEDED if self.options.scaled else Feedback.HARMFUL
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         size, count = size_of(values)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage, Transform
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Stage, Transform
 from ps_trainer.gradients.state import step_seed
 from ps_trainer.options import option
 
@@ -52,7 +52,7 @@ class TopK(Codec):
 
     Source: Aji and Heafield 2017 (gradient dropping); Stich et al. 2018, Definition 2.2 (top_k).
     Bytes: 8 · ratio per element (index 4, value 4); with cast after it 6 · ratio. State: none. Biased: it needs
-    error_feedback before it to converge to the same point.
+    error_feedback before it, which a run adds, to converge to the same point.
 
     k counts elements of a ps variable, not of a model variable. So with the packed layout, layers with small gradients
     send less than others, as with Aji and Heafield's "global" threshold. Rows of tables pass unchanged. Of elements
@@ -62,6 +62,10 @@ class TopK(Codec):
     name = "top_k"
     stage = Stage.SELECT
     Options = _RatioOptions
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.NEEDED
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         k = num_kept(self.options.ratio, values.shape.num_elements())
@@ -78,7 +82,7 @@ class RandomK(Codec):
     Bytes: 4 · ratio per element, and 8 per message, because the indices do not travel. The ps draws them again from
     (seed, step), and its graph contains the seed. The generator is counter-based and the draw sorts integers on the CPU
     of either task, so both draw the same indices. State: a step count. Unbiased with scale=true (the scale is n/k,
-    exact for every size); with scale=false a contraction, as error_feedback needs it.
+    exact for every size); with scale=false a contraction, before which a run adds error_feedback.
 
     The draw costs O(n) on the worker and again on the ps, per worker and step. Rows of tables pass unchanged.
     """
@@ -91,6 +95,10 @@ class RandomK(Codec):
         """Options of `RandomK`."""
 
         scale: bool = option(True, "multiply by 1/ratio, so that the mean is right; false after error_feedback")
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.HARMFUL if self.options.scale else Feedback.NEEDED
 
     def check(self, before: Sequence[Transform]) -> None:
         if self.options.scale and any(transform.stage == Stage.FEEDBACK for transform in before):
@@ -128,7 +136,8 @@ class Threshold(Codec):
 
     Source: Strom 2015 (with the residual, for which error_feedback stands here).
     Bytes: 8 per sent element, and 4 per message. The number of elements varies from step to step. It may be zero, or
-    all elements, which take twice the bytes of the plain gradient. State: none. Biased; use error_feedback before it.
+    all elements, which take twice the bytes of the plain gradient. State: none. Biased: it
+    needs error_feedback before it, which a run adds.
 
     Departs from Strom: the elements' values are sent (as in Dryden et al. 2016), not ±value; with `sign` after it,
     each takes one bit instead. Rows of tables pass unchanged.
@@ -142,6 +151,10 @@ class Threshold(Codec):
         """Options of `Threshold`."""
 
         value: float = option(0.001, "smallest magnitude that is sent", above=0)
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.NEEDED
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         chosen = tf.where_v2(tf.abs(values) >= tf.constant(self.options.value, values.dtype))

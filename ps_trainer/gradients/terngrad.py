@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.gradients import bits as bits_lib
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Stage
+from ps_trainer.gradients.base import Codec, Encoded, Feedback, Scope, Stage
 from ps_trainer.gradients.scale import concatenate_vectors, scale_and_concatenate, size_of
 from ps_trainer.options import option
 
@@ -36,6 +36,10 @@ class TernGrad(Codec):
         """Options of `TernGrad`."""
 
         sigma: float | None = option(None, "standard deviations at which to clip; the paper uses 2.5", above=0)
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.HARMFUL
 
     def encode(self, values: tf.Tensor, scope: Scope) -> Encoded:
         size, count = size_of(values)

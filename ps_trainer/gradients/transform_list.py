@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from absl import logging
+
 from ps_trainer import component_tables
 from ps_trainer import options as options_lib
 from ps_trainer.errors import OptionError
-from ps_trainer.gradients.base import Stage, Transform
+from ps_trainer.gradients.base import Feedback, Stage, Transform
+from ps_trainer.gradients.error_feedback import ErrorFeedback
 from ps_trainer.registry import split_inline
 
 _ORDER = (
@@ -20,7 +23,7 @@ _BASE = "ps_trainer.gradients.base.Transform or Codec"
 
 
 def load(strings: Sequence[str]) -> list[Transform]:
-    """Creates the transforms of a run.
+    """Creates the transforms of a run, with error feedback where they need it and the user says nothing about it.
 
     Args:
         strings: Values of `--gradient_transform`, in order: `name`, or `name:key=value,key=value`, with a registered
@@ -30,6 +33,25 @@ def load(strings: Sequence[str]) -> list[Transform]:
         UnknownNameError: A name is not registered.
         OptionError: An option is wrong, or the transforms cannot be combined in this order.
     """
+    transforms = create(strings)
+    if any(isinstance(transform, ErrorFeedback) for transform in transforms):
+        return [transform for transform in transforms if not _is_left_out(transform)]
+    needing = [transform.name for transform in transforms if transform.feedback is Feedback.NEEDED]
+    if not needing or any(transform.feedback is Feedback.HARMFUL for transform in transforms):
+        return transforms
+    logging.log_first_n(
+        logging.INFO,
+        "gradient transforms: error_feedback is before %s, which needs it; --gradient_transform"
+        " error_feedback:enabled=false leaves it out",
+        1,
+        " and ".join(needing),
+    )
+    first = next(position for position, transform in enumerate(transforms) if transform.is_lossy)
+    return [*transforms[:first], ErrorFeedback(ErrorFeedback.Options()), *transforms[first:]]
+
+
+def create(strings: Sequence[str]) -> list[Transform]:
+    """Creates exactly the transforms that are given; arguments and errors are those of `load`."""
     transforms = [_create(string) for string in strings]
     check(transforms)
     return transforms
@@ -79,6 +101,10 @@ def check_optimizer(transforms: Sequence[Transform], optimizer: str, momentum: f
                 f" adds its own ({momentum:g}) on the ps, which doubles it; use --optimizer=sgd, or"
                 f" --gradient_transform {transform.name}:momentum=0"
             )
+
+
+def _is_left_out(transform: Transform) -> bool:
+    return isinstance(transform, ErrorFeedback) and not transform.options.enabled
 
 
 def _create(string: str) -> Transform:

@@ -13,7 +13,17 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.errors import OptionError
 from ps_trainer.gradients import message as message_lib
-from ps_trainer.gradients.base import Codec, Encoded, Scope, Segment, Site, SiteGradient, Stage, Transform, encode_all
+from ps_trainer.gradients.base import (
+    Codec,
+    Encoded,
+    Feedback,
+    Scope,
+    Segment,
+    Site,
+    SiteGradient,
+    Transform,
+    encode_all,
+)
 from ps_trainer.gradients.error_feedback import ErrorFeedback
 from ps_trainer.gradients.state import SiteState, TransformState
 
@@ -45,7 +55,7 @@ class Wire:
         seed: int,
     ):
         self._transforms = tuple(transforms)
-        self._codecs = _codecs(transforms)
+        self._codecs, self._row_codecs = _codecs(transforms)
         self._num_workers = num_workers
         self._worker_device = worker_device
         self._ps_device = ps_device
@@ -85,7 +95,7 @@ class Wire:
         Raises:
             OptionError: The run has lossy transforms, which are useless if no gradient is sent.
         """
-        lossy = [transform.name for transform in self._transforms if transform.stage != Stage.VALUE]
+        lossy = [transform.name for transform in self._transforms if transform.is_lossy]
         if lossy:
             raise OptionError(
                 f"--gradient_transform {lossy[0]}: this update rule applies gradients on the worker and sends none,"
@@ -122,10 +132,9 @@ class Wire:
     def _send_rows(self, site: Site, rows: tf.IndexedSlices) -> tf.IndexedSlices:
         """Sends rows and their indices in one message; indices are int32 if the table is small enough."""
         index_dtype = tf.int32 if site.shape[0] <= tf.int32.max else tf.int64
-        codecs = [codec for codec in self._codecs if codec.acts_on_rows]
         num_before = len(self._state.updates)
         with tf.device(self._worker_device):
-            encoded = self._encode(site, codecs, tf.reshape(rows.values, [-1]), ())
+            encoded = self._encode(site, self._row_codecs, tf.reshape(rows.values, [-1]), ())
             message, unpack = message_lib.pack([tf.cast(rows.indices, index_dtype), encoded.values, *encoded.side])
             message = self._send_after_note(message, num_before)
             self._count(message)
@@ -158,11 +167,15 @@ class Wire:
                 self.payload_bytes += message_lib.num_bytes(message)
 
 
-def _codecs(transforms: Sequence[Transform]) -> list[Codec]:
-    """Returns the codecs of a list of transforms; error feedback and all codecs after it form one codec."""
+def _codecs(transforms: Sequence[Transform]) -> tuple[list[Codec], list[Codec]]:
+    """Returns the codecs of a dense gradient, and those of rows; error feedback and all codecs after it form one."""
     codecs = [transform for transform in transforms if isinstance(transform, Codec)]
     feedback = [transform for transform in transforms if isinstance(transform, ErrorFeedback)]
-    return [feedback[0].around(codecs)] if feedback else codecs
+    of_rows = [codec for codec in codecs if codec.acts_on_rows]
+    if not feedback:
+        return codecs, of_rows
+    # Rows have no residual, so only codecs that need none encode them.
+    return [feedback[0].around(codecs)], [codec for codec in of_rows if codec.feedback is not Feedback.NEEDED]
 
 
 def _rows_once(value: tf.Tensor | tf.IndexedSlices) -> tf.Tensor | tf.IndexedSlices:

@@ -54,7 +54,7 @@ class Lane:
     """A wire through transforms, with worker and ps on one device.
 
     Args:
-        transforms: Transforms as on the command line, separated by spaces.
+        transforms: Transforms as on the command line, separated by spaces; there is no other one.
         sites: Sources of the gradients.
     """
 
@@ -62,7 +62,7 @@ class Lane:
         self._sites = sites
         with tf.Graph().as_default() as graph:
             self.wire = Wire(
-                transform_list.load(transforms.split()),
+                transform_list.create(transforms.split()),
                 num_workers=NUM_WORKERS,
                 worker_index=worker_index,
                 worker_device="/cpu:0",

@@ -14,6 +14,7 @@ SIZE = 120 + 10 + 31
 PARTS = [slice(0, 120), slice(120, 130), slice(130, SIZE)]
 LOSSY = [
     "cast",
+    "cast:rounding=stochastic",
     "top_k:ratio=0.1",
     "random_k:ratio=0.1,scale=false",
     "threshold:value=1",
@@ -75,6 +76,14 @@ def test_passes_rows_of_tables_unchanged():
     with Lane("error_feedback one_bit", site(), TABLE) as lane:
         for gradient, row in zip(lane_lib.gradients(SIZE), lane_lib.rows(5), strict=True):
             np.testing.assert_array_equal(lane.send(gradient, row).values[1], table_of(row))
+        assert list(lane.state()) == ["dense/error_feedback/residual"]
+
+
+def test_encodes_rows_of_tables_by_what_needs_no_feedback():
+    with Lane("error_feedback top_k:ratio=0.1 cast", site(), TABLE) as lane:
+        for gradient, row in zip(lane_lib.gradients(SIZE), lane_lib.rows(5), strict=True):
+            arrived = lane.send(gradient, row).values[1]
+            np.testing.assert_array_equal(arrived, oracles.cast(table_of(row), "bfloat16"))
         assert list(lane.state()) == ["dense/error_feedback/residual"]
 
 

@@ -62,7 +62,7 @@ def test_recovers_from_a_gradient_of_zeros():
 
 
 def test_uses_the_whole_rows_of_a_variable_that_is_divided_between_ps_tasks():
-    (transform,) = transform_list.load(["power_sgd:rank=1"])
+    (transform,) = transform_list.create(["power_sgd:rank=1"])
     # Elements 5 to 47 of an (8, 6) variable: one element of row 0, rows 1 to 6, five elements of row 7.
     cut = [Segment(0, 3, 0, (3,)), Segment(3, 42, 5, (8, 6)), Segment(45, 4, 0, (4,))]
     assert transform.blocks(cut, 49) == [MatrixBlock(3 + 1, 0), MatrixBlock(6, 6), MatrixBlock(5 + 4, 0)]

@@ -26,7 +26,7 @@ class Halve(Transform):
 def test_every_registered_transform_loads_under_its_own_name_with_its_defaults():
     for name in component_tables.GRADIENT_TRANSFORMS.names():
         follower = ["top_k"] if name == "error_feedback" else []
-        assert transform_list.load([name, *follower])[0].name == name
+        assert transform_list.create([name, *follower])[0].name == name
 
 
 def test_options_come_after_a_colon():
@@ -41,6 +41,33 @@ def test_a_users_class_is_given_by_module():
 def test_keeps_the_order():
     given = ["clip_value", "clip_norm", "error_feedback", "top_k", "cast"]
     assert [transform.name for transform in transform_list.load(given)] == given
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("top_k", "error_feedback top_k"),
+        ("clip_norm one_bit", "clip_norm error_feedback one_bit"),
+        ("power_sgd cast", "error_feedback power_sgd cast"),
+        ("threshold", "error_feedback threshold"),
+        ("sign:scaled=true", "error_feedback sign"),
+        ("random_k:scale=false", "error_feedback random_k"),
+        ("top_k qsgd", "error_feedback top_k qsgd"),
+        ("error_feedback top_k", "error_feedback top_k"),
+        ("error_feedback:enabled=false top_k", "top_k"),
+        ("error_feedback cast", "error_feedback cast"),
+        ("cast", "cast"),
+        ("sign", "sign"),
+        ("random_k one_bit", "random_k one_bit"),
+        ("top_k terngrad", "top_k terngrad"),
+        ("top_k qsgd:levels=4", "top_k qsgd"),
+        ("threshold sign", "threshold sign"),
+        ("dgc one_bit", "dgc one_bit"),
+        ("clip_norm", "clip_norm"),
+    ],
+)
+def test_a_run_has_error_feedback_where_its_transforms_need_it(given, wanted):
+    assert " ".join(transform.name for transform in transform_list.load(given.split())) == wanted
 
 
 def test_an_unknown_name():
@@ -60,7 +87,7 @@ def refusal(*strings):
     [
         ("top_k:0.1", "top_k:key=value"),
         ("top_k:k=3", "ratio"),
-        ("error_feedback:rate=1", "takes no options"),
+        ("one_bit:rate=1", "takes no options"),
         ("pathlib:Path", "not a gradient transform"),
     ],
 )

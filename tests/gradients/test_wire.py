@@ -34,6 +34,7 @@ DENSE_BYTES = {
     "clip_value:value=0.1": 4 * SIZE,
     "cast": 2 * SIZE,
     "cast:dtype=float16": 2 * SIZE,
+    "cast:rounding=stochastic": 2 * SIZE,
     "top_k:ratio=0.05": 8 * 8,
     "random_k:ratio=0.05": 4 * 8 + 8,
     "threshold:value=2": None,  # the number of elements above it varies
@@ -53,6 +54,9 @@ DENSE_BYTES = {
 ROW_BYTES = {  # index and values of each row, and the counts of rows
     "cast": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
     "cast:dtype=float16": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
+    "cast:rounding=stochastic": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
+    "error_feedback top_k:ratio=0.05 cast": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
+    "clip_norm error_feedback power_sgd:rank=1 cast:dtype=float16": 4 + NUM_ROWS * (4 + 2 * ROW_SIZE),
     "one_bit": 8 + NUM_ROWS * 4 + -(-NUM_ROWS * ROW_SIZE // 8) + 8,
     "sign": 8 + NUM_ROWS * 4 + -(-NUM_ROWS * ROW_SIZE // 8),
     "sign:scaled=true": 8 + NUM_ROWS * 4 + -(-NUM_ROWS * ROW_SIZE // 8) + 4,
@@ -82,7 +86,7 @@ def send(target, transforms, inputs):
     """Makes a step between the two servers; returns its messages, or a later step's if its record has gaps."""
     with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
         wire = Wire(
-            transform_list.load(transforms.split()),
+            transform_list.create(transforms.split()),
             num_workers=2,
             worker_index=lane_lib.WORKER,
             worker_device="/job:worker/task:0",

@@ -71,6 +71,16 @@ def test_layouts_tables_transforms_and_delays_work_as_in_a_cluster(tmp_path, fie
     assert_same(tmp_path, **{"max_steps": 8, **fields})
 
 
+def test_a_run_adds_error_feedback_to_a_transform_that_needs_it_unless_the_user_leaves_it_out(tmp_path):
+    losses = {}
+    for before in ("", "error_feedback", "error_feedback:enabled=false"):
+        transforms = tuple(filter(None, (before, "top_k:ratio=0.1")))
+        logdir = tmp_path / str(len(losses))
+        one_process.train(config(tmp_path, gradient_transform=transforms, max_steps=6, logdir=str(logdir)))
+        losses[before] = losses_of(logdir)
+    assert losses[""] == losses["error_feedback"] != losses["error_feedback:enabled=false"]
+
+
 @pytest.mark.parametrize("update", EXCHANGING)
 def test_a_rule_whose_workers_send_to_each_other_is_refused(tmp_path, update):
     with pytest.raises(OptionError, match="one process has no other worker"):
