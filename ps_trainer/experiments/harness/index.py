@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.experiments.harness import page
+from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimLine
 from ps_trainer.experiments.harness.conclusion import FAILED, Conclusion
 from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE
@@ -101,6 +102,12 @@ def claims(lines: Mapping[str, Sequence[ClaimLine]]) -> Table:
         for claim in of_one
     ]
     return Table("", _CLAIM_COLUMNS, rows)
+
+
+def amendments(experiments: Iterable[Experiment]) -> Table:
+    """Returns the table of the claims that were changed after their first run, with dates and reasons."""
+    rows = [[one.name, claim.sentence, claim.amended] for one in experiments for claim in one.claims if claim.amended]
+    return Table("", texts("experiment", "claim", "amended"), rows)
 
 
 def _row(conclusion: Conclusion, report_name: str) -> list[Any]:

@@ -84,7 +84,7 @@ def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
             summaries.append(published_pages.summary(experiment, page))
             published[experiment.name] = page
     if published:
-        pages[folder / SUMMARY_NAME] = published_pages.all_claims(published)
+        pages[folder / SUMMARY_NAME] = published_pages.all_claims(published, experiments.values())
     if (folder / INDEX_NAME).exists():
         page = (folder / INDEX_NAME).read_text(encoding="utf-8")
         page = published_pages.with_section(page, sections.SYMBOLS, [index.symbols()])

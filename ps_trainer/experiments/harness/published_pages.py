@@ -91,15 +91,30 @@ def summary(experiment: Experiment, page: str) -> PageSummary:
     return PageSummary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
 
 
-def all_claims(pages: Mapping[str, str]) -> str:
-    """Returns the page with the claims of at least one experiment, whose pages are given by its name."""
+def all_claims(pages: Mapping[str, str], experiments: Iterable[Experiment]) -> str:
+    """Returns the page with the claims of at least one experiment.
+
+    Args:
+        pages: Published pages by the experiments' names.
+        experiments: All experiments; their amended claims are listed, published or not.
+    """
     by_commit: dict[str, list[str]] = {}
     for name, page in pages.items():
         by_commit.setdefault(_COMMIT.findall(page)[-1], []).append(name)
     made = [f"commit {commit} made {', '.join(names)}" for commit, names in by_commit.items()]
     claims = index.claims({name: read_claims(page) for name, page in pages.items()})
     return to_markdown(
-        [Heading("All claims of the experiments", 1), claims, Paragraph(f"Of these, {'; '.join(made)}.")]
+        [
+            Heading("All claims of the experiments", 1),
+            claims,
+            Paragraph(f"Of these, {'; '.join(made)}."),
+            Heading("Amended claims"),
+            Paragraph(
+                "These claims were changed or added after the first run of their experiment. All other limits are those"
+                " that were fixed before it. A page shows a change only once its experiment has run again."
+            ),
+            index.amendments(experiments),
+        ]
     )
 
 

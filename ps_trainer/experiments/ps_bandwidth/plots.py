@@ -107,6 +107,7 @@ PLOTS = (
         shows="Time of a round over its time with a share of the model on each worker's host: in the book's example of"
         " 160 MB, and here.",
         expected="the book's ratios: four with one ps task on a worker's host, 5.3 with one on a separate host.",
+        claims=("d2l",),
         draw=_draw_d2l,
         data=d2l_ratios,
         level=Level.SHAPED,

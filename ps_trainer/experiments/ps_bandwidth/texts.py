@@ -74,8 +74,8 @@ TEXTS = PageTexts(
         Outcomes("unsharded", "The ps task with the most bytes decides (A18)."),
     ),
     limits=(
-        "There are at most 4 workers, and one size of model. The simulator has no ring and no colocated ps tasks, so"
-        " larger clusters are not shown.",
+        "There are at most 4 workers, and one size of model. The simulator takes the ring's time from its formula, and"
+        " knows no ps tasks on the workers' hosts, so larger clusters are not shown.",
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
         "The prediction for asynchronous workers comes from the simulator, because there is no closed form.",
         "Only other activity on the machine makes these results random, so three repetitions are enough.",

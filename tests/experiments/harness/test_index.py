@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 from ps_trainer.experiments.harness import index
 from ps_trainer.experiments.harness.claims import ClaimLine
@@ -84,3 +85,10 @@ def test_conclusions_of_older_versions_have_no_question(tmp_path):
     (tmp_path / "dice" / "conclusion.json").write_text(json.dumps(old))
     (conclusion,) = index.read(tmp_path, ["dice"])
     assert (conclusion.question, conclusion.answer) == ("", "")
+
+
+def test_amended_claims_are_listed_with_their_reason():
+    amended = SimpleNamespace(sentence="Dice are fair", amended="2026-01-01: fifty throws in place of ten")
+    kept = SimpleNamespace(sentence="Dice fall", amended="")
+    table = index.amendments([SimpleNamespace(name="dice", claims=[kept, amended])])
+    assert table.rows == [["dice", "Dice are fair", "2026-01-01: fifty throws in place of ten"]]
