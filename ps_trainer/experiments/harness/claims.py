@@ -176,7 +176,8 @@ def _median(measured: Sequence[Measure]) -> Measure:
 
 
 def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Limit) -> str:
-    worst = min(measured, key=lambda measure: limit.margin(measure.value))
+    # Of values that are equally far inside, the one whose interval reaches farthest out.
+    worst = min(measured, key=lambda one: (min(0.0, limit.margin(one.value)), min(map(limit.margin, one.bounds))))
     outside = sum(limit.margin(measure.value) < 0 for measure in measured)
     what = f"{outside} of {len(measured)} outside, " if outside else f"all {len(measured)} inside, "
     if judged is not measured:

@@ -100,6 +100,16 @@ def _rescued_shares(cases: Sequence[RampTraining]) -> list[Measure]:
     return [Measure(name, num_rescued / failed, share_interval(num_rescued, failed))]
 
 
+def _why_no_ramp(cases: Sequence[RampTraining]) -> str:
+    if not cases:
+        return "the short form has no ramps"
+    ends = {bool(case.ramp): f"{sum(case.reached)} of {len(case.reached)} seeds" for case in cases}
+    chosen = f"{cases[0].optimizer}, lr={cases[0].lr:g}"
+    return (
+        f"where pilot seeds needed it most ({chosen}), {ends.get(False)} train without a ramp, {ends.get(True)} with it"
+    )
+
+
 _of_depth = functools.partial(
     Claim,
     kind=ClaimKind.LITERATURE,
@@ -167,7 +177,7 @@ OF_RAMPS = (
         limit=Limit(low=0.5),
         amended="2026-11-26: pilot seeds choose the rate; before, no rate was below the limit of the full staleness",
         measure=_rescued_shares,
-        why_none=lambda cases: "most seeds reach the target without a ramp" if cases else "the short form has no ramps",
+        why_none=_why_no_ramp,
     ),
 )
 

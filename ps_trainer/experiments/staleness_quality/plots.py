@@ -69,13 +69,17 @@ def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axes = figure.subplots(1, len(choices), sharey=True, squeeze=False)[0]
     for axis, choice in zip(axes, choices, strict=True):
         by_depth = slowdowns_by_depth(cases, choice)
+        shared = set.intersection(*(set(by_tau) for by_tau in by_depth.values()))  # τ that all depths have
         for depth, colour in looks.shades(by_depth).items():
             name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
-            _draw_samples(axis, {0: Samples([1.0], [1.0]), **by_depth[depth]}, label=name, color=colour)
+            shown = {tau: one for tau, one in by_depth[depth].items() if tau in shared}
+            _draw_samples(axis, {0: Samples([1.0], [1.0]), **shown}, label=name, color=colour)
         axis.set_title(f"learning rate {choice}", fontsize=9)
         axis.set_yscale("log", base=2)
         axis.yaxis.set_major_formatter("{x:g}")
         finish(axis, "staleness in updates", "slowdown" if axis is axes[0] else "")
+    for axis in axes[:-1]:
+        axis.get_legend().remove()  # all panels share that of the last one
 
 
 def _draw_optimizers(figure: Figure, slowdowns: Mapping[str, Samples]) -> None:

@@ -86,6 +86,16 @@ TEXTS = PageTexts(
             "One learning rate is a larger part of the largest stable one in a deep model than in a shallow one.",
         ),
         Outcomes(
+            "depth",
+            refuted="At the same share of its fastest rate a deep model is no nearer to its limit than a shallow one."
+            " Softmax regression has no such limit, so its fastest rate is large, and so is the share of it.",
+        ),
+        Outcomes(
+            "rmsprop",
+            refuted="RMSProp needs more updates without staleness than the others, so the same delay is a smaller part"
+            " of its training.",
+        ),
+        Outcomes(
             "ramp",
             refuted="A ramp does not move the limit of stability. The loss falls while the present staleness is inside"
             " of the limit, and rises once it is outside.",

@@ -123,6 +123,12 @@ def test_a_value_of_which_only_a_bound_is_known_shows_it_and_decides_by_its_inte
     assert got.text == f"{text}; at least 1"
 
 
+def test_of_values_inside_the_one_whose_interval_reaches_farthest_out_is_named():
+    got = CLAIM.check([Measure("n=2", 0.9, Interval(0.85, 1.0)), Measure("n=4", 1.0, Interval(0.7, 1.1))])
+    assert got.finding is ClaimFinding.UNDECIDED
+    assert got.text == "all 2 inside, the worst 1 [0.7, 1.1] (n=4); from 0.8 to 1.2"
+
+
 def test_the_median_of_the_cases_decides_and_the_cases_outside_are_counted():
     claim = OF_A_PAPER(sentence="s", quantity="ratio", limit=CLAIM.limit, by_median=True)
     cases = [Measure(f"n={n}", value) for n, value in enumerate([1.0] * 9 + [1.5])]
