@@ -56,7 +56,7 @@ TASKS = {
             "batch_size": 64,
         },
         objective=0.62,
-        rates=(0.06, 0.12, 0.24),
+        rates=(0.04, 0.06, 0.08, 0.12, 0.16, 0.24),
         barrier_factor=2,  # the steps of FTRL depend little on the size of a gradient
     ),
 }
