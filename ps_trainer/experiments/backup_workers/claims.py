@@ -11,21 +11,19 @@ from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .cases import RealBarrier, Sweep, Timings, TrainedRule, real_speedups
-from .records import OF_50, OF_100, RECALLED_ARRIVALS, Rule
+from .records import OF_50, Rule
 
 _SMALL = ("N = 4", "N = 8")
 _HEAVY = (Shape.MODERATE, Shape.SPIKES, Shape.EXPONENTIAL, Shape.PARETO)
 _OSDI = "Abadi et al. 2016, section 6.3, Fig. 8c"
 _CHEN = "Chen et al. 2016"
 _LONGEST = "longest median step without backup workers that agrees with these two"
-_ARRIVED = "share of updates whose gradient {} of 100 has arrived within 2 s"
 
 PUBLISHED = (
     Published("best median step, with 4 backup workers of 50", 1.93, "s", Tag.SUMMARY, _OSDI),
     Published("best normalised speed-up, with 3 backup workers of 50", 1.095, "", Tag.SUMMARY, _OSDI),
     Published(f"{_LONGEST}, 1.93 · 1.095 · 54/50", 2.28, "s", Tag.DERIVED, _OSDI),
     Published("best number of backup workers among 100 workers", 4, "", Tag.SUMMARY, _CHEN),
-    *(Published(_ARRIVED.format(k), 100 * share, "%", Tag.RECALLED, _CHEN) for k, share in RECALLED_ARRIVALS.items()),
 )
 
 
@@ -50,15 +48,6 @@ def _penalties(timings: Timings) -> Iterator[Measure]:
             other = barriers[sweep.size].at(num_backup) if sweep.size in barriers else None
             if case and other:
                 yield Measure(sweep.case_name(case), case.step / other.step)
-
-
-def _arrivals(timings: Timings) -> list[Measure]:
-    alone = timings.alone.where(size=OF_100, shape=Shape.FITTED)
-    return [
-        Measure(f"gradient {k}", abs(spread([one[str(k)] for one in alone.figures("in_time")]).median - share))
-        for k, share in RECALLED_ARRIVALS.items()
-        if alone
-    ]
 
 
 def _over_none(cases: Sequence[TrainedRule]) -> list[Measure]:
@@ -207,36 +196,6 @@ OF_TIMING = (
         quantity="token queue's over true barrier's time per update, b = 1 and 2, N ≤ 8",
         limit=Limit(low=1.05, high=1.25),
         measure=_penalties,
-    ),
-    Claim(
-        key="arrivals",
-        sentence="Independent step times give both recalled quantiles of the last gradients of 100 workers",
-        kind=ClaimKind.SIMULATOR,
-        quantity="|share of updates whose gradient k has arrived within 2 s − recalled share|",
-        limit=Limit(high=0.1),
-        measure=_arrivals,
-    ),
-    Claim(
-        key="gain_of_50",
-        sentence="With steps fitted to those quantiles backup workers gain 50 workers what a summary calls published",
-        kind=ClaimKind.SIMULATOR,
-        quantity="best normalised speed-up of the token queue",
-        limit=Limit(low=1.03, high=1.2),
-        expected=Limit(low=1.07, high=1.12),
-        measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[Shape.FITTED], rule=Rule.TOKENS)),
-    ),
-    Claim(
-        key="four_of_100",
-        sentence="With steps fitted to those quantiles 4 backup workers are about the best choice among 100 workers",
-        kind=ClaimKind.SIMULATOR,
-        quantity="examples per second of the token queue with b = 4 over those with the best b",
-        limit=Limit(low=0.95),
-        expected=Limit(low=0.98),
-        measure=lambda timings: [
-            Measure(sweep.name, sweep.speedup(four) / sweep.speedup(sweep.best))
-            for sweep in timings.where(sizes=[OF_100], shapes=[Shape.FITTED], rule=Rule.TOKENS)
-            if (four := sweep.at(4)) is not None
-        ],
     ),
 )
 

@@ -52,8 +52,8 @@ class _SweepPlan(NamedTuple):
     num_model_seeds: int = 5  # largest number of repetitions of the models
 
 
-_SMALL_SHAPES = tuple(shape for shape in Shape if shape not in (Shape.NEARLY_EVEN, Shape.FITTED))
-_LARGE_SHAPES = (Shape.EVEN, Shape.SHIFTED, Shape.FITTED, Shape.MODERATE, Shape.SPIKES)
+_SMALL_SHAPES = tuple(shape for shape in Shape if shape not in (Shape.NEARLY_EVEN, Shape.NARROW))
+_LARGE_SHAPES = (Shape.EVEN, Shape.SHIFTED, Shape.NARROW, Shape.MODERATE, Shape.SPIKES)
 _PLANS = (
     _SweepPlan("N = 4", 4, range(5), _SMALL_SHAPES, _RULES, 2000),
     _SweepPlan("N = 8", 8, range(7), _SMALL_SHAPES, _RULES, 2000),
@@ -62,7 +62,7 @@ _PLANS = (
         records.OF_100,
         100,
         (0, 2, 4, 6, 8, 10, 15),
-        (Shape.FITTED, Shape.MODERATE),
+        (Shape.NARROW, Shape.MODERATE),
         _RULES,
         600,
         is_total=True,
@@ -71,8 +71,8 @@ _PLANS = (
 )
 _QUICK_PLANS = (
     _SweepPlan("N = 8", 8, (0, 1, 2, 4, 6), _SMALL_SHAPES, _RULES, 800),
-    _SweepPlan(records.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.FITTED), (Rule.TOKENS,), 300),
-    _SweepPlan(records.OF_100, 100, (0, 4, 10), (Shape.FITTED,), (Rule.TOKENS,), 400, is_total=True),
+    _SweepPlan(records.OF_50, 50, (0, 3, 5), (Shape.SHIFTED, Shape.NARROW), (Rule.TOKENS,), 300),
+    _SweepPlan(records.OF_100, 100, (0, 4, 10), (Shape.NARROW,), (Rule.TOKENS,), 400, is_total=True),
 )
 
 _BATCH_SIZE = 8

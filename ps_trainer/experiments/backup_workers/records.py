@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,12 +37,6 @@ SLOW_WORKER = 0  # index of the slow worker of `persistent`
 TRAINING = "training"  # purpose of a run
 NUM_NEEDED = 8  # N of the trainings and of the real clusters
 MEAN_MS = 480.0  # on real clusters; up to 12 workers then make at most 25 gradients per second, which leaves cores idle
-
-# Chen et al.'s 2 s in units of the mean step. A share F(2 s) of independent steps ends by then, and F decides both
-# recalled quantiles: P(100th < 2 s) = F^100 and P(98th < 2 s) = P(at most 2 of 100 are later). F = 0.9865 comes
-# equally near to both. A lognormal with sigma = 0.2 reaches this F at exp(0.2 · 2.2115 − 0.2²/2).
-DEADLINE = math.exp(0.2 * 2.2115 - 0.2**2 / 2)
-RECALLED_ARRIVALS = {98: 0.8, 100: 0.3}
 
 QUANTILES = tuple(range(0, 101, 5))
 _SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, if there are too many to show all
@@ -99,7 +92,6 @@ class BackupStepFigures(Record):
     dropped_staleness: float | None = None  # mean; None = none was dropped, or not measured
     share_by_worker: Sequence[float]  # share of each worker in the used gradients
     arrivals: Mapping[str, Sequence[float]] | None = None  # k -> `QUANTILES` of the time to the k-th gradient
-    in_time: Mapping[str, float] | None = None  # k -> share of updates whose k-th gradient arrives by `DEADLINE`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,14 +135,12 @@ def figures_of(
     steps, updates = run.warm_steps, run.schedule.update_secs
     is_dropped = steps.update == DROPPED
     used = np.bincount(steps.worker[steps.update >= 0], minlength=run.schedule.num_workers)
-    arrivals, in_time = _arrivals(run, num_needed) if has_arrivals else (None, None)
     return BackupStepFigures(
         **_step_figures(updates, mean_secs),
         dropped_share=float(is_dropped.mean()),
         dropped_staleness=float(steps.staleness[is_dropped].mean()) if is_dropped.any() else None,
         share_by_worker=(used / used.sum()).tolist(),
-        arrivals=arrivals,
-        in_time=in_time,
+        arrivals=_arrivals(run, num_needed) if has_arrivals else None,
     )
 
 
@@ -197,8 +187,8 @@ def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, Any]:
     return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
 
 
-def _arrivals(run: VirtualRun, num_needed: int) -> tuple[dict[str, list[float]], dict[str, float] | None]:
-    """Returns quantiles of the time from an update to the k-th gradient of the next, and shares of timely arrivals."""
+def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, list[float]]:
+    """Returns quantiles of the time from an update to the k-th gradient of the next, by k."""
     updates = run.schedule.update_secs
     begins = np.concatenate([[0.0], updates[:-1]])
     ends = run.schedule.steps.t_push_done
@@ -206,7 +196,4 @@ def _arrivals(run: VirtualRun, num_needed: int) -> tuple[dict[str, list[float]],
     arrivals = (arrivals - begins[:, np.newaxis]) / MEAN_SECS
     percents = [num_needed * percent // 100 for percent in _SHOWN_OF_MANY]
     shown = percents if num_needed > 10 else range(1, num_needed + 1)
-    quantiles = {str(k): np.percentile(arrivals[:, k - 1], QUANTILES).tolist() for k in shown}
-    if num_needed != max(RECALLED_ARRIVALS):
-        return quantiles, None
-    return quantiles, {str(k): float((arrivals[:, k - 1] < DEADLINE).mean()) for k in RECALLED_ARRIVALS}
+    return {str(k): np.percentile(arrivals[:, k - 1], QUANTILES).tolist() for k in shown}

@@ -28,14 +28,14 @@ SHAPE_COLOURS: dict[str, str] = {
     Shape.EVEN: SKY,
     Shape.MODERATE: PURPLE,
     Shape.EXPONENTIAL: GREEN,
-    Shape.FITTED: YELLOW,
+    Shape.NARROW: YELLOW,
     Shape.SHIFTED: BLUE,
 }
 SHAPE_MARKERS: dict[str, str] = {
     Shape.EVEN: "s",
     Shape.MODERATE: "^",
     Shape.EXPONENTIAL: "o",
-    Shape.FITTED: "D",
+    Shape.NARROW: "D",
     Shape.SHIFTED: "v",
 }
 

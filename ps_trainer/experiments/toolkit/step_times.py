@@ -14,7 +14,7 @@ class Shape(Label):
     EVEN = "even"
     NEARLY_EVEN = "nearly even"
     SHIFTED = "shifted exponential"
-    FITTED = "fitted lognormal"
+    NARROW = "narrow lognormal"
     MODERATE = "lognormal"
     SPIKES = "spikes"
     EXPONENTIAL = "exponential"
@@ -31,7 +31,7 @@ _TEXTS = {
     Shape.EVEN: "det:jitter=0.02",
     Shape.NEARLY_EVEN: "det:jitter=0.05",
     Shape.SHIFTED: "shifted_exp:alpha=0.2",
-    Shape.FITTED: "lognormal:sigma=0.2",
+    Shape.NARROW: "lognormal:sigma=0.2",
     Shape.MODERATE: "lognormal:sigma=0.5",
     Shape.SPIKES: "spike:p=0.05,factor=5",
     Shape.EXPONENTIAL: "exp",

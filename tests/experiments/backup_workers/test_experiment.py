@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.backup_workers import records
 from ps_trainer.experiments.backup_workers.cases import Sweep, TimedRule, timings_of
 from ps_trainer.experiments.backup_workers.experiment import BackupWorkers
-from ps_trainer.experiments.backup_workers.records import DEADLINE, BackupTrainingSettings, Rule
+from ps_trainer.experiments.backup_workers.records import BackupTrainingSettings, Rule
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
@@ -132,18 +130,6 @@ def test_full_runs_have_the_papers_numbers_of_workers():
     assert {one.n for one in chen} == {100}
     assert {0, 4} <= {one.b for one in chen}
     assert {run.seed for run in runs if run.settings.rule != Rule.MODELS} == set(range(5))
-
-
-def test_the_fit_is_as_near_to_one_recalled_quantile_as_to_the_other():
-    # A lognormal with sigma = 0.2 and mean 1 is exp(0.2 Z − 0.02).
-    by_then = 0.5 * (1 + math.erf((math.log(DEADLINE) + 0.02) / 0.2 / math.sqrt(2)))
-    late = 1 - by_then
-    last = by_then**100
-    third_last = sum(math.comb(100, k) * late**k * by_then ** (100 - k) for k in range(3))
-    recalled = records.RECALLED_ARRIVALS
-    assert third_last - recalled[98] == pytest.approx(recalled[100] - last, abs=0.005)
-    assert third_last - recalled[98] < 0.05
-    assert Shape.FITTED.text == "lognormal:sigma=0.2"
 
 
 def case(num_backups, step):

@@ -25,6 +25,7 @@ def test_the_shades_of_a_quantity_grow_lighter_and_none_is_faint():
 def test_each_shape_and_each_kind_of_updates_has_a_look_of_its_own():
     kinds = [looks.ASYNC, looks.SYNC, looks.SYNC_GLOBAL, looks.TOKEN_QUEUE, looks.RING, looks.COLOCATED]
     assert len(set(kinds)) == len(kinds)
+    assert len({looks.ASYNC, looks.SYNC, looks.SSP, looks.SSP_CACHE}) == 4
     shapes = [tuple(looks.of_shape(shape).values()) for shape in looks.SHAPE_COLOURS]
     assert len(set(shapes)) == len(shapes)
     assert len(set(looks.SHAPE_MARKERS.values())) == len(looks.SHAPE_MARKERS)
