@@ -166,6 +166,7 @@ EXPERIMENTS = Registry(
         "staleness_aware_rate": "ps_trainer.experiments.staleness_aware_rate.experiment:StalenessAwareRate",
         "backup_workers": "ps_trainer.experiments.backup_workers.experiment:BackupWorkers",
         "bounded_staleness": "ps_trainer.experiments.bounded_staleness.experiment:BoundedStaleness",
+        "client_cache": "ps_trainer.experiments.client_cache.experiment:ClientCache",
         "scaling_curve": "ps_trainer.experiments.scaling_curve.experiment:ScalingCurve",
         "ps_bandwidth": "ps_trainer.experiments.ps_bandwidth.experiment:PsBandwidth",
     },

@@ -208,6 +208,6 @@ class BoundedStaleness(Experiment):
     name = "bounded_staleness"
     source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 3.5 (bounded delay)"
     texts = TEXTS
-    untested = "Ho et al.'s reads from a cache on the worker, which may be s clocks old"
+    untested = "Ho et al.'s reads from a cache, which may be s clocks old (`client_cache` tests them)"
     parts = (Calibrations(), BoundedTiming(), BoundedTraining(), RealBoundedClusters())
     num_quick_seeds = 1

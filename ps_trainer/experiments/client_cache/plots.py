@@ -74,7 +74,7 @@ def _draw_curves(figure: Figure, comparisons: Sequence[CacheComparison]) -> None
         for arm, colour, style in shown:
             if arm:
                 axis.plot(*arm.curve(), ls=style, color=colour, lw=1, label=arm.name)
-        axis.set_yscale("log")
+        axis.set_xlim(left=0)
         finish(axis, "time / mean step", "test loss", fontsize=7)
 
 

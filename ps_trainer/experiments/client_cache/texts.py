@@ -56,6 +56,11 @@ TEXTS = PageTexts(
         " others. The time between two tests of the loss is interpolated."
     ),
     reasons=(
+        Outcomes(
+            "sooner_than_async",
+            refuted="Asynchronous workers pull fresh parameters in each step here, and the link can just serve them all."
+            " So the cache saves them little time, and its old copies cost gradients.",
+        ),
         Outcomes("computes", "Most steps begin without a pull, and a lead hides the slow steps of others."),
         Outcomes("quality", "A copy lacks up to s steps of each other worker."),
         Outcomes("bound", "The rule pulls, and before that waits, whenever a copy could be older."),
@@ -68,5 +73,8 @@ TEXTS = PageTexts(
         "An update of the cache with FTRL is what the worker's gradient changed on the ps task, which a client would"
         " have to compute itself.",
         "The link is slow on purpose: without transfers a cache saves nothing.",
+        "With FTRL, an update of averaged gradients goes hardly further than one of a single gradient. So on clicks the"
+        " averaging barrier is far slower than cached reads with s = 0, which sum up the same gradients.",
+        "On clicks the learning rate of the largest bound is the smallest of its grid, so a smaller one may be faster.",
     ),
 )
