@@ -58,8 +58,8 @@ TEXTS = PageTexts(
     reasons=(
         Outcomes(
             "sooner_than_async",
-            refuted="Asynchronous workers pull fresh parameters in each step here, and the link can just serve them all."
-            " So the cache saves them little time, and its old copies cost gradients.",
+            refuted="Here asynchronous workers pull fresh parameters in each step, and the link can serve them all. So"
+            " a cache saves little time, and its old copies cost gradients.",
         ),
         Outcomes("computes", "Most steps begin without a pull, and a lead hides the slow steps of others."),
         Outcomes("quality", "A copy lacks up to s steps of each other worker."),
