@@ -1,0 +1,137 @@
+"""The cases that the runs of the experiment on backup workers among many workers make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.harness.cases import Case, count, figures, setting
+from ps_trainer.experiments.harness.labels import Label
+from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, spread
+
+TRAFFIC = "traffic"  # purpose of the runs that only time updates
+NUM_NEEDED = 50  # N of these runs
+
+
+class UpdateKind(Label):
+    """Kinds of updates of n workers."""
+
+    ASYNC = "asynchronous"
+    SYNC = "synchronous"
+    BACKUP = "synchronous, backup workers"
+
+
+class Delays(Label):
+    """Step times of the runs that only time updates."""
+
+    STRAGGLERS = "few stragglers"
+    VARIED = "every step varies"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtScaleSettings(Record):
+    """Settings of a training."""
+
+    updates: UpdateKind
+    n: int  # number of workers, backup workers included
+    b: int  # number of backup workers
+    num_epochs: int  # of used gradients
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AtScaleFigures(Record):
+    """Figures of a training."""
+
+    rate: float
+    accuracy: float  # test accuracy at the end, 0..1: mean over the tests of the last quarter
+    is_reached: bool  # whether the test accuracy reached the target
+    time: float  # until then, or until the end, in mean steps
+    times: Sequence[float]  # of the tests, in mean steps
+    accuracies: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrafficSettings(Record):
+    """Settings of a run that times the updates of 50 workers and some backup workers."""
+
+    what: str = TRAFFIC
+    delays: Delays
+    has_transfers: bool  # whether pulls and pushes take time
+    b: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrafficFigures(Record):
+    """Time per update in seconds, after warm-up."""
+
+    p50: float
+    step: float  # mean
+
+
+class AtScale(Case):
+    """Trainings of n workers in one mode, all their seeds together."""
+
+    updates = setting("updates")
+    n = setting("n")
+    b = setting("b")
+    rates = figures("rate")
+    accuracies = figures("accuracy")
+    times = figures("time")
+    num_lost = count("is_reached", value=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.updates}, n = {self.n}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether most seeds do not reach the target, so that their times are lower bounds."""
+        return 2 * self.num_lost > len(self.times)
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the times of the tests and their accuracies, medians over the seeds."""
+        times, accuracies = (np.median(self.runs.figures(name), axis=0) for name in ("times", "accuracies"))
+        return times, accuracies
+
+
+class TimedTraffic(Case):
+    """UpdateKind with a number of backup workers, all their seeds together."""
+
+    delays = setting("delays")
+    has_transfers = setting("has_transfers")
+    b = setting("b")
+    medians = figures("p50")
+    means = figures("step")
+
+    @property
+    def cluster(self) -> str:
+        return f"{self.delays}, {'with' if self.has_transfers else 'without'} transfers"
+
+    @property
+    def median(self) -> float:
+        """Median time per update in seconds, the median over the seeds."""
+        return spread(self.medians).median
+
+
+def find(cases: Sequence[AtScale], updates: UpdateKind, n: int) -> AtScale | None:
+    """Returns the case of n workers in one mode, or None if it was not run."""
+    return next((case for case in cases if (case.updates, case.n) == (updates, n)), None)
+
+
+def find_traffic(
+    cases: Sequence[TimedTraffic], delays: Delays, b: int, *, has_transfers: bool = True
+) -> TimedTraffic | None:
+    """Returns the case of these step times with b backup workers, or None if it was not run."""
+    return next((one for one in cases if (one.delays, one.b, one.has_transfers) == (delays, b, has_transfers)), None)
+
+
+def gain(case: AtScale, other: AtScale) -> tuple[float, Interval | None]:
+    """Returns how much larger the accuracy of a case is than that of another, with Student's t interval of the mean.
+
+    Seeds are paired: with the same seed both begin with the same parameters, and all see the same test examples.
+    """
+    gains = [one - two for one, two in zip(case.accuracies, other.accuracies, strict=True)]
+    return float(np.mean(gains)), mean_interval(gains)

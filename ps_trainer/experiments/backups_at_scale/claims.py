@@ -1,0 +1,139 @@
+"""Published numbers about backup workers among many workers, and the claims with their measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
+
+from .cases import AtScale, Delays, TimedTraffic, UpdateKind, find, find_traffic, gain
+
+MANY = 64
+FEW = 4
+FOUR, FIVE = 4, 5
+_OSDI = "Abadi et al. 2016, section 6.3, Fig. 8c"
+
+BEST_MEDIAN = Published("best median step, with 4 backup workers of 50", 1.93, "s", Tag.SUMMARY, _OSDI)
+PUBLISHED = (
+    Published("workers and backup workers that train Inception fastest", 96, "and 4", Tag.SUMMARY, "Chen et al. 2016"),
+    BEST_MEDIAN,
+)
+
+
+def _times(of: UpdateKind, over: UpdateKind) -> Callable[[Sequence[AtScale]], list[Measure]]:
+    """Returns the measure of the ratio of two times; without one where both miss the target."""
+
+    def measure(cases: Sequence[AtScale]) -> list[Measure]:
+        one, other = find(cases, of, MANY), find(cases, over, MANY)
+        if one is None or other is None or (one.is_lost and other.is_lost):
+            return []
+        return [Measure(f"n = {MANY}", *ratio_interval(one.times, other.times))]
+
+    return measure
+
+
+def _gains(
+    of: UpdateKind, over: UpdateKind, of_n: int = MANY, over_n: int = MANY
+) -> Callable[[Sequence[AtScale]], list[Measure]]:
+    def measure(cases: Sequence[AtScale]) -> list[Measure]:
+        one, other = find(cases, of, of_n), find(cases, over, over_n)
+        name = f"n = {of_n}" if of_n == over_n else f"n = {of_n} against {over_n}"
+        return [Measure(name, *gain(one, other))] if one and other else []
+
+    return measure
+
+
+def _fifth(delays: Delays, *, has_transfers: bool = True) -> Callable[[Sequence[TimedTraffic]], list[Measure]]:
+    def measure(cases: Sequence[TimedTraffic]) -> list[Measure]:
+        four, five = (find_traffic(cases, delays, b, has_transfers=has_transfers) for b in (FOUR, FIVE))
+        return [Measure(five.cluster, *ratio_interval(five.medians, four.medians))] if four and five else []
+
+    return measure
+
+
+def _published_median(cases: Sequence[TimedTraffic]) -> list[Measure]:
+    four = find_traffic(cases, Delays.STRAGGLERS, FOUR)
+    return [Measure(four.cluster, spread(four.medians).median / BEST_MEDIAN.value)] if four else []
+
+
+OF_TRAINING = (
+    Claim(
+        key="accuracy",
+        sentence="With many workers, synchronous training with backup workers ends at a better test accuracy than"
+        " asynchronous training",
+        kind=ClaimKind.LITERATURE,
+        quantity="its final test accuracy minus that of asynchronous workers",
+        limit=Limit(low=0.0),
+        measure=_gains(UpdateKind.BACKUP, UpdateKind.ASYNC),
+    ),
+    Claim(
+        key="sooner_than_async",
+        sentence="It reaches an accuracy sooner than asynchronous training",
+        kind=ClaimKind.LITERATURE,
+        quantity="time of asynchronous workers over its own",
+        limit=Limit(low=1.0),
+        measure=_times(UpdateKind.ASYNC, UpdateKind.BACKUP),
+    ),
+    Claim(
+        key="sooner_than_sync",
+        sentence="It reaches an accuracy sooner than synchronous training that waits for all workers",
+        kind=ClaimKind.LITERATURE,
+        quantity="time without backup workers over its own",
+        limit=Limit(low=1.0),
+        measure=_times(UpdateKind.SYNC, UpdateKind.BACKUP),
+    ),
+    Claim(
+        key="falls",
+        sentence="Asynchronous training ends at a worse test accuracy with many workers than with few",
+        kind=ClaimKind.EXTENSION,
+        quantity=f"final test accuracy of {MANY} workers minus that of {FEW}",
+        limit=Limit(high=0.0),
+        measure=_gains(UpdateKind.ASYNC, UpdateKind.ASYNC, MANY, FEW),
+    ),
+    Claim(
+        key="same",
+        sentence="Backup workers change the final test accuracy of synchronous training by less than one in a hundred",
+        kind=ClaimKind.EXTENSION,
+        quantity="final test accuracy with minus without backup workers",
+        limit=Limit(low=-0.01, high=0.01),
+        measure=_gains(UpdateKind.BACKUP, UpdateKind.SYNC),
+    ),
+)
+
+OF_TRAFFIC = (
+    Claim(
+        key="fifth",
+        sentence="Of 50 workers of which 4 are stragglers on average, a fifth backup worker makes the median update"
+        " slightly longer, by its traffic",
+        kind=ClaimKind.LITERATURE,
+        quantity="median time per update with 5 backup workers over that with 4",
+        limit=Limit(low=1.0, high=1.05),
+        measure=_fifth(Delays.STRAGGLERS),
+    ),
+    Claim(
+        key="without_traffic",
+        sentence="Without traffic it does not",
+        kind=ClaimKind.EXTENSION,
+        quantity="median time per update with 5 backup workers over that with 4",
+        limit=Limit(high=1.0),
+        measure=_fifth(Delays.STRAGGLERS, has_transfers=False),
+    ),
+    Claim(
+        key="varied",
+        sentence="Where every step varies, it still makes the update shorter, for all its traffic",
+        kind=ClaimKind.EXTENSION,
+        quantity="median time per update with 5 backup workers over that with 4",
+        limit=Limit(high=1.0),
+        measure=_fifth(Delays.VARIED),
+    ),
+    Claim(
+        key="published_median",
+        sentence="With 4 backup workers the median update takes as long as a summary says of the source",
+        kind=ClaimKind.SIMULATOR,
+        quantity="simulated over published median",
+        limit=Limit(low=0.8, high=1.25),
+        measure=_published_median,
+    ),
+)

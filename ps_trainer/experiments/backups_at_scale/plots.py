@@ -1,0 +1,108 @@
+"""The plots of the experiment on backup workers among many workers, and the words below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.toolkit import looks
+from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.step_times import Shape
+
+from .cases import AtScale, Delays, TimedTraffic, UpdateKind
+from .claims import BEST_MEDIAN, FOUR
+
+_STYLES: dict[str, tuple[str, str, str]] = {  # colour, marker, line
+    UpdateKind.ASYNC: (looks.ASYNC, "s", "-"),
+    UpdateKind.SYNC: (looks.SYNC, "^", "--"),
+    UpdateKind.BACKUP: (looks.SYNC, "o", "-"),
+}
+_TRAFFIC_STYLES = {
+    (Delays.STRAGGLERS, True): {"color": looks.TOKEN_QUEUE, "marker": "o", "ls": "-"},
+    (Delays.STRAGGLERS, False): {"color": looks.TOKEN_QUEUE, "marker": "s", "ls": "--"},
+    (Delays.VARIED, True): looks.of_shape(Shape.NARROW),
+}
+
+
+def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
+    left, right = figure.subplots(1, 2)
+    for updates, (colour, marker, line) in _STYLES.items():
+        own = sorted((case for case in cases if case.updates == updates), key=lambda case: case.n)
+        counts = [case.n for case in own]
+        for axis, values in (
+            (left, [100 * np.array(case.accuracies) for case in own]),
+            (right, [case.times for case in own]),
+        ):
+            middle, p10, p90 = np.array([spread(one) for one in values]).T
+            style = {"fmt": f"{marker}{line}", "mfc": "none", "capsize": 2, "color": colour, "label": updates}
+            axis.errorbar(counts, middle, (middle - p10, p90 - middle), **style)
+        lost = [case for case in own if case.is_lost]
+        medians = [spread(case.times).median for case in lost]
+        right.plot([case.n for case in lost], medians, "^", ms=10, mfc="none", mew=1.5, color=colour)
+    finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
+    finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
+    left.set_yscale("linear")
+
+
+def _draw_curves(figure: Figure, cases: Sequence[AtScale]) -> None:
+    axis, largest = figure.add_subplot(), max(case.n for case in cases)
+    for case in (one for one in cases if one.n == largest):
+        times, accuracies = case.curve()
+        colour, _, line = _STYLES[case.updates]
+        axis.plot(times, 100 * accuracies, ls=line, color=colour, label=case.name)
+    axis.set_ylim(bottom=60)
+    finish(axis, "time / mean step", "test accuracy (%)", log="x")
+
+
+def _draw_traffic(figure: Figure, cases: Sequence[TimedTraffic]) -> None:
+    axis = figure.add_subplot()
+    for kind, look in _TRAFFIC_STYLES.items():
+        own = sorted((case for case in cases if (case.delays, case.has_transfers) == kind), key=lambda case: case.b)
+        if not own:
+            continue
+        middle, p10, p90 = np.array([spread(case.medians) for case in own]).T
+        style = {**look, "mfc": "none", "capsize": 2, "label": own[0].cluster}
+        axis.errorbar([case.b for case in own], middle, (middle - p10, p90 - middle), **style)
+    axis.plot([FOUR], [BEST_MEDIAN.value], "k*", ms=9, label=BEST_MEDIAN.origin)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    finish(axis, "backup workers b", "median time per update (s)", fontsize=7)
+
+
+OF_TRAINING = (
+    Plot(
+        key="accuracies",
+        title="Final test accuracy, and time to a test accuracy",
+        shows="Left: test accuracy at the end. Right: time to the target accuracy, in mean steps. Both against the"
+        " number of workers: medians, bars from the 10th to the 90th percentile, each arm at its own learning rate."
+        " Large triangles: most runs missed the target, so their times are that long or longer.",
+        expected="with many workers synchronous training with backup workers is highest at the left and lowest at the"
+        " right.",
+        claims=("accuracy", "sooner_than_async", "sooner_than_sync", "falls", "same"),
+        draw=_draw_accuracies,
+        size=(8.0, 3.8),
+    ),
+    Plot(
+        key="curves",
+        title="Test accuracy against time, most workers",
+        shows="Median test accuracy against time in mean steps, which is logarithmic. All arms use the same number of"
+        " examples.",
+        expected="the curve of synchronous training with backup workers is first and ends highest.",
+        claims=("accuracy", "sooner_than_async", "sooner_than_sync"),
+        draw=_draw_curves,
+    ),
+)
+
+OF_TRAFFIC = (
+    Plot(
+        key="traffic",
+        title="Median time per update against backup workers, N = 50",
+        shows="Median time per update, the median over the seeds, against the number of backup workers; bars from the"
+        " 10th to the 90th percentile. Star: the published median.",
+        expected="with few stragglers the time falls up to 4 backup workers, and grows beyond by the traffic alone;"
+        " where every step varies it goes on falling.",
+        claims=("fifth", "without_traffic", "varied", "published_median"),
+        draw=_draw_traffic,
+    ),
+)

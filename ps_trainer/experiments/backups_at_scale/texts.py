@@ -1,0 +1,83 @@
+"""The words on the page of the experiment on backup workers among many workers."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
+
+TEXTS = PageTexts(
+    question="Do many workers train better and sooner with backup workers than asynchronously?",
+    answers=(
+        Outcomes(
+            "accuracy",
+            "64 workers end at a better test accuracy with backup workers than asynchronously",
+            "64 workers do not end at a better test accuracy with backup workers than asynchronously",
+        ),
+        Outcomes(
+            "sooner_than_async",
+            "they reach an accuracy sooner than asynchronous ones",
+            "they do not reach an accuracy sooner than asynchronous ones",
+        ),
+        Outcomes(
+            "sooner_than_sync",
+            "they reach it sooner than synchronous workers without backup workers",
+            "they do not reach it sooner than synchronous workers without backup workers",
+        ),
+        Outcomes(
+            "fifth",
+            "more backup workers than stragglers make an update longer, by their traffic",
+            "more backup workers than stragglers do not make an update longer by their traffic",
+        ),
+    ),
+    best_plot="accuracies",
+    background=(
+        "Asynchronous workers wait for nobody, but with n workers a gradient is n − 1 updates old on average. With many"
+        " workers this forces a small learning rate. Synchronous gradients are fresh, but an update waits for the"
+        " slowest of n workers. Backup workers are the compromise: the first n − b gradients make the update, and the"
+        " last b are dropped. Each backup worker also pulls and pushes, which takes time where links are shared."
+    ),
+    formula=(
+        "asynchronous:  staleness n − 1, n gradients in a mean step\n"
+        "synchronous:   staleness 0, n gradients in the time of the slowest of n steps\n"
+        "with backups:  staleness 0, n − b gradients in the time of the (n − b)-th of n steps\n"
+        "traffic of an update: (N + b) M / (p B) each way"
+    ),
+    finding=(
+        "Chen et al. (abstract) find that synchronous training with backup workers converges faster than asynchronous"
+        " training, and to better test accuracies. A summary names 96 workers with 4 backup workers as the best choice"
+        " among 100. In a summary of Abadi et al. (section 6.3, Fig. 8c), 50 workers with 4 backup workers have the"
+        " shortest median step. A fifth makes it slightly longer: the first discarded worker is then more often no"
+        " straggler, and its traffic counts."
+    ),
+    setup=(
+        "Trainings: a perceptron with 32 hidden units on digits in virtual time, batches of 4, 20 epochs of used"
+        " gradients, lognormal steps (σ = 0.5), transfers take no time. 4, 16 and 64 workers, of which 1, 1 and 4 are"
+        " backup workers in that arm. The learning rate of each arm is the one of six with the best final test accuracy"
+        f" on the seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]}; claims are judged on ten others. Final accuracy is the"
+        " mean over the tests of the last quarter. Traffic: 50 workers and TensorFlow's queue of tokens, with the sizes"
+        " of Inception-v3: 95 MB, 17 ps tasks, 1 GB/s, computing 1.14 s. Either 4 of 50 workers take a quarter longer,"
+        " on average and in each step others, or all steps are lognormal (σ = 0.2)."
+    ),
+    reasons=(
+        Outcomes(
+            "accuracy",
+            "Stale gradients need a small learning rate, with which the epochs do not suffice.",
+            "At a learning rate of its own, asynchronous training loses little on so small a problem.",
+        ),
+        Outcomes(
+            "sooner_than_async",
+            "A small learning rate costs more examples than waiting costs time.",
+            "Asynchronous workers compute twice as many gradients in the same time, which outweighs their staleness.",
+        ),
+        Outcomes("sooner_than_sync", "The slowest of 64 lognormal steps takes far longer than the 60th."),
+        Outcomes("fifth", "The fifth backup worker saves no straggler in most updates, and all transfers share links."),
+        Outcomes("varied", "Each further worker brings the N-th gradient earlier, by more than its traffic costs."),
+    ),
+    limits=(
+        "Chen et al. train Inception on ImageNet with up to 200 workers, RMSProp and a falling learning rate. Here the"
+        " rate is constant, and the task so small that batches of 256 waste examples.",
+        "The step times of the sources are not known. The stragglers are chosen as the source explains its result, so"
+        " the claim about the fifth backup worker shows that the explanation suffices, not that it is the only one.",
+        "The test set has 360 digits; differences are paired over the seeds, which see the same ones.",
+    ),
+)
