@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from benchmarks import wire_quality
+from benchmarks.contenders import REPOSITORY
 from benchmarks.wire_quality import TASKS, WIRES, Trained, WireRow, row_of, verdict_of
 from ps_trainer.experiments.toolkit.statistics import Interval
 from ps_trainer.gradients import transform_list
 from ps_trainer.gradients.base import Feedback
 
+PUBLISHED = REPOSITORY / "benchmarks" / "results" / "wire_quality.csv"
 T_90 = 2.92  # Student's t of 2 degrees of freedom, 95 %
 
 
@@ -99,3 +102,19 @@ def test_trains_with_the_given_messages_and_repeats_with_the_seed(tmp_path, monk
     assert rows[1]["push_bytes"] == pytest.approx(rows[0]["push_bytes"] / 2, rel=1e-3)
     assert rows[0]["by_seed"] != rows[1]["by_seed"]
     assert len({*rows[0]["by_seed"].split("/")}) == 2
+
+
+def test_the_published_rows_have_each_wire_for_all_tasks_and_the_verdicts_of_their_intervals():
+    with PUBLISHED.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    wires = {row["wire"] for row in rows}
+    assert wires <= WIRES.keys()
+    assert sorted((row["task"], row["wire"]) for row in rows) == sorted(
+        (task, wire) for task in TASKS for wire in wires
+    )
+    for row in rows:
+        assert float(row["margin"]) == TASKS[row["task"]].margin
+        assert len(row["by_seed"].split("/")) >= 5
+        if row["gain_low"]:
+            gain = Interval(float(row["gain_low"]), float(row["gain_high"]))
+            assert row["verdict"] == verdict_of(gain, float(row["margin"]))
