@@ -20,6 +20,8 @@ from ps_trainer.errors import DataError
 
 Table = TypeVar("Table", bound="Csv")
 
+_MIN_KEYS, _MIN_KEY_SHARE = 50, 0.9  # number of words of a column that names the rows, and their share of the rows
+
 MAX_WIDTH = 2**16
 """Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
 
@@ -49,6 +51,9 @@ class Csv(FileSource):
     Raises:
         DataError: A file is missing or empty, or a named column does not exist. A row has too many or too few values,
             or a value does not fit its column.
+
+    Attributes:
+        keys: Names of the columns of categories with another word in almost each training row.
     """
 
     max_shuffled = SHUFFLED_LINES
@@ -78,10 +83,22 @@ class Csv(FileSource):
         self.text_inputs = (*self._features.numbers, *self._features.categories)
         self._is_learned = True
         self._set_sizes(train[0].path)
-        if not options.normalize:
+        self.keys = [name for name in self._features.categories if self._is_key(name)]
+        if self.keys:
+            ignored = ",".join(f"{name}:{IGNORE}" for name in self.keys)
+            self.advice = (
+                f"almost each training row has another word in {', '.join(self.keys)}, so a model learns the rows by"
+                f" heart; if these words name the rows, leave them out with --dataset_option=columns={ignored}"
+            )
+        elif not options.normalize:
             deviations = {name: self.columns.scales[name] for name in self._features.numbers}
             fix = "leave out --dataset_option=normalize=false, and they are scaled"
             self.advice = feature_spread.advice(deviations, fix)
+
+    def _is_key(self, name: str) -> bool:
+        """Returns whether a column of categories seems to name the rows, as the number of a customer does."""
+        num_words = len(self.columns.vocabularies.get(name, ()))
+        return num_words >= max(_MIN_KEYS, _MIN_KEY_SHARE * self.num_train_examples)
 
     def _learn_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
         """Returns the names of the columns, and what the training rows say about them."""

@@ -39,7 +39,7 @@ class DataSource(PredictionInput):
         draws: Whether chance changes a training batch (`_draw_batch`), as where words are dropped at random.
         groups_lengths: Whether a training batch holds examples of similar length, padded only to the longest of them.
         label_shares: Share of each class of "label" in the training examples; empty if the dataset does not know it.
-        advice: Sentence for the user about inputs that are badly scaled; empty if they are not.
+        advice: Sentence for the user about inputs that hinder the training, such as a wrong scale; empty without any.
         takes_facts: Whether the constructor has the argument `facts`, what was learned from the files in another
             process (`pipeline.facts.Facts`). The dataset then keeps it as its attribute `facts`.
     """

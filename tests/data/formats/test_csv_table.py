@@ -412,3 +412,14 @@ def test_predictions_name_the_class(tmp_path, out):
 def test_a_column_without_a_name_can_be_left_out(tmp_path):
     (tmp_path / "train.csv").write_text(",x,kind\n" + "0,1,cat\n1,2,dog\n" * 10)
     assert create(tmp_path, "columns=:ignore").columns.kinds == {"": "ignore", "x": "number"}
+
+
+def test_a_column_that_names_the_rows_is_named(tmp_path):
+    rows = [[f"c{at:03}", "a" if at % 3 else "b", ("cat", "dog")[at % 2]] for at in range(100)]
+    write(tmp_path / "train.csv", rows, ["customer", "plan", "kind"])
+    source = create(tmp_path)
+    assert source.keys == ["customer"]
+    assert "another word in customer, so" in source.advice and "columns=customer:ignore" in source.advice
+    assert create(tmp_path, "columns=customer:ignore").advice == create(tmp_path, "columns=customer:hash").advice == ""
+    write(tmp_path / "train.csv", rows[:40], ["customer", "plan", "kind"])
+    assert not create(tmp_path).advice
