@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -21,7 +22,9 @@ class PackedOptions:
 
     # Parts of a large tensor arrive sooner than the whole, and TensorFlow cannot send more than 2 GiB at once.
     max_piece_bytes: int = option(
-        4 * 2**20, "largest flat variable in bytes; a larger share of a ps task is sent as several", least=4096
+        16 * 2**20,
+        "largest flat variable in bytes; a ps task holds several, of about a quarter of it, if its share is larger",
+        least=4096,
     )
     table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
     least_share_bytes: int = option(
@@ -38,6 +41,9 @@ class Packed(ParameterStore):
     each ps task. So a model variable may lie on two ps tasks. Variables to which `--optimizer_for` gives
     another optimizer form a separate line. A worker reads each flat variable once and cuts the model's tensors out
     of it. The gradients travel back as one vector.
+
+    A share above a quarter of `max_piece_bytes` lies in several flat variables, whose transfers overlap. Only a model
+    variable above `max_piece_bytes` is cut there: a worker has to join the parts of such a variable, which copies it.
 
     Traffic per step and worker: the bytes of the parameters each way, in O(P) messages instead of O(number of
     variables). Element-wise optimizers compute the same numbers as on separate variables.
@@ -64,13 +70,13 @@ class Packed(ParameterStore):
         """Creates the flat variables of one line: the end-to-end elements of `specs`."""
         total = sum(spec.size for spec in specs)
         max_size = self.options.max_piece_bytes // specs[0].dtype.itemsize
-        plan = []  # (ps, number within the ps, elements)
-        for ps in range(self.num_ps):
-            # Differences of rounded-down multiples: the shares add up to the total, and differ by one element at most.
-            share = total * (ps + 1) // self.num_ps - total * ps // self.num_ps
-            count = max(1, -(-share // max_size))
-            sizes = [share * (i + 1) // count - share * i // count for i in range(count)]
-            plan += [(ps, i, size) for i, size in enumerate(sizes) if size]
+        # Differences of rounded-down multiples: the shares add up to the total, and differ by one element at most.
+        shares = [total * (ps + 1) // self.num_ps - total * ps // self.num_ps for ps in range(self.num_ps)]
+        plan = [
+            (ps, i, size)
+            for ps, extents in enumerate(cut(specs, shares))
+            for i, size in enumerate(piece_sizes([extent.size for extent in extents], max_size))
+        ]
         parts = []
         for (ps, i, size), extents in zip(plan, cut(specs, [size for _, _, size in plan]), strict=True):
             with tf.device(self.ps_device(ps)):
@@ -91,3 +97,23 @@ class Packed(ParameterStore):
             value = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
             tensors[spec.name] = tf.reshape(value, spec.shape, name=f"{spec.name}/pulled")
         return tensors
+
+
+def piece_sizes(sizes: Sequence[int], max_size: int) -> list[int]:
+    """Returns the sizes of a ps task's flat variables, in elements.
+
+    They are about equal, and end where variables end if these are not above `max_size`.
+
+    Args:
+        sizes: Elements of each variable, or of its part, on the ps task.
+        max_size: Largest number of elements of a flat variable.
+    """
+    aim = max(1, max_size // 4)
+    ends, total = [], 0
+    for size in sizes:
+        count = 1 if size <= max_size else -(-size // aim)
+        ends += [total + size * (i + 1) // count for i in range(count)]
+        total += size
+    count = -(-total // aim)
+    cuts = sorted({min(ends, key=lambda end, at=total * (i + 1) / count: abs(end - at)) for i in range(count)})
+    return [stop - start for start, stop in itertools.pairwise([0, *cuts])]

@@ -10,6 +10,7 @@ import pytest
 from ps_trainer import component_tables
 from ps_trainer import options as options_lib
 from ps_trainer.errors import OptionError
+from ps_trainer.store import packed
 from ps_trainer.store.extents import from_pieces, to_piece
 from ps_trainer.store.trace import trace
 from tests.testing.cluster import environment  # noqa: F401 - prepares TensorFlow's environment
@@ -104,15 +105,39 @@ class TestPacked:
     def test_one_piece_per_ps_and_type(self):
         assert Counter(ps for _, ps in placed(create("packed", mixed_model, 3))) == {0: 2, 1: 2, 2: 2}
 
-    def test_a_share_above_the_limit_is_cut_evenly(self):
-        store = create("packed", lambda: tf.get_variable("w", [5000]), 2, "max_piece_bytes=4096")
-        # 2500 floats = 10,000 bytes per ps, in 3 pieces of at most 1024 floats
+    def test_a_variable_above_the_limit_is_cut_evenly(self):
+        store = create("packed", lambda: tf.get_variable("w", [3000]), 2, "max_piece_bytes=4096")
+        # 1500 floats = 6,000 bytes per ps, in 6 pieces of at most 256 floats, a quarter of the limit
         sizes = [(piece.ps, piece.variable.shape.num_elements()) for piece in dense_pieces(store)]
-        assert sizes == [(ps, size) for ps in (0, 1) for size in (833, 833, 834)]
+        assert sizes == [(ps, 250) for ps in (0, 1) for _ in range(6)]
 
-    def test_the_limit_is_in_bytes_not_elements(self):
-        store = create("packed", lambda: tf.get_variable("w", [1024], tf.float64), 1, "max_piece_bytes=4096")
-        assert [piece.variable.shape.num_elements() for piece in dense_pieces(store)] == [512, 512]
+    @pytest.mark.parametrize(("size", "sizes"), [(512, [512]), (1024, [128] * 8)])
+    def test_the_limit_is_in_bytes_not_elements(self, size, sizes):
+        store = create("packed", lambda: tf.get_variable("w", [size], tf.float64), 1, "max_piece_bytes=4096")
+        assert [piece.variable.shape.num_elements() for piece in dense_pieces(store)] == sizes
+
+    def test_pieces_of_about_a_quarter_of_the_limit_hold_whole_variables(self):
+        def build():
+            for name, size in (("a", 200), ("b", 100), ("c", 900), ("d", 60), ("e", 200)):
+                tf.get_variable(name, [size])
+
+        store = create("packed", build, 1, "max_piece_bytes=4096")  # a quarter is 256 floats
+        assert [[extent.name for extent in piece.extents] for piece in dense_pieces(store)] == [
+            ["a"], ["b"], ["c"], ["d", "e"],
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_no_piece_is_above_the_limit_or_empty(self, seed):
+        random = np.random.default_rng(seed)
+        sizes, limit = [int(size) for size in random.integers(1, 3000, random.integers(1, 40))], 1024
+        pieces = packed.piece_sizes(sizes, limit)
+        assert sum(pieces) == sum(sizes)
+        assert 0 < min(pieces) <= max(pieces) <= limit
+        ends, whole = set(np.cumsum(pieces)), [size <= limit for size in sizes]
+        # A cut lies at the end of a variable, or within one that is too large.
+        starts = np.cumsum([0, *sizes])
+        for end in ends - set(starts):
+            assert not whole[int(np.searchsorted(starts, end)) - 1]
 
     def test_fewer_elements_than_ps_tasks_leave_some_without(self):
         store = create("packed", lambda: tf.get_variable("w", [2]), 5)

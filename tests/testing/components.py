@@ -139,7 +139,7 @@ class Dense:
 
 
 class Broad(Dense):
-    """`Dense` with 3,304 parameters, more than the smallest piece of a packed vector holds."""
+    """`Dense` with 3,304 parameters, more than a small piece of a packed vector holds."""
 
     num_hidden = 300
 

@@ -71,6 +71,10 @@ STEP_COUNTS: dict[str, StepCounts] = {
     # Ids of both tables in one message, with their numbers; rows, and gradients of rows, of each table in another.
     "async/packed/TwiceEmbedded/1": StepCounts(1, 3, 4, 776, 1144, 142, 56),
     "async/packed/TwiceEmbedded/2": StepCounts(1, 6, 8, 784, 1160, 222, 103),
+    # Three pieces on the ps task; the parameters travel with the result.
+    "async/packed/Broad/1": StepCounts(1, 1, 1, 4 * 3304 + _STEP_AND_STALENESS, 4 * 3304, 52, 31),
+    "async/packed/Broad/1/pieces": StepCounts(1, 1, 3, 4 * 3304 + _STEP_AND_STALENESS, 4 * 3304, 58, 43),
+    "sync/packed/Broad/1/pieces": StepCounts(1, 1, 3, 4 * 3304 + _STEP_AND_STALENESS, 4 * 3304, 58, 281),
     # Without ps tasks, and few parameters: they lie on worker 0.
     "async/packed/Dense/0": StepCounts(**_PACKED, other_ops=31),
     # 30 of the parameters lie on worker 1 itself, and its ops include those of its share.

@@ -27,6 +27,7 @@ EVERY_SECOND = {
     "model_averaging": ("period=2",),
 }
 VARIANTS = {
+    "pieces": {"layout_option": ("max_piece_bytes=16384",)},
     "spread": {"layout_option": ("least_share_bytes=1",)},
     "16bit": {"pull_dtype": "bfloat16", "gradient_transform": ("cast:dtype=bfloat16",)},
 }
