@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
@@ -65,7 +66,8 @@ def test_a_killed_worker_that_is_not_restarted_is_named_and_nobody_ends_with_0(c
     run.wait_for_step(20)
     worker.send(signal.SIGKILL)
     assert chief.wait(LOST_SECS) == FAILED
-    assert "error: worker-1 was lost" in chief.log
+    # It holds no share of so few parameters: the update rule misses it, or it does not answer for the heartbeat's time.
+    assert re.search(r"error: worker( 1 lost|-1 .*has not answered)", chief.log)
 
 
 def test_a_killed_chief_that_is_not_restarted_is_named(create_run):
