@@ -115,5 +115,6 @@ def piece_sizes(sizes: Sequence[int], max_size: int) -> list[int]:
         ends += [total + size * (i + 1) // count for i in range(count)]
         total += size
     count = -(-total // aim)
-    cuts = sorted({min(ends, key=lambda end, at=total * (i + 1) / count: abs(end - at)) for i in range(count)})
+    aims = [total * (i + 1) / count for i in range(count)]
+    cuts = sorted({min((abs(end - at), end) for end in ends)[1] for at in aims})
     return [stop - start for start, stop in itertools.pairwise([0, *cuts])]
