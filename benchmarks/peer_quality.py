@@ -33,7 +33,7 @@ _MODULE = "benchmarks.peers.quality"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class QualityTask:
     """Data, our model and its peer.
 
     Attributes:
@@ -55,40 +55,40 @@ class Task:
 
 _SPARSE = ("--dataset_option=form=sparse",)
 TASKS = {
-    "digits_softmax": Task(
+    "digits_softmax": QualityTask(
         model="softmax", dataset="digits", metric="accuracy", peer="logistic_regression",
         words="scikit-learn LogisticRegression",
     ),
-    "digits_mlp": Task(
+    "digits_mlp": QualityTask(
         model="mlp", dataset="digits", metric="accuracy", peer="mlp", words="scikit-learn MLPClassifier",
     ),
-    "digits_cnn": Task(
+    "digits_cnn": QualityTask(
         model="cnn", dataset="digits", metric="accuracy", peer="support_vectors", words="scikit-learn SVC",
     ),
-    "glyphs_cnn": Task(
+    "glyphs_cnn": QualityTask(
         model="cnn", dataset="glyphs", metric="accuracy", peer="random_forest",
         words="scikit-learn RandomForestClassifier",
     ),
-    "breast_cancer": Task(
+    "breast_cancer": QualityTask(
         model="logistic_regression", dataset="sklearn:breast_cancer", metric="accuracy", peer="logistic_regression",
         words="scikit-learn LogisticRegression", flags=_SPARSE,
     ),
-    "wine": Task(
+    "wine": QualityTask(
         model="mlp", dataset="sklearn:wine", metric="accuracy", peer="mlp", words="scikit-learn MLPClassifier",
     ),
-    "planted_weights": Task(
+    "planted_weights": QualityTask(
         model="logistic_regression", dataset="planted_weights", metric="log_loss", peer="logistic_regression",
         words="scikit-learn LogisticRegression",
     ),
-    "planted_clicks": Task(
+    "planted_clicks": QualityTask(
         model="wide_deep", dataset="planted_clicks", metric="auc", peer="boosting",
         words="scikit-learn HistGradientBoostingClassifier",
     ),
-    "planted_ratings": Task(
+    "planted_ratings": QualityTask(
         model="matrix_factorization", dataset="planted_ratings", metric="squared_error",
         peer="alternating_least_squares", words="NumPy, alternating least squares",
     ),
-    "planted_synonyms": Task(
+    "planted_synonyms": QualityTask(
         model="word2vec", dataset="planted_synonyms", metric="recovered", peer="gensim_word2vec",
         words="gensim Word2Vec",
     ),
@@ -169,7 +169,7 @@ def main(argv: Sequence[str]) -> int:
     return report.finish()
 
 
-def run(name: str, task: Task, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> PeerRow:
+def run(name: str, task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> PeerRow:
     """Trains our model, then the peer; a failure is a row without a value, and prints the reason."""
     data = prepare(task, folder, packages, deadline_secs)
     flags = [f"--model={task.model}", *_data_flags(task, data), *task.flags]
@@ -191,7 +191,7 @@ def run(name: str, task: Task, folder: pathlib.Path, packages: pathlib.Path, dea
     )
 
 
-def prepare(task: Task, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> pathlib.Path:
+def prepare(task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> pathlib.Path:
     """Writes the examples that both read: CSV files of a packaged table, or the arrays of our dataset."""
     kind, _, name = task.dataset.rpartition(":")
     if kind:
@@ -204,7 +204,7 @@ def prepare(task: Task, folder: pathlib.Path, packages: pathlib.Path, deadline_s
     return path
 
 
-def _data_flags(task: Task, data: pathlib.Path) -> list[str]:
+def _data_flags(task: QualityTask, data: pathlib.Path) -> list[str]:
     if data.is_file():
         return [f"--dataset={task.dataset}"]
     files = [f"--dataset_option={split}_files={split}.csv" for split in ("train", "test")]

@@ -28,7 +28,7 @@ _LINK = {"model_bytes": 1_000_000, "ps_bytes_per_sec": 8_000_000 / MEAN_SECS}
 _UPDATES = {Reads.CACHED: "ssp_cache", Reads.FRESH: "ssp", Reads.BARRIER: "sync", Reads.NONE: "async"}
 
 
-class Task(NamedTuple):
+class ProblemSetup(NamedTuple):
     """A problem's training and objective."""
 
     training: dict[str, Any]  # arguments of `virtual_training.setup_of`
@@ -37,15 +37,15 @@ class Task(NamedTuple):
     barrier_factor: int  # of these rates for the barrier, whose updates average the gradients of all workers
 
 
-TASKS = {
-    Problem.RATINGS: Task(
+PROBLEM_SETUPS = {
+    Problem.RATINGS: ProblemSetup(
         {"model": "matrix_factorization", "dataset": "planted_ratings", "dataset_options": ("num_test=2000",)}
         | {"optimizer": "sgd", "batch_size": 64},
         objective=0.1,
         rates=(1.0, 1.4, 2.0, 2.8, 4.0, 5.6),
         barrier_factor=NUM_WORKERS,
     ),
-    Problem.CLICKS: Task(
+    Problem.CLICKS: ProblemSetup(
         {
             "model": "logistic_regression",
             "model_options": (f"num_features={26 * 128}",),
@@ -81,8 +81,8 @@ class CachedReads(TunedPart[CacheSettings, CacheFigures]):
                 f"{problem.name.lower()}-{reads.name.lower()}{'' if bound is None else f'-s={bound}'}",
                 CacheSettings(problem=problem, reads=reads, bound=bound, max_gradients=limit),
                 [
-                    rate * (TASKS[problem].barrier_factor if reads == Reads.BARRIER else 1)
-                    for rate in TASKS[problem].rates[rates]
+                    rate * (PROBLEM_SETUPS[problem].barrier_factor if reads == Reads.BARRIER else 1)
+                    for rate in PROBLEM_SETUPS[problem].rates[rates]
                 ],
                 _EXPECTED_SECS,
             )
@@ -94,7 +94,7 @@ class CachedReads(TunedPart[CacheSettings, CacheFigures]):
         """Trains until the test loss reaches the objective. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
 
-        task, update = TASKS[settings.problem], _UPDATES[settings.reads]
+        task, update = PROBLEM_SETUPS[settings.problem], _UPDATES[settings.reads]
         options = () if settings.bound is None else (f"staleness={settings.bound}",)
         per_update = NUM_WORKERS if settings.reads == Reads.BARRIER else 1
         schedule = virtual_run.run(

@@ -9,7 +9,7 @@ import pytest
 
 from ps_trainer.experiments.client_cache import cases
 from ps_trainer.experiments.client_cache.cases import BOUNDS, CacheSettings, Problem, Reads
-from ps_trainer.experiments.client_cache.experiment import TASKS, CachedReads, ClientCache
+from ps_trainer.experiments.client_cache.experiment import PROBLEM_SETUPS, CachedReads, ClientCache
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import virtual_run
@@ -148,9 +148,9 @@ def test_pulls_and_missing_steps_are_counted():
 
 @pytest.mark.parametrize("problem", list(Problem))
 def test_a_training_reaches_an_easy_objective(problem, monkeypatch):
-    task = TASKS[problem]
+    task = PROBLEM_SETUPS[problem]
     easy = task._replace(objective={Problem.RATINGS: 0.9, Problem.CLICKS: 0.68}[problem])
-    monkeypatch.setitem(TASKS, problem, easy)
+    monkeypatch.setitem(PROBLEM_SETUPS, problem, easy)
     arms = [(CacheSettings(problem=problem, reads=Reads.CACHED, bound=1, max_gradients=2000), task.rates[2])]
     arms += [(dataclasses.replace(arms[0][0], reads=Reads.BARRIER, bound=None), 8 * task.rates[2])]
     figures = {settings.reads: CachedReads().train(settings, rate, 0) for settings, rate in arms}
