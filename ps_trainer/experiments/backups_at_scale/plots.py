@@ -76,7 +76,7 @@ OF_TRAINING = (
         title="Final test accuracy, and time to a test accuracy",
         shows="Left: test accuracy at the end. Right: time to the target accuracy, in mean steps. Both against the"
         " number of workers: medians, bars from the 10th to the 90th percentile, each arm at its own learning rate."
-        " Large triangles: most runs missed the target, so their times are that long or longer.",
+        " Large triangles: most runs missed the target, so their times are that long or more.",
         expected="with many workers synchronous training with backup workers is highest at the left and lowest at the"
         " right.",
         claims=("accuracy", "sooner_than_async", "sooner_than_sync", "falls", "same"),

@@ -84,7 +84,7 @@ OF_READS = (
         title="Time to the objective, by the bound",
         shows="Median time to the objective, bars from the 10th to the 90th percentile; each arm at its own learning"
         " rate. Line: cached reads, by the bound; at the right of it the other rules. Large triangles: most runs gave"
-        " up, so their times are that long or longer.",
+        " up, so their times are that long or more.",
         expected="the line is lowest between its ends, and there below all other rules.",
         claims=("sooner_than_barrier", "sooner_than_async", "interior", "cache"),
         draw=_draw_times,

@@ -39,7 +39,7 @@ TEXTS = PageTexts(
         "  pulls  if c − copied > s            copied: the same when it pulled its copy\n"
         "  reads  copy + own updates since then\n"
         "\n"
-        "s = 0 adds up n gradients of the same parameters; an averaging barrier divides them by n"
+        "s = 0 adds up n gradients of one point; an averaging barrier divides them by n"
     ),
     finding=(
         "Ho et al. (abstract) let workers read older values from a local cache instead of waiting for them. They report"
