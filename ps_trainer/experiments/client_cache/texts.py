@@ -47,13 +47,12 @@ TEXTS = PageTexts(
         " converges faster than fully synchronous and asynchronous schemes."
     ),
     setup=(
-        f"{NUM_WORKERS} workers in virtual time with lognormal steps (σ = 0.5), and one ps task whose link is shared. A"
-        " pull or a push alone takes an eighth of a mean step, and a whole one if all workers pull at once. Two"
-        " problems: matrix factorization by SGD on planted ratings (objective: a mean squared error of 0.1; the noise"
-        " is 0.04), and logistic regression with FTRL and an ℓ1 penalty on clicks whose values follow Zipf's law"
-        " (objective: a log loss of 0.62). Each arm has the learning rate, of six, that is fastest on the seeds"
-        f" {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]}; these seeds choose the bound, too. The claims are judged on ten"
-        " others. The time between two tests of the loss is interpolated."
+        f"{NUM_WORKERS} workers in virtual time with lognormal steps (σ = 0.5), and one ps task with a shared link. A"
+        " pull alone takes an eighth of a mean step, and a whole one if all workers pull. Two problems: matrix"
+        " factorization by SGD on planted ratings (objective: a squared error of 0.1; the noise is 0.04), and logistic"
+        " regression with FTRL and an ℓ1 penalty on Zipf-distributed clicks (objective: a log loss of 0.62). The seeds"
+        f" {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]} choose the bound and the learning rates, of six. The claims are judged"
+        " on ten others. The time between two tests of the loss is interpolated."
     ),
     reasons=(
         Outcomes(
