@@ -77,7 +77,7 @@ class Components(NamedTuple):
         ps_devices = trainers.ps_devices
         if trainers.is_colocated:
             num_bytes = sum(spec.num_bytes for spec in self.trace_model().specs)
-            least = self.layout_options.least_share_bytes
+            least = getattr(self.layout_options, "least_share_bytes", 0)  # a user's layout may lack it
             ps_devices = ps_devices[: holders.count_holders(trainers.ps_addresses, num_bytes, least)]
         return self.layout(
             self.layout_options,

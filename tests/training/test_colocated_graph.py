@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.store.packed import Packed
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
 from tests.testing.cluster import config_of
@@ -49,3 +52,17 @@ def test_few_parameters_lie_on_the_first_worker_alone(worker):
     train = build(worker, layout_option=())
     assert {piece.variable.device for piece in train.store.pieces} == {"/job:worker/task:0/device:CPU:0"}
     assert (len(train.store.clocks), len(build(worker).store.clocks)) == (1, 2)
+
+
+class OwnLayout(Packed):
+    """A user's layout, whose options say nothing about the shares of colocated parameters."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        max_piece_bytes: int = 2**20
+        table_partitions: int = 0
+
+
+def test_a_users_layout_needs_no_option_for_the_size_of_shares():
+    train = build(1, layout=f"{__name__}:OwnLayout", layout_option=())
+    assert tasks_of(train.store.clocks) == {0}
