@@ -32,7 +32,7 @@ def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the JSON object of a file; empty if there is no such file.
+    """Returns the JSON object of a file; without such a file an empty one.
 
     Raises:
         RunError: The file is damaged or cannot be read.

@@ -78,7 +78,7 @@ def read_metrics(path: pathlib.Path) -> TaskLines:
 
 
 def read_steps(path: pathlib.Path) -> list[StepRecord]:
-    """Reads the step log of a worker; empty if there is no such file.
+    """Reads the step log of a worker; without such a file it has no steps.
 
     Raises:
         RunError: A line is damaged, lacks a field, or has one of another type.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ps_trainer.data.formats import image_folder
 from ps_trainer.data.pipeline.line_source import first_lines, head
-from ps_trainer.data.pipeline.table_rows import UTF_16_MARKS, number_of
+from ps_trainer.data.pipeline.table_rows import UTF_16_MARKS, conversion, number_of
 from ps_trainer.errors import DataError
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -28,7 +28,7 @@ _NUM_LINES = 5
 
 
 def other_images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
-    """Describes images that `image_folder` does not read, by the first file; None if it is no image."""
+    """Describes images that `image_folder` does not read, by the first file; None if that is not an image."""
     file = next(iter(files_inside(path, files)), None)
     if file is None:
         return None
@@ -67,13 +67,12 @@ def other_text(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None
         if not start or (b"\0" in start and not start.startswith(UTF_16_MARKS)):
             continue
         if lines := first_lines(file, _NUM_LINES):
-            return f"{file.name} {_said_of_lines(file, lines)}"
-        encoding = "UTF-16" if start.startswith(UTF_16_MARKS) else "WINDOWS-1252"
-        return f"{file.name} is not UTF-8; convert it, for example with iconv -f {encoding} -t UTF-8"
+            return f"{file.name} {_describe_lines(file, lines)}"
+        return f"{file.name} is not UTF-8; convert it, for example with {conversion(start)}"
     return None
 
 
-def _said_of_lines(file: pathlib.Path, lines: Sequence[str]) -> str:
+def _describe_lines(file: pathlib.Path, lines: Sequence[str]) -> str:
     rows = [line.split() for line in lines]
     has_numbers = any(number_of(value) is not None for value in rows[-1])
     if all(re.fullmatch(r"\S+(\s+\d+:\S+)+\s*", line) for line in lines):

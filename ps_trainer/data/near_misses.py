@@ -83,7 +83,7 @@ def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     file = max(tables, key=lambda file: len(tables[file][1]))  # the first of the widest
     separator, columns = tables[file]
     others = [other for other, (_, names) in tables.items() if set(names) < set(columns)]
-    told = f"{file.name} {_said_of_table(file, separator, columns)}"
+    told = f"{file.name} {_describe_table(file, separator, columns)}"
     if not others:
         return told
     missing = [name for name in columns if name not in tables[others[0]][1]]
@@ -123,7 +123,7 @@ def _first_few(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_SHOWN_COLUMNS]) + (", …" if len(columns) > _SHOWN_COLUMNS else "")
 
 
-def _said_of_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
+def _describe_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
     shown = _first_few(columns)
     if _is_list_of_sounds(file, separator, columns):
         return (

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.options import option
+from ps_trainer.options import option, same_as
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.extents import VariableSpec
+from ps_trainer.store.packed import PackedOptions
 from ps_trainer.store.pieces import DensePart, Piece
 from ps_trainer.store.variables import create_setter, parts_of
 
@@ -32,11 +33,7 @@ class PerVariableOptions:
     )
     min_slice_bytes: int = option(256 * 1024, "smallest part in bytes for min_max", least=1)
     table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
-    least_share_bytes: int = option(
-        0,
-        "with --placement=colocated, least bytes of a worker's share; 0 = 2 MiB on one host, 64 KiB between hosts",
-        least=0,
-    )
+    least_share_bytes: int = same_as(PackedOptions, "least_share_bytes")
 
 
 class PerVariable(ParameterStore):

@@ -114,11 +114,9 @@ class ParallelText(LineSource):
                 for symbol in SequenceVocabulary.of(_texts(files), unit, options.max_vocab).symbols
             ]
 
-        settings, read = [[file.path.name for file in files], unit, options.max_vocab], [file.path for file in files]
-        if options.vocabulary_of is not None:
-            settings.append(options.vocabulary_of)
-            read.append(pathlib.Path(options.vocabulary_of) / recorded_words.FILE)
-        symbols = self.facts.find(f"{name}_vocabulary", read, settings, count)
+        run, words = recorded_words.dependencies(options.vocabulary_of)
+        settings = [[file.path.name for file in files], unit, options.max_vocab, *run]
+        symbols = self.facts.find(f"{name}_vocabulary", [*(file.path for file in files), *words], settings, count)
         return SequenceVocabulary([symbol.encode(*_AS_TEXT) for symbol in symbols], unit)
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:

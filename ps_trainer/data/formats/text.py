@@ -278,11 +278,9 @@ def find_vocabulary(
     paths = [text.path for text in texts if text.path is not None]
     if not paths:
         return count_tokens()
-    settings, read = [[path.name for path in paths], unit, max_vocab], list(paths)
-    if vocabulary_of is not None:
-        settings.append(vocabulary_of)
-        read.append(pathlib.Path(vocabulary_of) / recorded_words.FILE)
-    tokens, counts = facts.find("vocabulary", read, settings, lambda: count_tokens()[1:])
+    run, files = recorded_words.dependencies(vocabulary_of)
+    settings = [[path.name for path in paths], unit, max_vocab, *run]
+    tokens, counts = facts.find("vocabulary", [*paths, *files], settings, lambda: count_tokens()[1:])
     return FrequencyVocabulary(unit, tuple(tokens), tuple(counts))
 
 

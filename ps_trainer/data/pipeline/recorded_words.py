@@ -155,6 +155,11 @@ def find(folder: str, name: str, unit: str) -> RecordedWords:
     return found[name]
 
 
+def dependencies(run: str | None) -> tuple[list[str], list[pathlib.Path]]:
+    """Returns settings and files on which facts about ids depend besides the data, if the ids may be those of a run."""
+    return ([], []) if run is None else ([run], [pathlib.Path(run) / FILE])
+
+
 def flag_to_keep(dataset: Any, logdir: str | None) -> str:
     """Returns how to keep the words of the run in `logdir`, before other advice; empty if a dataset cannot."""
     options = getattr(dataset, "Options", None)

@@ -48,7 +48,7 @@ class ColumnOptions(NamedFiles):
         """Parses `columns` into kinds by name; raises OptionError if one is malformed."""
         pairs = [column.rpartition(":")[::2] for column in self.columns]
         for column, (_, kind) in zip(self.columns, pairs, strict=True):
-            if ":" not in column or kind not in KINDS:  # a name may be empty, as that of an index which pandas writes
+            if ":" not in column or kind not in KINDS:  # pandas writes an index as a column without a name
                 raise OptionError(
                     f"columns={','.join(self.columns)}: write name:kind, such as zip:category, with one of the"
                     f" kinds {', '.join(KINDS)}"

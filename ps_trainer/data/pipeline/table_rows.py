@@ -241,13 +241,17 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
                     raise DataError(f"{path}: line {line - 1} is empty; remove it")
                 yield row
         except UnicodeDecodeError as error:
-            encoding = "UTF-16" if head(path).startswith(UTF_16_MARKS) else "WINDOWS-1252"
             raise DataError(
                 f"{path}: line {_line_not_utf_8(path)}: not UTF-8 ({error.reason}); convert the file, for example with"
-                f" iconv -f {encoding} -t UTF-8"
+                f" {conversion(head(path))}"
             ) from error
         except csv.Error as error:
             raise DataError(f"{path}: line {line + 1} cannot be read: {error}") from error
+
+
+def conversion(start: bytes) -> str:
+    """Returns a command that converts a file to UTF-8, by its first bytes."""
+    return f"iconv -f {'UTF-16' if start.startswith(UTF_16_MARKS) else 'WINDOWS-1252'} -t UTF-8"
 
 
 def _line_not_utf_8(path: pathlib.Path) -> int:

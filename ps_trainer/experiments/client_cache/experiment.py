@@ -94,7 +94,7 @@ class CachedReads(TunedPart[CacheSettings, CacheFigures]):
         """Trains until the test loss reaches the objective. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
 
-        task, update = PROBLEM_SETUPS[settings.problem], _UPDATES[settings.reads]
+        setup, update = PROBLEM_SETUPS[settings.problem], _UPDATES[settings.reads]
         options = () if settings.bound is None else (f"staleness={settings.bound}",)
         per_update = NUM_WORKERS if settings.reads == Reads.BARRIER else 1
         schedule = virtual_run.run(
@@ -107,19 +107,19 @@ class CachedReads(TunedPart[CacheSettings, CacheFigures]):
             **_LINK,
         ).schedule
         trained = train(
-            virtual_training.setup_of(learning_rate=rate, seed=seed, **task.training),
+            virtual_training.setup_of(learning_rate=rate, seed=seed, **setup.training),
             schedule,
             update,
             options,
             evaluate_every=_GRADIENTS_BETWEEN_TESTS // per_update,
-            stop_when=lambda evaluation: evaluation.metrics["loss"] <= task.objective,
+            stop_when=lambda evaluation: evaluation.metrics["loss"] <= setup.objective,
         )
         times = [one.secs / MEAN_SECS for one in trained.evaluations]
         losses = [one.metrics["loss"] for one in trained.evaluations]
-        is_reached = not trained.has_diverged and losses[-1] <= task.objective
+        is_reached = not trained.has_diverged and losses[-1] <= setup.objective
         # The loss between two tests is interpolated, so that the time does not depend on their distance.
         time, version = (
-            virtual_training.crossing(values, losses, task.objective) if is_reached else values[-1]
+            virtual_training.crossing(values, losses, setup.objective) if is_reached else values[-1]
             for values in (times, [float(one.version) for one in trained.evaluations])
         )
         return CacheFigures(

@@ -148,11 +148,11 @@ def test_pulls_and_missing_steps_are_counted():
 
 @pytest.mark.parametrize("problem", list(Problem))
 def test_a_training_reaches_an_easy_objective(problem, monkeypatch):
-    task = PROBLEM_SETUPS[problem]
-    easy = task._replace(objective={Problem.RATINGS: 0.9, Problem.CLICKS: 0.68}[problem])
+    setup = PROBLEM_SETUPS[problem]
+    easy = setup._replace(objective={Problem.RATINGS: 0.9, Problem.CLICKS: 0.68}[problem])
     monkeypatch.setitem(PROBLEM_SETUPS, problem, easy)
-    arms = [(CacheSettings(problem=problem, reads=Reads.CACHED, bound=1, max_gradients=2000), task.rates[2])]
-    arms += [(dataclasses.replace(arms[0][0], reads=Reads.BARRIER, bound=None), 8 * task.rates[2])]
+    arms = [(CacheSettings(problem=problem, reads=Reads.CACHED, bound=1, max_gradients=2000), setup.rates[2])]
+    arms += [(dataclasses.replace(arms[0][0], reads=Reads.BARRIER, bound=None), 8 * setup.rates[2])]
     figures = {settings.reads: CachedReads().train(settings, rate, 0) for settings, rate in arms}
     for one in figures.values():
         assert one.is_reached
