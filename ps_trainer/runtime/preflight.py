@@ -6,7 +6,7 @@ has initialised sleeps for 30 s. So the waits are here, before any session is cr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow.compat.v1 as tf
@@ -82,6 +82,7 @@ def wait_for_run(
     stop: StopRequest,
     *,
     limit_secs: float | None = None,
+    on_starting: Callable[[RunRecord], None] = lambda run: None,
 ) -> RunRecord:
     """Waits until the chief's run is ready, or has ended without this worker; returns its record.
 
@@ -93,6 +94,7 @@ def wait_for_run(
         config: Settings of the run.
         stop: Request that ends the wait.
         limit_secs: Longest time to wait; None = `start_timeout_secs`.
+        on_starting: Function that is called, again and again, while the chief sets up a run; it gets the run's record.
 
     Raises:
         StartTimeoutError: No run was ready in time.
@@ -103,7 +105,7 @@ def wait_for_run(
     while True:
         problem = ""
         try:
-            if (run := _find_run(controls, cluster, config)) is not None:
+            if (run := _find_run(controls, cluster, config, on_starting)) is not None:
                 return run
         except tf.errors.OpError as error:  # the ps task may be busy for longer than the deadline of one call
             problem = f"; a ps task does not answer: {error.message}"
@@ -118,11 +120,19 @@ def wait_for_run(
         stop.wait(POLL_SECS)
 
 
-def _find_run(controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig) -> RunRecord | None:
+def _find_run(
+    controls: Sequence[PsControl],
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    on_starting: Callable[[RunRecord], None],
+) -> RunRecord | None:
     """Returns the run that this worker joins, or that ended without it; None while there is neither."""
     state = controls[0].read()
     run = state.run
-    if run is None or run.status is RunStatus.STARTING or _has_left(state, run, cluster.worker_index):
+    if run is None or _has_left(state, run, cluster.worker_index):
+        return None
+    if run.status is RunStatus.STARTING:
+        on_starting(run)
         return None
     if differing := differences(run.agreement, agreement(cluster, config), cluster.task_name):
         raise OptionError(f"{cluster.task_name} was started with other settings than the chief: {'; '.join(differing)}")

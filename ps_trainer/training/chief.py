@@ -59,7 +59,7 @@ from ps_trainer.training.run_summary import RunFailure, RunSummary
 from ps_trainer.training.shared_evaluation import SharedEvaluation
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
-from ps_trainer.training.worker import ActiveRun, Worker
+from ps_trainer.training.worker import ActiveRun, GraphStart, Worker
 from ps_trainer.training.worker_progress import StepObserver, WorkerProgress
 from ps_trainer.updates.chief_service import GradientCounts
 
@@ -146,8 +146,9 @@ class Chief(Worker):
         self._prior_state = PriorState(found.is_alive, was_there=was_ready or found.was_lost or found.is_alive)
         try:
             with self._heartbeat():
-                start_name = self._recovery.start_name(newest_step(self._config), is_first=not found.is_alive)
-                self._train(self._build_graph(start_name), stop)
+                name = self._recovery.start_name(newest_step(self._config), is_first=not found.is_alive)
+                start = GraphStart(found.run.run_id, name, self._join_number, found.run.shards)
+                self._train(self._build_graph(start), stop)
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED

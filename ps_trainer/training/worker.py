@@ -1,7 +1,7 @@
 """`Worker`: a worker that trains. It joins the chief's run, makes steps until they are over, and leaves.
 
     _take_part        waits for the workers that compute stages for this one, then `_enter_run`
-    _enter_run        joins the run; builds the graph
+    _enter_run        joins the run, and builds the graph; `_prepare` has built it already, if the run is a new one
       _train          watches the other tasks and opens a session
         _set_up       (chief only) sets up the run's state
         _run_steps    joins the update rule, and makes the steps
@@ -34,9 +34,10 @@ from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.control import PsClient
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.lost_task_errors import reason_to_stop
-from ps_trainer.runtime.run_record import Status, TaskFingerprint
+from ps_trainer.runtime.run_record import RunRecord, Shards, Status, TaskFingerprint
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
 from ps_trainer.training.alone_sessions import AloneSessions
+from ps_trainer.training.checkpointer import newest_step
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation_helper import EvaluationHelper, can_help
 from ps_trainer.training.graph_parts.shard_reader import LeaseLink
@@ -66,6 +67,15 @@ class ActiveRun(NamedTuple):
     stop: StopRequest
     session: tf.Session
     peers: PeerTracker
+
+
+class GraphStart(NamedTuple):
+    """Values on which the graph of a worker depends when it starts in a run: arguments of `graph.build`."""
+
+    run_id: str
+    name: str
+    join_number: int = 1
+    shards: Shards | None = None
 
 
 class Worker(WorkerTask):
@@ -106,6 +116,7 @@ class Worker(WorkerTask):
         self._progress = self._create_progress(config.batch_size)
         self._traffic = SocketTraffic(None if server is None else cluster.own_port, cluster.peer_ports)
         self._stall_watch = StallWatch(cluster.task_name, config.stall_timeout_secs)
+        self._prepared: tuple[GraphStart, TrainGraph | None] | None = None  # before the first run
         self._trained: TrainGraph | None = None  # of the run that this worker has trained in to its end
         self._kept_state: tuple[SavedWorkerState, ...] = ()  # what only this worker knew when its last steps failed
 
@@ -125,22 +136,36 @@ class Worker(WorkerTask):
         """Joins the run of the chief, and trains in it."""
         if not self._join(stop):
             return
-        run_start = self._current_run.start
-        step = run_start.step if run_start is not None else 0
-        start_name = self._recovery.start_name(step, is_first=self._join_number == 1)
+        run = self._current_run
+        step = run.start.step if run.start is not None else 0
+        name = self._recovery.start_name(step, is_first=self._join_number == 1)
+        start = GraphStart(run.run_id, name, self._join_number, run.shards)
+        prepared_for, prepared = self._prepared or (None, None)
+        self._prepared = None
         with self._heartbeat():
-            self._train(self._build_graph(start_name), stop)
+            self._train(prepared if prepared is not None and prepared_for == start else self._build_graph(start), stop)
 
-    def _build_graph(self, start_name: str) -> TrainGraph:
+    def _prepare(self, run: RunRecord) -> None:
+        """Builds the graph for the most likely start of the run, while the chief builds its own."""
+        if self._run is not None or self._prepared is not None or self._config.sharding == "dynamic":
+            return
+        train = None
+        start = GraphStart(run.run_id, self._recovery.start_name(newest_step(self._config), is_first=True))
+        # An error is raised when this worker has joined and builds the graph again, because then the others learn it.
+        with contextlib.suppress(Exception):
+            train = self._build_graph(start)
+        self._prepared = start, train
+
+    def _build_graph(self, start: GraphStart) -> TrainGraph:
         self._writer.state("building the graph")
         train = graph.build(
             self._components,
             self._cluster,
             self._config,
-            self._current_run.run_id,
-            start=start_name,
-            join_number=self._join_number,
-            shards=self._current_run.shards,
+            start.run_id,
+            start=start.name,
+            join_number=start.join_number,
+            shards=start.shards,
         )
         self._recovery.is_possible = train.step.exchange is None
         return train

@@ -138,7 +138,9 @@ class WorkerTask(abc.ABC):
         self._writer.state("waiting for the chief")
         before = self._run
         limit = self._recovery.limit_secs
-        run = preflight.wait_for_run(self._controls, self._cluster, self._config, stop, limit_secs=limit)
+        run = preflight.wait_for_run(
+            self._controls, self._cluster, self._config, stop, limit_secs=limit, on_starting=self._prepare
+        )
         self._run = run
         if run.status is RunStatus.ENDED:
             logging.info("the run ended before this worker joined")
@@ -148,6 +150,9 @@ class WorkerTask(abc.ABC):
             self._recovery.check_start()
         self._say_joined()
         return True
+
+    def _prepare(self, run: RunRecord) -> None:  # noqa: B027 - most tasks have nothing to prepare
+        """Prepares this task's part in a run that the chief sets up; called again and again until the run is ready."""
 
     def _say_joined(self) -> None:
         """Reports that this task joins, under a join number larger than at each earlier join.

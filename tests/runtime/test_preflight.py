@@ -21,6 +21,7 @@ from ps_trainer.runtime.run_record import FINAL, Hello, RunStatus, Status, Statu
 from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster
 
 NO_WAIT = TrainConfig(start_timeout_secs=0.05, max_steps=10)
+PATIENT = dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,18 @@ class TestWaitForRun:
     def test_reports_that_the_run_ended_without_this_worker(self):
         assert self.wait(self.ready(RunStatus.ENDED, w0="done")) == ("r", True)
 
+    @pytest.mark.parametrize("status", RunStatus)
+    def test_tells_of_a_run_that_the_chief_sets_up(self, status):
+        seen = []
+
+        def note(run):
+            seen.append(run.run_id)
+            ps_0.fields["run"] = run.replace(status=RunStatus.READY)
+
+        ps_0 = self.ready(status, PATIENT)
+        preflight.wait_for_run([ps_0], cluster_of(worker=1), PATIENT, StopRequest(), on_starting=note)
+        assert seen == (["r"] if status is RunStatus.STARTING else [])
+
     @pytest.mark.parametrize("statuses", [{"w0": "failed"}, {"w0": "failed", "w1": "lost"}])
     def test_a_run_that_failed_without_this_worker_is_not_a_success(self, statuses):
         ps_0 = self.ready(RunStatus.ENDED, failure="worker 0 failed: the loss is NaN", **statuses)
@@ -161,7 +174,7 @@ class TestWaitForRun:
 
     def test_waits_until_the_run_is_ready(self):
         ps_0 = FakeControl()
-        ready = self.ready(config=dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS))
+        ready = self.ready(config=PATIENT)
         polls = []
 
         class Stop(StopRequest):
@@ -171,14 +184,14 @@ class TestWaitForRun:
                     ps_0.fields = ready.fields
                 return False
 
-        assert self.wait(ps_0, dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS), Stop()) == ("r", False)
+        assert self.wait(ps_0, PATIENT, Stop()) == ("r", False)
         assert len(polls) == 3
 
     def test_ends_when_asked_to(self):
         stop = StopRequest()
         stop.request(Interrupted(15))
         with pytest.raises(Interrupted):
-            self.wait(FakeControl(), dataclasses.replace(NO_WAIT, start_timeout_secs=DEADLINE_SECS), stop)
+            self.wait(FakeControl(), PATIENT, stop)
 
     def test_names_every_setting_that_differs_from_the_chiefs(self):
         chief = self.ready(config=dataclasses.replace(NO_WAIT, learning_rate=0.5, update="sync"))

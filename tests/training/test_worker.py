@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
+from collections import Counter
 
 import pytest
 
 from models import layers
-from ps_trainer.errors import DataError, Interrupted, OptionError, PsLostError
-from ps_trainer.training import components
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from ps_trainer.errors import DataError, Interrupted, OptionError, PeerFailedError, PsLostError
+from ps_trainer.training import components, graph, initial_state
+from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
 from tests.testing.components import NUM_CLASSES
 
 
@@ -110,3 +112,51 @@ def test_the_join_number_grows_over_the_processes_of_a_worker():
         for call in (again, chief):
             call.stop.request(Interrupted(15))
             cluster.finish_call(call)
+
+
+@pytest.mark.parametrize("joins_first", [False, True])
+def test_a_worker_builds_its_graph_once_and_while_the_chief_sets_up(tmp_path, monkeypatch, joins_first):
+    build, set_up = graph.build, initial_state.set_up
+    built: Counter[int] = Counter()
+    is_built, is_begun = threading.Event(), threading.Event()
+
+    def counted(components, cluster, *args, **kwargs):
+        train = build(components, cluster, *args, **kwargs)
+        built[cluster.worker_index] += 1
+        if cluster.worker_index:
+            is_built.set()
+        return train
+
+    def held(*args):
+        is_begun.set()
+        assert is_built.wait(DEADLINE_SECS)
+        return set_up(*args)
+
+    monkeypatch.setattr(graph, "build", counted)
+    monkeypatch.setattr(initial_state, "set_up", held)
+    with InProcessCluster(1, 2) as cluster:
+        for steps in (10, 20):  # a fresh run, and the same one continued
+            built.clear(), is_built.clear(), is_begun.clear()
+            settings = config(tmp_path, max_steps=steps, update="sync")
+            calls = {0: cluster.start(settings, 0)}
+            assert joins_first or is_begun.wait(DEADLINE_SECS)
+            calls[1] = cluster.start(settings, 1)
+            assert [cluster.finish(calls[index]).code for index in (0, 1)] == [0, 0]
+            assert built == {0: 1, 1: 1}
+
+
+def test_an_error_in_a_graph_that_was_prepared_is_told_to_the_others(monkeypatch):
+    build = graph.build
+
+    def broken(components, cluster, *args, **kwargs):
+        if cluster.worker_index:
+            raise ValueError("this worker's op is missing")
+        return build(components, cluster, *args, **kwargs)
+
+    monkeypatch.setattr(graph, "build", broken)
+    settings = config_of("Dense", "Rows", batch_size=4, max_steps=10**9, update="sync")
+    with InProcessCluster(1, 2) as cluster:
+        calls = [cluster.start(settings, index) for index in (0, 1)]
+        errors = [cluster.finish_call(call).error for call in calls]
+    assert str(errors[1]) == "this worker's op is missing"
+    assert isinstance(errors[0], PeerFailedError) and "worker 1" in str(errors[0])
