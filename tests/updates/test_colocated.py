@@ -14,7 +14,7 @@ from tests.testing.rule_promises import PROMISES
 COLOCATED = (0, 3)
 SPREAD = ("least_share_bytes=1",)  # each worker holds a share even of the few parameters of these models
 # One rule of each way in which workers meet on the ps tasks; a full run has all rules. `sync` and `sync_replicas` are
-# compared with as many ps tasks below, as are rules that apply each gradient. The k_ rules and rounds of local steps
+# compared with ps tasks below. The k_ rules and rounds of local steps
 # collect gradients as `backup` does. A worker waits under `ssp` and exchanges under `easgd` on one ps task, as apart.
 MEETING = representatives(PROMISES, ["backup", "all_reduce"])
 
@@ -57,17 +57,17 @@ def test_a_checkpoint_goes_both_ways_between_colocated_parameters_and_a_ps_task(
     steps = []
     for shape, max_steps in (((0, 2), 4), ((1, 2), 8), ((0, 2), 12)):
         fields = {"optimizer": "momentum", "max_steps": max_steps, "logdir": str(tmp_path)}
-        config = job("sync", "packed", (0, 2), layout_option=SPREAD if max_steps == 4 else (), **fields)
+        config = job("sync_replicas", "packed", (0, 2), layout_option=SPREAD if max_steps == 4 else (), **fields)
         result = runs.run(shape, config)
         assert result.global_step == max_steps
         steps += result.losses[0]
-    whole = runs.run((1, 2), job("sync", "packed", (0, 2), optimizer="momentum", max_steps=12))
+    whole = runs.run((1, 2), job("sync_replicas", "packed", (0, 2), optimizer="momentum", max_steps=12))
     np.testing.assert_allclose(steps, whole.losses[0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("rule", "num_workers"),
-    repetitions([("async", 1), ("sync", 1), ("sync", 2), ("sync_replicas", 2)], every=3, first=2),
+    repetitions([("async", 1), ("sync", 1), ("sync", 2), ("sync_replicas", 2)], every=4, first=3),
     ids=str,
 )
 @pytest.mark.parametrize("layout", ["packed"])

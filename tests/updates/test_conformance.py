@@ -52,12 +52,13 @@ HALF = 7  # not after the last batch of an epoch
 # `k_sync` has the `GroupPolicy` of `backup`, and `k_batch_async` has `softsync`'s. `test_k_family.py` compares both
 # with NumPy, and `k_async`, whose workers run out of data there.
 DISTINCT = representatives(PROMISES, [rule for rule in PROMISES if rule not in ("k_sync", "k_async", "k_batch_async")])
-# Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows; `test_local_sgd.py` and
-# `test_model_averaging.py` have their own compressed and clipped runs.
-COMPRESSED = representatives(PROMISES, ["async", "hogwild", "backup", "ssp", "staleness_aware", "easgd", "hybrid"])
+# Rules that collect gradients share one push (`gradient_collector.py`), which `backup` shows. Rules that apply each
+# gradient get it from the transforms as `async` does. `test_local_sgd.py` and `test_model_averaging.py` have their own
+# compressed and clipped runs.
+COMPRESSED = representatives(PROMISES, ["async", "backup", "easgd", "hybrid"])
 # Separate tests check the updates of averaging rules after the end of a worker's data: `test_averages.py`,
-# `test_all_reduce.py`, `test_hybrid.py`. The others apply each gradient that arrives, as `async` does.
-CREDITED_UNEVEN = representatives(PROMISES, ["async", "downpour", "ssp", "drop_stale", "accumulate"])
+# `test_all_reduce.py`, `test_hybrid.py`. `async` is in `test_rules.py`; the others apply each gradient as it does.
+CREDITED_UNEVEN = representatives(PROMISES, ["downpour", "ssp", "accumulate"])
 # Rules that apply each gradient share their end at `max_steps` with `async`, and rules that collect gradients share it
 # with `backup` and `softsync`. The rounds of `local_sgd` are those of `model_averaging`.
 LIMITED = representatives(
@@ -177,7 +178,7 @@ def test_parameters_move_by_the_documented_gradients_only(runs, rule):
 @pytest.mark.parametrize("rule", CREDITED_UNEVEN)
 @pytest.mark.parametrize("layout", repetitions(LAYOUTS, first=1))
 def test_parameters_move_by_the_gradients_of_all_workers_until_their_data_end(runs, rule, layout):
-    result = runs.result(THREE, uneven(rule, layout, model_of_credits(rule)))
+    result = runs.result(THREE_ON_ONE, uneven(rule, layout, model_of_credits(rule)))
     for credits in credits_of(result):
         assert_whole_gradients(credits, rule, result)
         if not PROMISES[rule].drops:
@@ -203,7 +204,7 @@ def test_a_restarted_run_equals_an_uninterrupted_one(runs, halves, rule, layout)
     assert_continued(runs.result(ALONE, lone(rule, layout)), halves(rule, layout))
 
 
-@pytest.mark.parametrize("rule", repetitions(["async", "sync"], first=1))
+@pytest.mark.parametrize("rule", repetitions(["async", "sync"]))  # the residual lies on the worker in any rule
 def test_a_restarted_run_keeps_the_residual_of_error_feedback(runs, rule, tmp_path):
     kept, lost = tmp_path / "kept", tmp_path / "lost"
 

@@ -9,6 +9,7 @@ from ps_trainer.errors import OptionError
 from ps_trainer.training import components as components_lib
 from ps_trainer.updates.options import DcAsgdOptions
 from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.repetitions import repetitions, representatives
 from tests.updates import scripted
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -48,8 +49,9 @@ def largest_difference(one, other):
     return max(np.max(np.abs(one.values[-1][name] - other.values[-1][name])) for name in ("kernel", "bias"))
 
 
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
-@pytest.mark.parametrize("optimizer", LEARNING_RATES)
+# SGD is in three tests below, and the conformance suite has the other layout.
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"]))
+@pytest.mark.parametrize("optimizer", representatives(LEARNING_RATES, ["momentum", "adam"]))
 def test_a_gradient_is_corrected_by_its_square_times_the_move_since_its_pull(cluster, optimizer, layout):
     wanted = scripted.replay(SCRIPT, "dense", delay_compensated(20.0, optimizer))
     uncorrected = scripted.replay(SCRIPT, "dense", delay_compensated(0.0, optimizer))
@@ -58,7 +60,10 @@ def test_a_gradient_is_corrected_by_its_square_times_the_move_since_its_pull(clu
     scripted.assert_same(played, wanted, num_ps=cluster.num_ps)
 
 
-@pytest.mark.parametrize(("optimizer", "layout"), [("sgd", "packed"), ("sgd", "per_variable"), ("momentum", "packed")])
+@pytest.mark.parametrize(
+    ("optimizer", "layout"),
+    repetitions([("sgd", "per_variable"), ("sgd", "packed"), ("momentum", "packed")], every=3),
+)
 def test_adaptive_divides_by_the_root_of_the_mean_square_of_all_workers_gradients(cluster, optimizer, layout):
     wanted = scripted.replay(SCRIPT, "dense", delay_compensated(2.0, optimizer, adaptive=True))
     uncorrected = scripted.replay(SCRIPT, "dense", delay_compensated(0.0, optimizer))

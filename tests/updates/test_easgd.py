@@ -48,7 +48,7 @@ def test_beta_is_alpha_times_the_number_of_workers(cluster):
         assert_same(got, oracles_local.easgd(SCRIPT, 2, alpha, RATE), num_ps=cluster.num_ps)
 
 
-@pytest.mark.parametrize("period", [1, 2])
+@pytest.mark.parametrize("period", repetitions([1, 2], first=1))
 def test_without_a_force_workers_train_alone_and_the_centre_stays(cluster, period):
     got = play_easgd(cluster, period=period, alpha=0.0)
     initial = script.initial_values(script.Linear())

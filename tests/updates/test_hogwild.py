@@ -9,6 +9,7 @@ from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.hogwild import Hogwild
 from tests.testing.cluster import config_of
+from tests.testing.repetitions import repetitions
 from tests.updates import scripted
 from tests.updates.assembled import assemble
 
@@ -17,10 +18,13 @@ STALENESS = [[0, 2, 0], [1, 0, 2]]
 NUM_WORKERS = 2
 
 
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+# The conformance suite has packed parameters.
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"], first=1))
 @pytest.mark.parametrize(
     ("model", "optimizer", "learning_rate"),
-    [("dense", "sgd", 0.5), ("dense", "momentum", 0.2), ("sparse", "sgd", 0.5), ("sparse", "adagrad", 0.2)],
+    repetitions(
+        [("dense", "sgd", 0.5), ("dense", "momentum", 0.2), ("sparse", "sgd", 0.5), ("sparse", "adagrad", 0.2)], first=1
+    ),
 )
 def test_gradients_that_do_not_collide_are_applied_as_they_arrive(cluster, model, optimizer, learning_rate, layout):
     numpy_optimizer = scripted.Optimizer(optimizer)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from ps_trainer import component_tables
 from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.k_family import KAsync, KBatchAsync, KBatchSync, KSync, k_at
 from ps_trainer.updates.options import KBatchOptions
-from tests.testing.cluster import config_of
+from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.gradient_groups import check_script
-from tests.testing.repetitions import repetitions
+from tests.testing.repetitions import repetitions, representatives
 
 DEFINITIONS = {
     "k_sync": {"is_fresh_only": True, "waits": True},
@@ -31,13 +35,50 @@ SCRIPTS = {
 NUM_WORKERS = 3
 
 
+@pytest.fixture(scope="module")
+def one_ps():
+    with InProcessCluster(1, NUM_WORKERS) as cluster:
+        yield cluster
+
+
 @pytest.mark.parametrize("rule", [KSync, KAsync, KBatchSync, KBatchAsync])
 def test_only_a_rule_whose_steps_wait_says_so(rule):
     assert rule.waits_for_others == DEFINITIONS[rule.name]["waits"]
 
 
-@pytest.mark.parametrize("update", DEFINITIONS)
-@pytest.mark.parametrize(("model", "layout"), [("dense", "packed"), ("dense", "per_variable"), ("sparse", "packed")])
+def policy_of(monkeypatch, update, options):
+    """The policy of a rule in a run of three workers, with the numbers that it requires at some clocks."""
+    rule, policies = component_tables.UPDATES.create(update, options), []
+    of_rule = sys.modules[type(rule).__module__]
+    monkeypatch.setattr(of_rule, "build_step", lambda store, gradients, context, policy, name: policies.append(policy))
+    rule.build(None, [], types.SimpleNamespace(num_workers=NUM_WORKERS))
+    (policy,) = policies
+    with tf.Graph().as_default():
+        required = [int(tf.get_static_value(policy.required(tf.constant(clock, tf.int64)))) for clock in (0, 1, 9)]
+    return policy._replace(required=required)
+
+
+# The policy is all in which these rules differ: what one of them does on a cluster, the other does too.
+@pytest.mark.parametrize(
+    ("update", "options", "other", "others_options"),
+    [
+        ("k_sync", ["k=2"], "backup", ["backup_workers=1"]),
+        ("sync", ["replicas_to_aggregate=2"], "backup", ["backup_workers=1"]),
+        ("sync", [], "backup", ["backup_workers=0"]),
+        ("k_batch_async", ["k=3"], "softsync", ["splits=1"]),
+        ("k_batch_async", ["k=2"], "softsync", ["splits=2"]),  # 3 / 2 is rounded up
+        ("k_batch_async", ["k=1"], "softsync", ["splits=3"]),
+    ],
+)
+def test_a_rule_is_another_one_under_another_name(monkeypatch, update, options, other, others_options):
+    assert policy_of(monkeypatch, update, options) == policy_of(monkeypatch, other, others_options)
+
+
+# `k_sync` is `backup`, whose script is in `test_backup.py`. A growing k of `k_batch_async` has a script below.
+@pytest.mark.parametrize("update", representatives(DEFINITIONS, ["k_async", "k_batch_sync"]))
+@pytest.mark.parametrize(
+    ("model", "layout"), repetitions([("dense", "per_variable"), ("dense", "packed"), ("sparse", "packed")])
+)
 def test_updates_are_averages_of_k_gradients(cluster, update, model, layout):
     script, staleness = SCRIPTS[update]
     wanted = check_script(
@@ -47,11 +88,11 @@ def test_updates_are_averages_of_k_gradients(cluster, update, model, layout):
     assert wanted.staleness == staleness
 
 
-def test_k_grows_with_the_updates_up_to_its_limit(cluster):
+def test_k_grows_with_the_updates_up_to_its_limit(one_ps):
     options = ("k=1", "grow_every=2", "grow_by=1", "max_k=3")
     script = [0, 1, 0, 0, 1, 2, 0, 1, 0, 2]  # updates of 1, 1, 2, 2 and 3 gradients, and one more gradient
     check_script(
-        cluster, "dense", script, required=lambda clock: min(1 + clock // 2, 3), update="k_batch_async",
+        one_ps, "dense", script, required=lambda clock: min(1 + clock // 2, 3), update="k_batch_async",
         update_option=options, **DEFINITIONS["k_batch_async"],
     )  # fmt: skip
 
@@ -99,10 +140,8 @@ def test_wrong_options_are_rejected(options):
 
 # The conformance suite counts the same gradients by their credits, for each of the four rules.
 @pytest.mark.parametrize("update", repetitions(list(DEFINITIONS), every=4, first=2))
-def test_free_workers_end_at_max_steps(cluster, update):
-    outcomes = cluster.run(
-        config_of("Dense", "Rows", update=update, update_option=("k=2",), batch_size=4, max_steps=40)
-    )
+def test_free_workers_end_at_max_steps(one_ps, update):
+    outcomes = one_ps.run(config_of("Dense", "Rows", update=update, update_option=("k=2",), batch_size=4, max_steps=40))
     assert outcomes[0].worker.final_values["global_step"] == 40
     used = sum(worker.gradients_used for worker in outcomes[0].worker.summary.workers.values())
     assert used == 40 * 2
@@ -113,11 +152,11 @@ def test_free_workers_end_at_max_steps(cluster, update):
 
 # In the conformance suite workers of `backup` run out of data, which has the `GroupPolicy` of `k_sync`.
 @pytest.mark.parametrize("update", repetitions(["k_sync", "k_async"], first=1))
-def test_workers_that_run_out_of_data_block_no_other(cluster, update):
+def test_workers_that_run_out_of_data_block_no_other(one_ps, update):
     config = config_of(
         "Dense", "Rows", ["lengths=10,5,20"], update=update, update_option=("k=3",), batch_size=4, max_steps=None,
         num_epochs=100,
     )  # fmt: skip
-    outcomes = cluster.run(config)
+    outcomes = one_ps.run(config)
     assert [len(outcome.losses) for outcome in outcomes] == [10, 5, 20]
     assert outcomes[0].worker.final_values["global_step"] == 20

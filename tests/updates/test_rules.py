@@ -16,7 +16,7 @@ LEARNING_RATE = 0.1  # the default of `config_of`
 
 
 @pytest.mark.parametrize("num_workers", repetitions([2, 3], first=1))
-@pytest.mark.parametrize("num_ps", repetitions([1, 2], first=1))
+@pytest.mark.parametrize("num_ps", repetitions([1, 2]))  # each ps task counts for itself
 def test_mean_staleness_of_async_workers_is_their_number_less_one(num_workers, num_ps):
     with InProcessCluster(num_ps, num_workers) as cluster:
         outcomes = cluster.run(config_of("Dense", "Rows", update="async", batch_size=4, max_steps=600))
@@ -41,6 +41,7 @@ def test_async_counts_every_gradient_in_global_step():
     assert len(steps) - 100 <= 1  # the other worker's step in flight
 
 
+@pytest.mark.full  # the script of `test_synchronous.py` and the conformance suite show both
 def test_sync_staleness_is_zero_and_no_gradient_is_dropped():
     with InProcessCluster(2, 2) as cluster:
         outcomes = cluster.run(config_of("Dense", "Rows", update="sync", batch_size=4, max_steps=40))
@@ -49,7 +50,8 @@ def test_sync_staleness_is_zero_and_no_gradient_is_dropped():
         assert set(np.concatenate(outcome.progress.staleness_values)) == {0}
 
 
-@pytest.mark.parametrize("num_ps", repetitions([1, 2], first=1))
+# Other tests show that several ps tasks use the same gradients: the scripts and `test_averages.py`.
+@pytest.mark.parametrize("num_ps", repetitions([1, 2]))
 def test_with_backup_workers_an_update_is_the_average_of_the_gradients_counted_as_used(num_ps):
     config = config_of(
         "CreditRows", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=60
@@ -81,8 +83,8 @@ def test_a_worker_that_runs_out_of_data_first_blocks_no_other_and_is_not_average
     assert_moved_by_each_gradient_or_their_average(outcomes, update, together=10)
 
 
-# Under `async` the conformance suite has such a run.
-@pytest.mark.parametrize("update", [pytest.param("async", marks=pytest.mark.full), "sync"])
+@pytest.mark.full  # under `async` the conformance suite has such a run, under `sync` `test_synchronous.py`
+@pytest.mark.parametrize("update", ["async", "sync"])
 def test_uneven_ends_of_an_embedding_model(update):
     config = config_of(
         "CreditRows", "Rows", ["lengths=5,15"], update=update, batch_size=4, max_steps=None, num_epochs=100

@@ -9,18 +9,23 @@ from ps_trainer.errors import OptionError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.options import SoftSyncOptions
 from ps_trainer.updates.softsync import SoftSync
-from tests.testing.cluster import config_of
+from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.gradient_groups import check_script
 from tests.testing.repetitions import repetitions
 
 NUM_WORKERS = 3
 
 
+# `test_k_family.py` has the size of a group for each number of splits, and the conformance suite the other layout.
 @pytest.mark.parametrize(
     ("splits", "size", "staleness"),
-    [(1, 3, [[0, 0, 1, 0], [0, 0, 1], [1, 1]]), (2, 2, [[0, 0, 1, 1], [1, 0, 1], [2, 1]]), (3, 1, None)],
+    repetitions(
+        [(1, 3, [[0, 0, 1, 0], [0, 0, 1], [1, 1]]), (2, 2, [[0, 0, 1, 1], [1, 0, 1], [2, 1]]), (3, 1, None)],
+        every=3,
+        first=1,
+    ),
 )
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"], first=1))
 def test_an_update_is_the_average_of_n_over_splits_gradients_rounded_up(cluster, splits, size, staleness, layout):
     wanted = check_script(
         cluster, "dense", [0, 0, 1, 1, 2, 0, 1, 2, 0], required=lambda clock: size, is_fresh_only=False,
@@ -31,12 +36,13 @@ def test_an_update_is_the_average_of_n_over_splits_gradients_rounded_up(cluster,
 
 
 @pytest.mark.parametrize("splits", repetitions([1, 3], first=1))
-def test_mean_staleness_is_near_the_number_of_splits(cluster, splits):
+def test_mean_staleness_is_near_the_number_of_splits(splits):
     steps = 400 * splits // 3  # of 400 gradients
     config = config_of(
         "Dense", "Rows", update="softsync", update_option=(f"splits={splits}",), batch_size=4, max_steps=steps
     )
-    outcomes = cluster.run(config)
+    with InProcessCluster(1, NUM_WORKERS) as cluster:
+        outcomes = cluster.run(config)
     reached = [outcome.progress.global_steps for outcome in outcomes]
     begun, ended = max(map(min, reached)), min(map(max, reached))  # all workers took part between these two
     staleness = np.concatenate(

@@ -19,8 +19,9 @@ from tests.testing.script import Turnstile, initial_values, worker_batch
 NUM_WORKERS = 3
 
 
-@pytest.mark.parametrize("model", ["dense", "sparse"])
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+# `backup` is the same rule (`test_k_family.py`); `test_backup.py` has its sparse script.
+@pytest.mark.parametrize("model", repetitions(["dense", "sparse"]))
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"], first=1))
 def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, model, layout):
     # Worker 1 is late for step 1, worker 0 for steps 2 and 3; the late workers continue with the newest parameters.
     wanted = check_script(
@@ -30,6 +31,7 @@ def test_an_update_is_the_average_of_the_first_gradients_of_its_step(cluster, mo
     assert wanted.staleness == [[0, -1, -1, 0], [-1, 0, 0], [0, 0, 0, 0]]
 
 
+@pytest.mark.full  # `test_equivalence.py` compares the average of all with one process
 def test_by_default_an_update_is_the_average_of_all(cluster):
     wanted = check_script(
         cluster, "dense", [0, 2, 1, 2, 1, 0], required=lambda clock: 3, is_fresh_only=True, waits=True, update="sync"
@@ -39,7 +41,8 @@ def test_by_default_an_update_is_the_average_of_all(cluster):
 
 @pytest.mark.parametrize(
     ("num_ps", "layout", "model"),
-    repetitions([(1, "packed", "dense"), (2, "packed", "sparse"), (2, "per_variable", "dense")]),
+    # The sparse model has dense parts.
+    repetitions([(2, "packed", "sparse"), (1, "packed", "dense"), (2, "per_variable", "dense")], every=3),
 )
 def test_when_a_workers_data_end_the_average_is_over_the_other(num_ps, layout, model):
     name, loss_and_gradient = MODELS[model]
