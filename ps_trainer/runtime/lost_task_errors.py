@@ -49,7 +49,10 @@ def lost_task_error(error: tf.errors.OpError, *, is_colocated: bool = False) -> 
         is_colocated: Whether the workers hold the parameters, so that a lost worker is a lost ps task.
     """
     # The message of a step that failed on several tasks has a report of each.
-    causes = [named[-1] for report in _REPORTS.split(error.message) if (named := _TARGET.findall(report))]
+    reports = [report for report in _REPORTS.split(error.message) if _TARGET.search(report)]
+    if len(reports) > 1 and "}" not in reports[-1]:
+        del reports[-1]  # TensorFlow cuts a long message, here before the report names the task that it relays
+    causes = [_TARGET.findall(report)[-1] for report in reports]
     targets = [cause for cause in causes if is_colocated or cause[0] == "ps"]
     stages = [cause for cause in causes if cause not in targets]
     # A report without a target names only its sender: a restarted ps task, for example, which does not know the graph.

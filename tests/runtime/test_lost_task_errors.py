@@ -38,6 +38,16 @@ class TestLostTask:
         error = lost_task_error(tf.errors.UnavailableError(None, None, message))
         assert isinstance(error, kind) and str(error).startswith(f"{lost}-1")
 
+    def test_is_not_the_task_of_a_report_that_tensorflow_cuts_before_the_task_that_it_relays(self):
+        report = "Additional GRPC error information from remote target"
+        message = (
+            f"From /job:worker/replica:0/task:0:\nConnection reset by peer\n{report} /job:worker/replica:0/task:1 while"
+            " calling /tensorflow.WorkerService/RecvTensor:\n:UNKNOWN:Error received from peer  {grpc_status:14}\n"
+            f"{report} /job:ps/replica:0/task:0 while ca"
+        )
+        lost = lost_task_error(tf.errors.UnavailableError(None, None, message))
+        assert isinstance(lost, PeerLostError) and str(lost).startswith("worker-1")
+
     def test_is_the_ps_task_that_did_not_answer_although_a_stage_reports_it(self):
         message = "From /job:worker/replica:0/task:1: Socket closed; from remote target /job:ps/replica:0/task:3"
         lost = lost_task_error(tf.errors.UnavailableError(None, None, message))
@@ -51,7 +61,7 @@ class TestLostTask:
 
     def test_are_all_ps_tasks_that_did_not_answer(self):
         report = "Additional GRPC error information from remote target /job:ps/replica:0/task:"
-        reports = [f"{report}{ps} while calling RunGraph" for ps in (0, 3)]
+        reports = [f"{report}{ps} while calling RunGraph:\n:UNKNOWN:Error {{grpc_status:14}}" for ps in (0, 3)]
         lost = lost_task_error(tf.errors.UnavailableError(None, None, "\n".join(reports)))
         assert str(lost).startswith("ps-0, ps-3 were lost; look at their logs.")
 
