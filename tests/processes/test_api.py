@@ -42,14 +42,16 @@ def test_a_run_from_python_equals_the_run_by_flags_to_the_last_bit(create_run, t
     assert result.staleness == {0: 80} and result.summary["workers"]["1"]["local_steps"] == 40
 
 
-def test_processes_get_instances_arrays_and_functions_and_leave_nothing(tmp_path, monkeypatch):
+def test_processes_get_instances_arrays_and_functions_also_after_a_restart_and_leave_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     scaled = objects.Scaled(objects.Scaled.Options(scale=0.5))
+    killed = {"fault": "kill:worker:1@step=10", "max_restarts": 1, "straggler": "det:mean_ms=50"}
+    result = ps_trainer.train(scaled, "digits", mode="processes", max_steps=60, **killed, **FAST)
+    assert result.global_step >= 60 and result.metrics["accuracy"] > 0 and result.history
+    assert {"logits/kernel", "logits/bias"} <= set(result.variables)
+    assert result.summary["restarts"] == {"worker-1": 1}  # the restarted worker got the instance as well
     with ps_trainer.LocalCluster(num_ps=1, num_workers=1, mode="processes") as cluster:
-        result = cluster.train(scaled, "digits", max_steps=5, **FAST)
-        assert result.global_step == 5 and result.metrics["accuracy"] > 0 and result.history
-        assert {"logits/kernel", "logits/bias"} <= set(result.variables)
         second = cluster.train(
             ps_trainer.from_model_fn(objects.model_fn, params={"rate": 0.25}), objects.input_fn, max_steps=5, **FAST
         )
@@ -71,21 +73,6 @@ def test_what_only_the_launcher_can_check_is_a_value_error_too():
     assert isinstance(caught.value, ps_trainer.ArgumentError) and "--" not in str(caught.value)
     with pytest.raises(ValueError, match="max_restarts must be at least 0"):
         ps_trainer.train("softmax", "digits", mode="processes", max_restarts=-1, **FAST)
-
-
-def test_a_killed_worker_is_restarted(tmp_path):
-    result = ps_trainer.train(
-        "softmax",
-        "digits",
-        mode="processes",
-        fault="kill:worker:1@step=20",
-        max_restarts=1,
-        max_steps=200,
-        straggler="det:mean_ms=10",
-        logdir=tmp_path,
-        **FAST,
-    )
-    assert result.global_step >= 200 and result.summary["restarts"] == {"worker-1": 1}
 
 
 def test_what_processes_cannot_get_is_refused_with_the_fix():

@@ -13,7 +13,7 @@ import venv
 import pytest
 
 from tests.testing.processes import ROOT, START_SECS
-from tests.testing.repetitions import repetitions
+from tests.testing.repetitions import repetitions, representatives
 
 INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--no-index", "--no-deps")
 FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "run_ps.py", "run_worker.py")
@@ -116,6 +116,10 @@ def write_package(folder, init=True):
     return folder
 
 
+# An editable install finds the files of the clone, and no folder `models` beside them, as from a wheel.
+@pytest.mark.parametrize(
+    "installed", representatives(["wheel", "editable", "clone"], ["wheel", "clone"]), indirect=True
+)
 def test_finds_the_users_models_and_the_projects_own(installed, tmp_path):
     package, bare = write_package(tmp_path / "package"), write_package(tmp_path / "bare", init=False)
     (module := tmp_path / "module").mkdir()

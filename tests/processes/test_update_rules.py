@@ -13,7 +13,7 @@ from benchmarks.training_outcome import TrainingOutcome, outcome
 from ps_trainer import component_tables
 from ps_trainer.launch.command import run_local, shared_server
 from tests.testing.processes import END_SECS
-from tests.testing.repetitions import repetitions, representatives
+from tests.testing.repetitions import representatives
 
 DONE_SECS = 300.0  # a run takes 10 to 20 s of two free cores
 
@@ -44,7 +44,10 @@ def run_to_its_end(folder: pathlib.Path, setting: TrainingSetting, *flags: str) 
     return outcome(json.loads((folder / "summary.json").read_text()), wall_secs)
 
 
-@pytest.mark.parametrize("rule", representatives(component_tables.UPDATES.names(), ["async"]))
+# `test_examples.py` and the test below train real clusters to an accuracy; tests/updates/ compares each rule with its
+# oracle, on real servers.
+@pytest.mark.full
+@pytest.mark.parametrize("rule", component_tables.UPDATES.names())
 def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert rule in RULES, f"update rule {rule!r} has no setting in benchmarks/settings.py"
     setting = RULES[rule]
@@ -55,7 +58,8 @@ def test_rule_trains_to_96_percent_of_the_test_digits(tmp_path, rule):
     assert all(result.local_steps)
 
 
-@pytest.mark.parametrize("transform", repetitions(component_tables.GRADIENT_TRANSFORMS.names(), every=9))
+# `test_traffic.py` shows the bytes without a lossy transform; tests/gradients/ compares each transform with its oracle.
+@pytest.mark.parametrize("transform", representatives(component_tables.GRADIENT_TRANSFORMS.names(), ["qsgd"]))
 def test_transform_trains_and_a_lossy_one_sends_fewer_bytes(tmp_path, transform):
     assert transform in TRANSFORMS, f"gradient transform {transform!r} has no setting in benchmarks/settings.py"
     setting = TRANSFORMS[transform]
