@@ -116,7 +116,7 @@ def test_a_run_without_its_files_is_a_problem(logdir):
 
 @pytest.mark.process
 def test_a_killed_ps_is_measured(tmp_path):
-    flags = ["--updates=async", "--faults=kill:ps:1", "--at_step=100", "--max_steps=300", "--deadline_secs=180"]
+    flags = ["--updates=async", "--faults=kill:ps:1", "--at_step=50", "--max_steps=150", "--deadline_secs=180"]
     assert recovery.main([*flags, f"--out_dir={tmp_path / 'out'}"]) == 0
     (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["runs"]
     assert row["restarts"] == 1 and row["rolled_back"] >= 0

@@ -61,8 +61,8 @@ def test_values_that_a_run_did_not_measure_are_none():
 
 @pytest.mark.process
 def test_rejected_run_fails_with_the_end_of_its_output(tmp_path):
-    wrong = dataclasses.replace(RULES["async"], options=("no_such_option=1",))
-    with pytest.raises(RunError, match="(?s)exit code 2.*no_such_option"):
+    wrong = dataclasses.replace(RULES["async"], update="no_such_rule")
+    with pytest.raises(RunError, match="(?s)exit code 2.*no_such_rule"):
         training_outcome.train(wrong, tmp_path / "run", deadline_secs=120)
 
 

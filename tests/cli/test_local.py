@@ -110,8 +110,10 @@ def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsy
 
 
 def test_stages_that_do_not_fit_the_workers_are_rejected_before_anything_starts(tmp_path, capsys):
+    import tensorflow  # noqa: F401, ICN001 - so that no child process imports it for the check
+
     args = ["--num_workers=3", "--model=mlp", "--model_option=num_stages=2", "--placement=model_parallel"]
-    assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", *args]) == 2
+    assert main.main(["ps_trainer", "local", "--nopreload", f"--logdir={tmp_path}/run", *args]) == 2
     assert "num_workers=3 is not a multiple of the model's 2 stages" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

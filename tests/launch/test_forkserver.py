@@ -100,17 +100,6 @@ def test_signals_reach_a_task(fork):
     assert (asked.outcome(), killed.outcome()) == ("stopped", "killed (SIGKILL)")
 
 
-def test_tasks_outlive_the_server_and_a_dead_server_is_reported(tmp_path, fork):
-    with ForkServer(os.environ, tmp_path / "second.log", "second") as second:
-        second.wait_until_ready()
-        with (tmp_path / "task.log").open("ab") as log:
-            task = second.popen([*PROGRAM, "--version"], stdout=log, env=os.environ)
-            os.kill(second._process.pid, signal.SIGKILL)
-            assert task.wait() == 0
-            with pytest.raises(ForkServerEndedError, match="the fork server has ended; see .*second.log"):
-                second.popen([*PROGRAM, "--version"], stdout=log, env=os.environ)
-
-
 def test_only_commands_of_this_package_can_be_forked(server, tmp_path):
     with (tmp_path / "log").open("ab") as log, pytest.raises(ValueError, match="does not start with"):
         server.popen(["/bin/true"], stdout=log, env=os.environ)
@@ -132,3 +121,13 @@ def test_waiting_ends_when_it_is_cancelled_and_leaves_nothing(tmp_path):
         pid = cancelled._process.pid
         assert fakes.is_alive(pid)
     assert not fakes.is_alive(pid)
+
+
+def test_tasks_outlive_the_server_and_a_dead_server_is_reported(tmp_path, server):
+    """It ends the server of this module, so it is the last test."""
+    with (tmp_path / "task.log").open("ab") as log:
+        task = server.popen([*PROGRAM, "--version"], stdout=log, env=os.environ)
+        os.kill(server._process.pid, signal.SIGKILL)
+        assert task.wait() == 0
+        with pytest.raises(ForkServerEndedError, match="the fork server has ended; see .*forkserver.log"):
+            server.popen([*PROGRAM, "--version"], stdout=log, env=os.environ)

@@ -30,9 +30,9 @@ def losses_of(run, worker):
     "flags",
     repetitions(
         [
-            ["--model=cnn", "--optimizer=momentum", "--learning_rate=0.01", "--max_steps=60"],
+            ["--model=cnn", "--optimizer=momentum", "--learning_rate=0.01", "--max_steps=30"],
             ["--model=wide_deep", "--dataset=planted_clicks", "--optimizer=adagrad", "--batch_size=64"]
-            + ["--max_steps=60"],
+            + ["--dataset_option=num_train=2000", "--dataset_option=num_test=500", "--max_steps=30"],
         ],
         first=1,
     ),

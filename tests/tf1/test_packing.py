@@ -13,7 +13,7 @@ from ps_trainer.errors import OptionError
 from tests.testing.repetitions import repetitions
 from tests.tf1.in_process import Task, run
 
-LAYERS, UNITS = 4, 8
+LAYERS, UNITS = 2, 8
 
 
 def network(x):
