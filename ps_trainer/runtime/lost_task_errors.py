@@ -50,9 +50,9 @@ def lost_task_error(error: tf.errors.OpError, *, is_colocated: bool = False) -> 
     """
     # The message of a step that failed on several tasks has a report of each.
     reports = [report for report in _REPORTS.split(error.message) if _TARGET.search(report)]
-    if len(reports) > 1 and "}" not in reports[-1]:
-        del reports[-1]  # TensorFlow cuts a long message, here before the report names the task that it relays
-    causes = [_TARGET.findall(report)[-1] for report in reports]
+    # TensorFlow cuts a long message of each task, maybe before its last report names the task that it relays.
+    whole = [report for report in reports if "}" in report]
+    causes = [_TARGET.findall(report)[-1] for report in whole or reports]
     targets = [cause for cause in causes if is_colocated or cause[0] == "ps"]
     stages = [cause for cause in causes if cause not in targets]
     # A report without a target names only its sender: a restarted ps task, for example, which does not know the graph.

@@ -38,13 +38,16 @@ class TestLostTask:
         error = lost_task_error(tf.errors.UnavailableError(None, None, message))
         assert isinstance(error, kind) and str(error).startswith(f"{lost}-1")
 
-    def test_is_not_the_task_of_a_report_that_tensorflow_cuts_before_the_task_that_it_relays(self):
+    @pytest.mark.parametrize("is_last", [True, False])
+    def test_is_not_the_task_of_a_report_that_tensorflow_cuts_before_the_task_that_it_relays(self, is_last):
         report = "Additional GRPC error information from remote target"
-        message = (
-            f"From /job:worker/replica:0/task:0:\nConnection reset by peer\n{report} /job:worker/replica:0/task:1 while"
-            " calling /tensorflow.WorkerService/RecvTensor:\n:UNKNOWN:Error received from peer  {grpc_status:14}\n"
-            f"{report} /job:ps/replica:0/task:0 while ca"
+        whole = (
+            f"\nSocket closed\n{report} /job:worker/replica:0/task:1 while calling RecvTensor:\n"
+            ":UNKNOWN:Error received from peer  {grpc_status:14}\n"
         )
+        of_worker = f"UNAVAILABLE: From /job:worker/replica:0/task:0:{whole}{report} /job:ps/replica:0/task:0 while ca"
+        of_ps = f"UNAVAILABLE: From /job:ps/replica:0/task:0:{whole}"
+        message = "\n".join([of_ps, of_worker] if is_last else [of_worker, of_ps])
         lost = lost_task_error(tf.errors.UnavailableError(None, None, message))
         assert isinstance(lost, PeerLostError) and str(lost).startswith("worker-1")
 
