@@ -26,7 +26,7 @@ def create_run(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
     with ExitStack() as runs:
 
         def create(
-            *, is_fresh: bool = False, step_ms: float = 40.0, flags: Sequence[str] = (), **kwargs: Any
+            *, is_fresh: bool = False, step_ms: float = 100.0, flags: Sequence[str] = (), **kwargs: Any
         ) -> ClusterRun:
             folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
             folder.mkdir()

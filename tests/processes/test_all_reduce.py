@@ -24,7 +24,7 @@ RULES = {
 def test_killed_worker_ends_the_others_and_is_named(create_run, update, victim):
     run = create_run(num_workers=3)
     ps, *workers = run.start_all(UNLIMITED, *RULES[update])
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     workers[victim].send(signal.SIGKILL)
     others = [worker for index, worker in enumerate(workers) if index != victim]
     for worker in others:
@@ -33,30 +33,30 @@ def test_killed_worker_ends_the_others_and_is_named(create_run, update, victim):
         assert "Traceback" not in worker.log
     assert ps.wait(END_SECS) == FAILED
     if victim:
-        assert run.checkpoint_step() >= 20
+        assert run.checkpoint_step() >= 10
 
 
 def test_terminated_worker_ends_the_others_and_is_named(create_run):
     run = create_run(num_workers=3)
     _, *workers = run.start_all(UNLIMITED, *RULES["all_reduce"])
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     workers[1].send(signal.SIGTERM)
     assert workers[1].wait(END_SECS) == TERMINATED
     for worker in (workers[0], workers[2]):
         assert worker.wait(END_SECS) == FAILED
         assert "worker 1 interrupted" in worker.log
-    assert run.checkpoint_step() >= 20
+    assert run.checkpoint_step() >= 10
 
 
 def test_training_continues_from_the_checkpoint_when_restarted_after_a_kill(create_run):
     run = create_run(num_workers=2)
-    tasks = run.start_all(UNLIMITED, *RULES["all_reduce"], "--save_checkpoint_steps=20")
-    run.wait_for_step(40)
+    tasks = run.start_all(UNLIMITED, *RULES["all_reduce"], "--save_checkpoint_steps=10")
+    run.wait_for_step(20)
     tasks[1].send(signal.SIGKILL)
     for task in tasks:
         task.wait(LOST_SECS)
     step = run.checkpoint_step()
-    assert step >= 20
-    tasks = run.start_all(f"--max_steps={step + 30}", *RULES["all_reduce"])
+    assert step >= 10
+    tasks = run.start_all(f"--max_steps={step + 10}", *RULES["all_reduce"])
     assert [task.wait(LOST_SECS) for task in tasks] == [0, 0, 0]
-    assert run.checkpoint_step() == step + 30
+    assert run.checkpoint_step() == step + 10

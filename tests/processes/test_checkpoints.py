@@ -52,7 +52,7 @@ def test_a_missing_disk_ends_the_run_after_some_saves_and_a_restart_continues(cr
     run = create_run(num_workers=1)
     checkpoints, aside = run.logdir / "checkpoints", run.logdir / "aside"
     ps, chief = run.start_all(UNLIMITED, *OFTEN)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     wait_until(lambda: checkpoints.is_dir() and saved_steps(run), START_SECS, "no checkpoint was saved")
     checkpoints.rename(aside)
     checkpoints.write_text("")
@@ -110,7 +110,7 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
         env={FOLDER_VARIABLE: str(tmp_path)},
     )
     ps, chief, worker = run.start_all(UNLIMITED, *OFTEN)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     wait_until(lambda: saved_steps(run)[-1:] > [0], START_SECS, "no checkpoint was saved")
     (tmp_path / "freeze").touch()
     wait_until_frozen(chief.pid, "the chief")
@@ -119,7 +119,7 @@ def test_a_chief_that_is_frozen_in_the_middle_of_a_save_finishes_it_when_it_thaw
     assert half, "the chief was not frozen in the middle of a save"
     newest = saved_steps(run)[-1]
     assert run.checkpoint_step() == newest, "the previous checkpoint is damaged"
-    run.wait_for_step(run.last_step(1) + 20, workers=[1])
+    run.wait_for_step(run.last_step(1) + 10, workers=[1])
     reached = run.last_step(1)
     chief.send(signal.SIGCONT)
     wait_until(lambda: saved_steps(run)[-1] > reached, START_SECS, "it saves no more")

@@ -20,9 +20,9 @@ CNN_BYTES = 4 * ((9 * 32 + 32) + (9 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (
 
 def test_half_of_the_parameters_never_leave_the_process_of_a_worker(create_run):
     run = create_run(step_ms=0, **COLOCATED)
-    flags = ("--model=cnn", "--update=sync", "--max_steps=150", "--num_evaluators=1")
+    flags = ("--model=cnn", "--update=sync", "--max_steps=50", "--num_evaluators=1")
     assert run.start_local(*flags).wait(START_SECS) == 0
-    assert run.metrics("evaluator-0", "eval")[-1]["global_step"] == 150
+    assert run.metrics("evaluator-0", "eval")[-1]["global_step"] == 50
     figures = run.summary()["workers"].values()
     assert len(figures) == 2
     for one in figures:
@@ -36,26 +36,26 @@ def test_half_of_the_parameters_never_leave_the_process_of_a_worker(create_run):
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync"], first=1))
 def test_a_killed_worker_is_restarted_and_the_run_returns_to_the_checkpoint(create_run, update):
-    run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=125"), **COLOCATED)
+    run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=60"), **COLOCATED)
     chief, worker = run.start_all()
-    run.wait_for_step(30)
+    run.wait_for_step(20)
     worker.send(signal.SIGKILL)
     chief.wait_for_log(r"worker-1 .*waiting up to 120 s for it to rejoin", LOST_SECS)
     again = run.start_worker(1)
     assert [task.wait(START_SECS) for task in (chief, again)] == [0, 0]
     (recovered,) = run.metrics("worker-0", "event")
-    assert recovered["global_step"] >= 20
+    assert recovered["global_step"] >= 10
     assert recovered["rolled_back"] >= 0
-    assert run.summary()["global_step"] >= 125
-    assert run.checkpoint_step() >= 125
+    assert run.summary()["global_step"] >= 60
+    assert run.checkpoint_step() >= 60
 
 
 def test_a_killed_chief_is_restarted_by_the_launcher(create_run):
-    run = create_run(flags=(*RECOVERS, "--update=sync", "--max_steps=125"), **COLOCATED)
-    launcher = run.start_local("--max_restarts=2", "--fault=kill:chief@step=50")
+    run = create_run(flags=(*RECOVERS, "--update=sync", "--max_steps=60"), **COLOCATED)
+    launcher = run.start_local("--max_restarts=2", "--fault=kill:chief@step=20")
     assert launcher.wait(START_SECS) == 0
     assert run.summary()["restarts"]["worker-0"] == 1
-    assert run.summary()["global_step"] == 125
+    assert run.summary()["global_step"] == 60
     assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d*$")
 
 
@@ -63,7 +63,7 @@ def test_a_killed_chief_is_restarted_by_the_launcher(create_run):
 def test_a_killed_worker_that_is_not_restarted_is_named_and_nobody_ends_with_0(create_run, update):
     run = create_run(flags=("--recover_timeout_secs=3", f"--update={update}"), **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     worker.send(signal.SIGKILL)
     assert chief.wait(LOST_SECS) == FAILED
     # It holds no share of so few parameters: the update rule misses it, or it does not answer for the heartbeat's time.
@@ -73,7 +73,7 @@ def test_a_killed_worker_that_is_not_restarted_is_named_and_nobody_ends_with_0(c
 def test_a_killed_chief_that_is_not_restarted_is_named(create_run):
     run = create_run(**COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     chief.send(signal.SIGKILL)
     assert worker.wait(LOST_SECS) == FAILED
     assert "error: worker-0 was lost" in worker.log
@@ -84,23 +84,23 @@ def test_a_frozen_worker_is_named_and_all_continue_when_it_thaws(create_run, upd
     flags = (*RECOVERS, f"--update={update}", "--heartbeat_timeout_secs=3")
     run = create_run(flags=flags, **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     worker.freeze()
     chief.wait_for_log(r"worker-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
     reached = run.last_step(0)
     worker.thaw()
-    run.wait_for_step(reached + 20)
+    run.wait_for_step(reached + 10)
     chief.send(signal.SIGTERM)
     assert chief.wait(END_SECS) == 128 + signal.SIGTERM
     assert worker.wait(END_SECS) == FAILED
-    assert run.checkpoint_step() >= reached + 20
+    assert run.checkpoint_step() >= reached + 10
     assert all(event["rolled_back"] == 0 for event in run.metrics("worker-0", "event"))
 
 
 def test_a_frozen_worker_that_stays_so_ends_the_others_and_is_named(create_run):
     run = create_run(flags=("--heartbeat_timeout_secs=3", "--recover_timeout_secs=3"), **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     worker.freeze()
     assert chief.wait(LOST_SECS) == FAILED
     assert "error: worker-1 (localhost:" in chief.log
@@ -109,7 +109,7 @@ def test_a_frozen_worker_that_stays_so_ends_the_others_and_is_named(create_run):
 def test_sigterm_to_a_worker_ends_the_run_with_a_checkpoint(create_run):
     run = create_run(**COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     hosts = ("--placement=colocated", f"--worker_hosts={','.join(run.worker_hosts)}", "--isolation=test")
     doctor = run.start_command("doctor", *hosts)
     assert doctor.wait(START_SECS) == 0
@@ -119,7 +119,7 @@ def test_sigterm_to_a_worker_ends_the_run_with_a_checkpoint(create_run):
     assert worker.wait(END_SECS) == 128 + signal.SIGTERM
     assert chief.wait(END_SECS) == FAILED
     assert "the job ends because worker-1 was ended by SIGTERM" in chief.log
-    assert run.checkpoint_step() >= 20
+    assert run.checkpoint_step() >= 10
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ FAILED = 1
 def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
     run = create_run(num_ps=num_ps)
     *ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     ps[-1].send(signal.SIGKILL)
     for task in (chief, worker):
         assert task.wait(LOST_SECS) == FAILED
@@ -27,8 +27,8 @@ def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
 
 def test_killed_worker_does_not_hold_up_async_and_the_ps_ends(create_run):
     run = create_run()
-    ps, chief, worker = run.start_all("--max_steps=200", "--update=async")
-    run.wait_for_step(20)
+    ps, chief, worker = run.start_all("--max_steps=80", "--update=async")
+    run.wait_for_step(10)
     worker.send(signal.SIGKILL)
     assert chief.wait(LOST_SECS) == 0
     assert ps.wait(END_SECS) == FAILED
@@ -38,16 +38,14 @@ def test_killed_worker_does_not_hold_up_async_and_the_ps_ends(create_run):
 
 @pytest.mark.parametrize(
     ("update", "option", "max_steps"),
-    repetitions(
-        [("backup", "backup_workers=1", 150), ("ssp", "staleness=2", 200), ("k_batch_sync", "k=3", 100)], every=3
-    ),
+    repetitions([("backup", "backup_workers=1", 60), ("ssp", "staleness=2", 80), ("k_batch_sync", "k=3", 50)], every=3),
 )
 def test_killed_worker_does_not_hold_up_a_rule_that_can_continue_without_it(create_run, update, option, max_steps):
     run = create_run(num_workers=3)
     ps, chief, second, third = run.start_all(
         f"--max_steps={max_steps}", f"--update={update}", f"--update_option={option}"
     )
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     third.send(signal.SIGKILL)
     for task in (chief, second):
         assert task.wait(START_SECS) == 0
@@ -62,7 +60,7 @@ def test_killed_worker_does_not_hold_up_a_rule_that_can_continue_without_it(crea
 def test_killed_worker_ends_sync_and_is_named(create_run):
     run = create_run()
     ps, chief, worker = run.start_all(UNLIMITED, "--update=sync")
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     worker.send(signal.SIGKILL)
     assert chief.wait(LOST_SECS) == FAILED
     assert "worker 1 failed, and update rule sync needs all" in chief.log
@@ -72,7 +70,7 @@ def test_killed_worker_ends_sync_and_is_named(create_run):
 def test_ps_of_killed_workers_ends_by_itself(create_run):
     run = create_run()
     ps, *workers = run.start_all(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     for worker in workers:
         worker.send(signal.SIGKILL)
     assert ps.wait(LOST_SECS) == FAILED

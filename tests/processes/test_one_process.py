@@ -103,14 +103,14 @@ def sockets_of(pid):
 def test_sigterm_saves_a_checkpoint_and_no_socket_was_ever_opened(create_run):
     run = create_run(**ALONE)
     launcher = run.start_local(UNLIMITED)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     assert sum(sockets_of(pid).count(LISTENING) for pid in run.remaining()) == 0
     assert [sockets_of(pid) for pid in run.remaining()] == [[] for _ in run.remaining()]
     launcher.send(signal.SIGTERM)
     assert launcher.wait(END_SECS) == 128 + signal.SIGTERM
     assert run.remaining() == []
     step = run.checkpoint_step()
-    assert step >= 20
+    assert step >= 10
     assert run.summary()["status"] == "interrupted"
     assert run.start_local(f"--max_steps={step + 5}").wait(START_SECS) == 0
     assert run.time_of_state("worker-0", rf"^restored .*model\.ckpt-{step}, at step {step}$")
@@ -121,10 +121,10 @@ def test_ctrl_c_to_a_task_that_trains_alone_saves_a_checkpoint(create_run):
     run = create_run(**ALONE)
     flags = ["--alone", UNLIMITED, "--model=softmax", "--report_secs=0.2", f"--logdir={run.logdir}"]
     task = run.start_command("task", *flags)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     task.send(signal.SIGINT)
     assert task.wait(END_SECS) == 128 + signal.SIGINT
-    assert run.checkpoint_step() >= 20
+    assert run.checkpoint_step() >= 10
 
 
 @pytest.mark.parametrize("counts", [ALONE, BESIDE_A_PS], ids=["one_process", "cluster"])
@@ -140,11 +140,11 @@ def test_sigterm_while_a_step_waits_for_data_saves_a_checkpoint(create_run, coun
 
 
 def test_a_killed_process_is_restarted_from_its_checkpoint(create_run):
-    run = create_run(flags=["--save_checkpoint_steps=10", "--recover_timeout_secs=60"], **ALONE)
-    launcher = run.start_local("--max_steps=60", "--max_restarts=1", "--fault=kill:worker:0@step=30")
+    run = create_run(flags=["--save_checkpoint_steps=5", "--recover_timeout_secs=60"], **ALONE)
+    launcher = run.start_local("--max_steps=30", "--max_restarts=1", "--fault=kill:worker:0@step=12")
     assert launcher.wait(START_SECS) == 0
     assert run.summary()["restarts"] == {"worker-0": 1}
-    assert run.summary()["global_step"] == 60
+    assert run.summary()["global_step"] == 30
     assert run.time_of_state("worker-0", r"^restored .*, at step [1-9]\d*$")
 
 

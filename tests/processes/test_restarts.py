@@ -22,19 +22,19 @@ def own_restarts(run, task):
 
 # (update rule, fault, restarted task)
 FAULTS = [
-    ("async", "kill:ps:0@step=50", "ps-0"),  # this ps task holds global_step
-    ("async", "kill:chief@step=50", "worker-0"),
-    ("sync", "kill:worker:1@step=50", "worker-1"),
-    ("async", "raise:worker:1@step=50", "worker-1"),
-    ("sync_replicas", "kill:worker:1@step=50", "worker-1"),  # all roll back to a checkpoint
-    ("sync_replicas", "kill:chief@step=50", "worker-0"),
-    ("all_reduce", "kill:worker:1@step=50", "worker-1"),  # all other workers end with it
-    ("all_reduce", "kill:ps:0@step=50", "ps-0"),
-    ("sync", "kill:ps:1@step=50", "ps-1"),
-    ("sync", "term:worker:1@step=50", "worker-1"),
-    ("ssp", "term:ps:1@step=50", "ps-1"),  # its state is lost: all roll back to a checkpoint
-    ("sync", "kill:chief@step=50", "worker-0"),
-    ("sync", "term:chief@step=50", "worker-0"),
+    ("async", "kill:ps:0@step=20", "ps-0"),  # this ps task holds global_step
+    ("async", "kill:chief@step=20", "worker-0"),
+    ("sync", "kill:worker:1@step=20", "worker-1"),
+    ("async", "raise:worker:1@step=20", "worker-1"),
+    ("sync_replicas", "kill:worker:1@step=20", "worker-1"),  # all roll back to a checkpoint
+    ("sync_replicas", "kill:chief@step=20", "worker-0"),
+    ("all_reduce", "kill:worker:1@step=20", "worker-1"),  # all other workers end with it
+    ("all_reduce", "kill:ps:0@step=20", "ps-0"),
+    ("sync", "kill:ps:1@step=20", "ps-1"),
+    ("sync", "term:worker:1@step=20", "worker-1"),
+    ("ssp", "term:ps:1@step=20", "ps-1"),  # its state is lost: all roll back to a checkpoint
+    ("sync", "kill:chief@step=20", "worker-0"),
+    ("sync", "term:chief@step=20", "worker-0"),
 ]
 # `test_recovery.py` and the test below lose a ps task, the chief or a worker of `sync`, `test_two_faults.py` two tasks.
 # `test_faults.py` restarts all workers of `all_reduce`. A signal ends a task of any rule in the same way.
@@ -44,9 +44,9 @@ CHOSEN = representatives(FAULTS, [FAULTS[4]])
 @pytest.mark.parametrize(("update", "fault", "restarted"), CHOSEN)
 def test_run_continues_and_ends_well(create_run, update, fault, restarted):
     run = create_run(num_ps=2, flags=(RECOVER,))
-    max_steps = 100
+    max_steps = 50
     if update == "async":  # others continue: they must not end before the killed task is back
-        max_steps = 350 if restarted == "worker-1" else 225
+        max_steps = 140 if restarted == "worker-1" else 90
     launcher = run.start_local(
         f"--max_steps={max_steps}",
         f"--update={update}",
@@ -61,7 +61,7 @@ def test_run_continues_and_ends_well(create_run, update, fault, restarted):
     assert max_steps <= summary["global_step"] <= max_steps + run.num_workers - 1
     assert summary["restarts"][restarted] >= 1
     assert len(own_restarts(run, restarted)) == 1, "more than one restart counts against the task"
-    assert summary["faults"][0]["global_step"] >= 50
+    assert summary["faults"][0]["global_step"] >= 20
     assert {worker["status"] for worker in summary["workers"].values()} == {"done"}
     books = accounting.read(run.logdir, summary["global_step"], is_joined=update not in ("async", "ssp"))
     assert books.is_balanced(run.num_workers, num_kills=1), books
@@ -74,8 +74,8 @@ def test_run_continues_and_ends_well(create_run, update, fault, restarted):
 def test_a_workers_own_state_survives_a_kill_of_another_worker(create_run):
     run = create_run(flags=(RECOVER,))
     launcher = run.start_local(
-        "--max_steps=100", "--update=sync", "--gradient_transform=error_feedback",
-        "--gradient_transform=top_k:ratio=0.01", "--max_restarts=2", "--fault=kill:worker:1@step=50",
+        "--max_steps=50", "--update=sync", "--gradient_transform=error_feedback",
+        "--gradient_transform=top_k:ratio=0.01", "--max_restarts=2", "--fault=kill:worker:1@step=20",
         "--save_checkpoint_secs=1", "--step_log",
     )  # fmt: skip
     assert launcher.wait(START_SECS) == 0

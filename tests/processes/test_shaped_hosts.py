@@ -36,7 +36,7 @@ def test_without_support_the_launcher_says_why_before_it_makes_anything(create_r
 
 @needs_namespaces
 def test_a_run_trains_over_shaped_links_and_reports_their_traffic(create_run):
-    run = create_run(step_ms=0, flags=("--model=cnn", "--update=sync", "--max_steps=200"))
+    run = create_run(step_ms=0, flags=("--model=cnn", "--update=sync", "--max_steps=60"))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
     launcher.wait_for_log("serving on 10.0.0.1:2222")
     made = namespaces_of(launcher.pid)
@@ -48,7 +48,7 @@ def test_a_run_trains_over_shaped_links_and_reports_their_traffic(create_run):
     assert run.summary()["status"] == "done"
     hosts = json.loads((run.logdir / "hosts.json").read_text())["tasks"]
     # A step carries the parameters to the worker and the gradient back, beside requests and headers.
-    least = 200 * CNN_BYTES
+    least = 60 * CNN_BYTES
     for worker in ("worker-0", "worker-1"):
         assert least < hosts[worker]["rx_bytes"] < 1.3 * least
         assert least < hosts[worker]["tx_bytes"] < 1.3 * least
@@ -63,19 +63,19 @@ def test_a_run_trains_over_shaped_links_and_reports_their_traffic(create_run):
 def test_signal_to_the_launcher_ends_the_tasks_with_a_checkpoint_and_removes_the_hosts(create_run, signum):
     run = create_run(flags=(UNLIMITED,))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     launcher.send(signum)
     assert launcher.wait(END_SECS) == 128 + signum
     assert run.remaining() == []
     assert namespaces_of(launcher.pid) == []
-    assert run.checkpoint_step() >= 20
+    assert run.checkpoint_step() >= 10
 
 
 @needs_namespaces
 def test_after_a_kill_of_the_launcher_the_tasks_end_and_the_next_start_removes_the_hosts(create_run):
     run = create_run(flags=(UNLIMITED,))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     launcher.kill()
     run.wait_until_gone(LOST_SECS)
     assert len(namespaces_of(launcher.pid)) == 1 + 3

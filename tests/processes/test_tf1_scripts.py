@@ -41,37 +41,37 @@ def test_only_the_import_differs_from_the_script_of_2017(name):
 
 
 def test_an_asynchronous_script_ends_in_every_task_and_its_last_checkpoint_has_every_step(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=300", f"--checkpoint_dir={tmp_path}/checkpoints") as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=100", f"--checkpoint_dir={tmp_path}/checkpoints") as run:
         ps, workers = run.start_all()
         assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
         made = sum(own_steps(task) for task in workers)
         last = tf.train.load_checkpoint(run.checkpoint_dir)
-        assert last.get_tensor("global_step") == made >= 300
+        assert last.get_tensor("global_step") == made >= 100
 
 
 @pytest.mark.parametrize("late_secs", repetitions([0, 4], first=1))
 def test_a_synchronous_script_makes_each_update_of_one_step_of_each_worker(tmp_path, late_secs):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=150", "--sync_replicas") as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=60", "--sync_replicas") as run:
         ps, chief = run.start("ps"), run.start("worker", 0)
         if late_secs:
             chief.wait_for_log("waiting for worker-1|worker-0: initialised")
         worker = run.start("worker", 1)
         assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
-        assert [own_steps(task) for task in (chief, worker)] == [150, 150]
+        assert [own_steps(task) for task in (chief, worker)] == [60, 60]
 
 
 def test_with_a_backup_worker_the_script_ends_too(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=150", "--sync_replicas", "--replicas_to_aggregate=1") as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=60", "--sync_replicas", "--replicas_to_aggregate=1") as run:
         ps, workers = run.start_all()
         assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("flags", repetitions([[], ["--sync_replicas"]], first=1))
 def test_word2vec_with_a_supervisor_ends(tmp_path, flags):
-    with ScriptRun(tmp_path, WORD2VEC, "--train_steps=100", f"--checkpoint_dir={tmp_path}/checkpoints", *flags) as run:
+    with ScriptRun(tmp_path, WORD2VEC, "--train_steps=40", f"--checkpoint_dir={tmp_path}/checkpoints", *flags) as run:
         ps, workers = run.start_all()
         assert [task.wait(START_SECS) for task in (*workers, *ps)] == [0, 0, 0]
-        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 100
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 40
 
 
 def test_a_program_in_the_form_of_an_estimator_ends(tmp_path):
@@ -85,7 +85,7 @@ def test_a_program_in_the_form_of_an_estimator_ends(tmp_path):
 def test_word2vec_ends_when_a_worker_is_killed(tmp_path):
     with ScriptRun(tmp_path, WORD2VEC, ENDLESS, "--sync_replicas", env=NO_RECOVERY, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 local steps")
+        worker.wait_for_log("10 local steps")
         worker.kill()
         assert [task.wait(LOST_SECS) for task in (chief, ps)] == [1, 1]
         assert "worker 1" in chief.log
@@ -96,32 +96,33 @@ def test_word2vec_saves_at_sigterm(tmp_path):
     with ScriptRun(tmp_path, WORD2VEC, ENDLESS, checkpoints, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         for task in (chief, worker):
-            task.wait_for_log("50 local steps")
+            task.wait_for_log("10 local steps")
         chief.send(signal.SIGTERM)
         assert [task.wait(LOST_SECS) for task in (chief, worker, ps)] == [128 + signal.SIGTERM, 1, 1]
-        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 50
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 10
 
 
+@pytest.mark.full  # the tutorial's script has the same session and loses its ps task below; both forms end above
 def test_a_program_in_the_form_of_an_estimator_ends_when_the_ps_is_killed(tmp_path):
     flags = (ENDLESS, f"--model_dir={tmp_path}/checkpoints")
     with ScriptRun(tmp_path, ESTIMATOR, *flags, env=NO_RECOVERY, by_flags=False, is_slow=True) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
-            worker.wait_for_log("50 local steps")
+            worker.wait_for_log("10 local steps")
         ps.kill()
         assert [task.wait(LOST_SECS) for task in workers] == [1, 1]
         assert all("ps-0" in task.log and "Traceback" not in task.log for task in workers)
 
 
 def test_a_program_in_the_form_of_an_estimator_goes_on_without_a_frozen_worker(tmp_path):
-    flags = ("--train_steps=400", f"--model_dir={tmp_path}/checkpoints")
+    flags = ("--train_steps=160", f"--model_dir={tmp_path}/checkpoints")
     env = {**NO_RECOVERY, "PS_TRAINER_HEARTBEAT_TIMEOUT_SECS": "4"}
     with ScriptRun(tmp_path, ESTIMATOR, *flags, env=env, by_flags=False, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 local steps")
+        worker.wait_for_log("10 local steps")
         worker.freeze()
         assert [task.wait(LOST_SECS) for task in (chief, ps)] == [0, 1]
-        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 400
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 160
 
 
 def test_a_missing_ps_is_named_with_its_address_after_the_deadline(tmp_path):
@@ -146,32 +147,32 @@ def test_a_missing_worker_is_named_in_sync(tmp_path):
 def test_a_killed_ps_ends_the_job_and_the_same_command_goes_on_from_its_checkpoint(tmp_path, flags):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
     with ScriptRun(
-        tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=20", *flags, env=NO_RECOVERY, is_slow=True
+        tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=5", *flags, env=NO_RECOVERY, is_slow=True
     ) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
-            worker.wait_for_log("50 local steps")
+            worker.wait_for_log("10 local steps")
         ps.kill()
         for worker in workers:
             assert worker.wait(LOST_SECS) == 1
             assert "ps-0" in worker.log
             assert "Traceback" not in worker.log
         saved = int(tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step"))
-        assert saved >= 20
-        again = [run.start("ps"), *(run.start("worker", i, f"--train_steps={saved + 60}") for i in range(2))]
+        assert saved >= 5
+        again = [run.start("ps"), *(run.start("worker", i, f"--train_steps={saved + 20}") for i in range(2))]
         assert [task.wait(START_SECS) for task in again] == [0, 0, 0]
         assert f"restored {run.checkpoint_dir}/model.ckpt-{saved}, at step {saved}" in again[1].log
 
 
 @pytest.mark.parametrize(
-    "flags", repetitions([["--train_steps=500"], ["--train_steps=200", "--sync_replicas"]], first=1)
+    "flags", repetitions([["--train_steps=120"], ["--train_steps=60", "--sync_replicas"]], first=1)
 )
 def test_a_restarted_ps_lets_the_workers_go_on_in_their_processes(tmp_path, flags):
     checkpoints = f"--checkpoint_dir={tmp_path}/checkpoints"
-    with ScriptRun(tmp_path, TUTORIAL, checkpoints, "--save_steps=20", *flags, is_slow=True) as run:
+    with ScriptRun(tmp_path, TUTORIAL, checkpoints, "--save_steps=5", *flags, is_slow=True) as run:
         (ps,), workers = run.start_all()
         for worker in workers:
-            worker.wait_for_log("50 local steps")
+            worker.wait_for_log("10 local steps")
         ps.kill()
         ps = run.start("ps")
         for worker in workers:
@@ -192,13 +193,13 @@ def test_a_killed_worker_ends_a_synchronous_job_that_does_not_wait_for_it(tmp_pa
 
 
 def test_a_restarted_worker_joins_the_synchronous_steps_again(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=200", "--sync_replicas", is_slow=True) as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=60", "--sync_replicas", is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 local steps")
+        worker.wait_for_log("10 local steps")
         worker.kill()
         worker = run.start("worker", 1)
         assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
-        assert own_steps(chief) == 200
+        assert own_steps(chief) == 60
 
 
 def test_a_frozen_worker_ends_a_synchronous_job_after_the_deadlines(tmp_path):
@@ -219,24 +220,24 @@ def test_a_signal_to_the_chief_saves_a_checkpoint_and_ends_the_job(tmp_path, fla
     with ScriptRun(tmp_path, TUTORIAL, ENDLESS, checkpoints, "--save_steps=1000000", *flags, is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
         for task in (chief, worker):
-            task.wait_for_log("50 local steps")
+            task.wait_for_log("10 local steps")
         chief.send(signum)
         assert chief.wait(END_SECS) == 128 + signum
         assert worker.wait(LOST_SECS) == 1
         assert f"worker 0 interrupted: ended by {signal.Signals(signum).name}" in worker.log
         assert ps.wait(LOST_SECS) != 0
-        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 50
+        assert tf.train.load_checkpoint(run.checkpoint_dir).get_tensor("global_step") >= 10
 
 
 def test_a_chief_that_was_killed_attaches_to_the_state_on_the_ps_tasks(tmp_path):
-    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=1000", is_slow=True) as run:
+    with ScriptRun(tmp_path, TUTORIAL, "--train_steps=300", is_slow=True) as run:
         (ps,), (chief, worker) = run.start_all()
-        worker.wait_for_log("50 local steps")
+        worker.wait_for_log("10 local steps")
         chief.kill()
         chief = run.start("worker", 0)
         assert [task.wait(START_SECS) for task in (chief, worker, ps)] == [0, 0, 0]
         attached = re.search(r"attached to the run on the ps tasks, at step (\d+)", chief.log)
-        assert int(attached[1]) >= 50
+        assert int(attached[1]) >= 10
 
 
 def test_a_script_that_forgets_the_hook_of_the_optimizer_is_refused_before_any_step(tmp_path):

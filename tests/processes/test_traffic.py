@@ -16,7 +16,7 @@ NAMES = ("push_bytes_per_step", "pull_bytes_per_step")
 @pytest.mark.parametrize(("num_ps", "num_workers"), repetitions([(1, 1), (2, 2)], first=1))
 def test_a_step_carries_the_parameters_once_each_way(create_run, num_ps, num_workers):
     run = create_run(num_ps=num_ps, num_workers=num_workers, step_ms=0)
-    launcher = run.start_local("--model=cnn", "--max_steps=200")
+    launcher = run.start_local("--model=cnn", "--max_steps=100")
     assert launcher.wait(START_SECS) == 0
     workers = run.summary()["workers"]
     reports = run.metrics("worker-0", "train")

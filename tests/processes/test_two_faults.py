@@ -20,7 +20,7 @@ RULES = [
     ("k_sync", "k=2"),
     ("local_sgd", "period=4"),
 ]
-STEP_MS = 100.0  # the others still have steps to make when the restarted worker is back
+STEP_MS = 200.0  # the others still have steps to make when the restarted worker is back
 SOFT = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02")
 
 
@@ -45,8 +45,8 @@ def assert_done(run, *tasks):
 
 @pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3))
 def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, option):
-    run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=120", step_ms=STEP_MS)
-    run.wait_for_step(20)
+    run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=60", step_ms=STEP_MS)
+    run.wait_for_step(10)
     ps_1.send(signal.SIGKILL)
     workers[2].send(signal.SIGKILL)
     workers[0].wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
@@ -58,9 +58,9 @@ def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, opt
 @pytest.mark.full
 @pytest.mark.parametrize(("update", "option"), RULES)
 def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(create_run, update, option):
-    flags = ("--max_steps=120", "--heartbeat_timeout_secs=4")
+    flags = ("--max_steps=60", "--heartbeat_timeout_secs=4")
     run, ps_0, ps_1, *workers = start(create_run, update, option, *flags, step_ms=STEP_MS)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     ps_1.freeze()
     kill(workers[2])
     for task in workers[:2]:
@@ -74,7 +74,7 @@ def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_ti
     """The limit is the heartbeat and recovery timeouts, the 8 s in which a task leaves, and some slack."""
     run = create_run(num_ps=2, num_workers=3, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     ps_1.freeze()
     kill(workers[2])
     for task in workers[:2]:
@@ -103,7 +103,7 @@ class TestWhileTheChief:
 
     @pytest.mark.parametrize("killed", repetitions([0, 1]))
     def test_evaluates_at_the_end(self, create_run, tmp_path, killed):
-        run, *tasks = self.held(create_run, tmp_path, "HoldEvaluation", "--max_steps=30")
+        run, *tasks = self.held(create_run, tmp_path, "HoldEvaluation", "--max_steps=10")
         kill(tasks[killed])
         (tmp_path / "hold").unlink()
         others = [task for index, task in enumerate(tasks) if index != killed]

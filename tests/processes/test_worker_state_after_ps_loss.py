@@ -29,7 +29,7 @@ COMPRESSION = ("--gradient_transform=error_feedback", "--gradient_transform=top_
 def test_after_the_loss_of_a_ps_each_worker_loads_its_own_state_of_the_checkpoint(create_run, flags):
     run = create_run(num_ps=2, flags=("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02"))
     ps_0, ps_1, *workers = run.start_all(UNLIMITED, *flags)
-    run.wait_for_step(20)
+    run.wait_for_step(10)
     saved = run.wait_for_checkpoint()
     wait_until(lambda: run.checkpoint_step() > saved, START_SECS, "the chief has not saved")
     ps_1.send(signal.SIGKILL)

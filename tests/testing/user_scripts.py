@@ -120,7 +120,8 @@ class ScriptRun:
         path: The script. It takes --ps_hosts, --worker_hosts, --job_name and --task_index.
         flags: Flags of every task.
         env: Variables to add to the environment of every task.
-        is_slow: Whether each step takes 20 ms longer, so that a test that waits leaves the cores to other tests.
+        is_slow: Whether each step takes 50 ms longer, so that a test that waits leaves the cores to other tests;
+            every tenth step is printed.
     """
 
     def __init__(
@@ -181,10 +182,11 @@ class ScriptRun:
 
 
 def _slowed(script: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """A copy of a script that sleeps in each step."""
+    """A copy of a script that sleeps in each step, and prints every tenth."""
     loop = re.compile(r"^( *while not .*should_stop\(\).*\n)( *)", re.MULTILINE)
-    text, count = loop.subn(r'\1\2__import__("time").sleep(0.02)\n\2', script.read_text(encoding="utf-8"))
+    text, count = loop.subn(r'\1\2__import__("time").sleep(0.05)\n\2', script.read_text(encoding="utf-8"))
     assert count == 1, f"{script} has {count} loops of steps"
+    text = text.replace("local_step % 50 == 0", "local_step % 10 == 0")
     copy = folder / script.name
     copy.write_text(text, encoding="utf-8")
     return copy
