@@ -165,9 +165,14 @@ def _count_chars(document: Document) -> Counter[str]:
 
 def _count_words(document: Document) -> Counter[str]:
     counts, num_lines = WordCounts(), 0
-    for block in blocks(document.chunks()):
-        counts.add(block)
-        num_lines += block.count(b"\n")
+
+    def texts() -> Iterator[bytes]:
+        nonlocal num_lines
+        for block in blocks(document.chunks()):
+            num_lines += block.count(b"\n")
+            yield block
+
+    counts.add(texts())
     return Counter(dict(counts.items())) + Counter({LINE_END["word"]: num_lines})
 
 

@@ -1,12 +1,17 @@
-"""Counts the words of running text: 4 MiB at a time, in NumPy, several times as fast as a `collections.Counter`."""
+"""Counts the words of running text: 1 MiB at a time, in NumPy, several times as fast as a `collections.Counter`."""
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
-_BLOCK_BYTES = 2**22
+_BLOCK_BYTES = 2**20  # more would leave the cache of the processor
+_MAX_THREADS = 4  # with more, the thread that adds up the blocks does not keep pace
 _WORD_BREAKS = np.isin(np.arange(256), list(b" \t\n\r\v\f"))  # those of `bytes.split`
 _BYTES_OF_KEY = 8
 # Of a key's bytes, those of a word that has 0 to 8 bytes left.
@@ -26,20 +31,29 @@ class WordCounts:
         self._numbers = np.zeros(0, np.int64)
         self._words: dict[int, bytes] = {}
 
-    def add(self, text: bytes) -> None:
-        """Counts the words of a text, which whitespace separates."""
-        starts, lengths = _words_of(text)
-        hashes = _hashes_of(text, starts, lengths)
-        found, numbers = _sorted_counts(hashes)
-        at = np.searchsorted(self._hashes, found)
-        is_known = np.append(self._hashes, 0)[at] == found
+    def add(self, texts: Iterable[bytes]) -> None:
+        """Counts the words of texts, which whitespace separates; several threads split and hash them."""
+        num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
+        pending: deque[Future[_Block]] = deque()
+        with ThreadPoolExecutor(num_threads) as pool:
+            for text in texts:
+                pending.append(pool.submit(_split, text))
+                if len(pending) > num_threads:  # no more, as each block needs ten times its bytes
+                    self._add_up(pending.popleft().result())
+            for block in pending:
+                self._add_up(block.result())
+
+    def _add_up(self, block: _Block) -> None:
+        at = np.searchsorted(self._hashes, block.found)
+        is_known = np.append(self._hashes, 0)[at] == block.found
         is_known &= at < len(self._hashes)
-        self._numbers[at[is_known]] += numbers[is_known]
-        new = found[~is_known]
+        self._numbers[at[is_known]] += block.numbers[is_known]
+        new = block.found[~is_known]
         self._hashes = np.insert(self._hashes, at[~is_known], new)
-        self._numbers = np.insert(self._numbers, at[~is_known], numbers[~is_known])
-        for place in _first_places(hashes, new):
-            self._words[int(hashes[place])] = text[starts[place] : starts[place] + lengths[place]]
+        self._numbers = np.insert(self._numbers, at[~is_known], block.numbers[~is_known])
+        for place in _first_places(block.hashes, new):
+            start = block.starts[place]
+            self._words[int(block.hashes[place])] = block.text[start : start + block.lengths[place]]
 
     def items(self) -> Iterator[tuple[str, int]]:
         """Yields each word with the number of its occurrences."""
@@ -47,8 +61,28 @@ class WordCounts:
             yield self._words[key].decode(), number
 
 
+class _Block(NamedTuple):
+    """The words of a text.
+
+    Attributes:
+        text: The text.
+        starts: Where its words start, int64 [N].
+        lengths: Numbers of bytes of the words, int64 [N].
+        hashes: Hashes of the words, uint64 [N].
+        found: The different hashes, sorted, uint64 [M].
+        numbers: How often each of these occurs, int64 [M].
+    """
+
+    text: bytes
+    starts: np.ndarray
+    lengths: np.ndarray
+    hashes: np.ndarray
+    found: np.ndarray
+    numbers: np.ndarray
+
+
 def blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Joins the chunks of a text to blocks of about 4 MiB that end between words."""
+    """Joins the chunks of a text to blocks of about 1 MiB that end between words."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -59,6 +93,12 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield b"".join(parts)
             parts, size = [chunk[cut:]], len(chunk) - cut
     yield b"".join(parts)
+
+
+def _split(text: bytes) -> _Block:
+    starts, lengths = _words_of(text)
+    hashes = _hashes_of(text, starts, lengths)
+    return _Block(text, starts, lengths, hashes, *_sorted_counts(hashes))
 
 
 def _words_of(text: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -13,8 +13,7 @@ from ps_trainer.data.pipeline.word_counts import WordCounts, blocks
 
 def counted(*texts: bytes) -> dict[str, int]:
     counts = WordCounts()
-    for text in texts:
-        counts.add(text)
+    counts.add(texts)
     return dict(counts.items())
 
 
