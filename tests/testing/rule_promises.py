@@ -9,6 +9,10 @@ GlobalSteps = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
 """(steps of each worker, dropped gradients of each worker) -> least and greatest global_step at the end."""
 
 
+COLLECTING = ("sync", "backup", "softsync", "k_sync", "k_async", "k_batch_sync", "k_batch_async")
+"""Rules that are a `GroupPolicy` each: `gradient_collector.build_step` builds the graph of all of them."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Promises:
     """The promises in a rule's docstring.

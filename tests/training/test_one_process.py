@@ -23,9 +23,7 @@ from ps_trainer.training import one_process  # isort: skip
 EXCHANGING = ("all_reduce", "hybrid")
 ENDLESS = 10**9
 # Rules that apply each gradient behave here like `async`, and rules that collect gradients like `backup`.
-CHOSEN = representatives(
-    sorted(set(PROMISES) - set(EXCHANGING)), ["async", "downpour", "sync", "backup", "ssp", "easgd"]
-)
+CHOSEN = representatives(sorted(set(PROMISES) - set(EXCHANGING)), ["async", "downpour", "backup", "ssp", "easgd"])
 
 
 def config(tmp_path, model="Dense", **fields):

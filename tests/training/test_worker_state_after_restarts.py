@@ -53,12 +53,12 @@ RESUMED = {"async": (), "sync": (), "backup": ("backup_workers=1",), "local_sgd"
 @pytest.mark.parametrize("update", representatives(RESUMED, ["async", "backup", "local_sgd"]))
 def test_a_resumed_run_loads_each_workers_own_state(cluster, tmp_path, log, update):
     options = RESUMED[update]
-    outcomes = cluster.run(config(tmp_path, 20, update, update_option=options))
+    outcomes = cluster.run(config(tmp_path, 10, update, update_option=options))
     sent = [outcome.progress.sent_steps for outcome in outcomes]
     released = [0, 1] if update == "backup" else [0]  # its last push after the release is in no update
     assert all(many - one in released for many, one in zip(sent, pushes_of(tmp_path), strict=True))
     before = pushes_of(tmp_path)
-    cluster.run(config(tmp_path, 40, update, update_option=options))
+    cluster.run(config(tmp_path, 20, update, update_option=options))
     taken_up = sorted(int(pushes) for pushes, _ in re.findall(GOES_ON, log.text))
     assert taken_up == sorted(before)
     assert "begins without" not in log.text
@@ -163,13 +163,16 @@ def test_a_push_leaves_after_the_update_of_its_residual(transforms):
 
 
 def test_states_of_another_run_are_not_loaded_even_if_they_belong_to_the_same_push(cluster, tmp_path, log):
-    cluster.run(config(tmp_path, 10, "sync"))
-    for path in worker_file.find(tmp_path / "checkpoints"):
+    cluster.run(config(tmp_path, 20))
+    pushes = pushes_of(tmp_path)
+    for index, path in enumerate(worker_file.path_of(tmp_path / "checkpoints", i, n) for i, n in enumerate(pushes)):
         saved = worker_file.read(path)
         worker_file.write(path, saved._replace(lineage=saved.lineage + 1))
-    cluster.run(config(tmp_path, 20, "sync"))
+        assert f"worker-{index}-{pushes[index]}.npz" == path.name
+    cluster.run(config(tmp_path, 30))
     assert not re.findall(GOES_ON, log.text)
-    assert log.text.count("-10.npz: from another run") == 2
+    for index, number in enumerate(pushes):
+        assert f"worker-{index}-{number}.npz: from another run" in log.text
 
 
 def counted_by(name, saved):
@@ -194,7 +197,7 @@ COUNTERS = {
 def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster, tmp_path, update):
     """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""
     options, counter, steps_at = COUNTERS[update]
-    often = config(tmp_path, 80, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
+    often = config(tmp_path, 30, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
     cluster.run(dataclasses.replace(often, gradient_transform=("random_k:ratio=0.5",)))
     folder = tmp_path / "checkpoints"
     found = [0, 0]

@@ -84,10 +84,11 @@ def trained(tmp_path, devices, **fields):
         {"optimizer": "adam", "learning_rate": 0.01, "layout": "per_variable"},
         {"model": "Direct", "optimizer": "adagrad"},
         {"model": "Dense", "update": "easgd", "update_option": ("period=2",)},
-        {"update": "sync", "gradient_transform": ("clip_norm:norm=0.3",)},
+        {"gradient_transform": ("clip_norm:norm=0.3",)},
+        pytest.param({"update": "sync"}, marks=pytest.mark.full),  # a rule gets the sum of the parts
         pytest.param({"update": "sync_replicas", "layout": "per_variable"}, marks=pytest.mark.full),
     ],
-    ids=["sgd", "adam", "own_look_up", "replica", "sync_clipped", "sync_replicas"],
+    ids=["sgd", "adam", "own_look_up", "replica", "clipped", "sync", "sync_replicas"],
 )
 @pytest.mark.parametrize("devices", [2, 4])
 def test_losses_and_values_are_those_of_one_device_with_the_whole_batch(tmp_path, devices, fields):

@@ -73,7 +73,7 @@ def figures(outcome):
                 (1, {"sharding": "dynamic", "shard_examples": 16}),
                 (1, {"pull_dtype": "bfloat16", "update": "hogwild"}),
             ],
-            every=6,
+            every=7,
         ),
         (0, {}),  # the worker holds the parameters
     ],

@@ -63,7 +63,7 @@ def test_read_positions_are_saved_with_the_parameters_and_restored(tmp_path):
     assert sum(worker.figures.examples for worker in second.summary.workers.values()) == 2 * 240 - seen.once
 
 
-@pytest.mark.parametrize("update", ["all_reduce", "hybrid"])
+@pytest.mark.parametrize("update", repetitions(["all_reduce", "hybrid"]))  # both exchange by the same `RingExchange`
 def test_a_batch_whose_exchange_broke_is_not_counted_and_is_read_again(tmp_path, monkeypatch, update):
     stop, after_phase, num_made = StopRequest(), RingExchange.after_phase, []
 
