@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import pathlib
 import random
 import socket
+from collections.abc import Iterator
 
 from ps_trainer.cluster import addresses
 from ps_trainer.errors import ClusterConfigError
@@ -69,13 +71,10 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
     every = range(LOWEST_PICKED_PORT, addresses.MAX_PORT + 1)
     outside = [port for port in every if not low <= port <= high]
     inside = [port for port in every if low <= port <= high]
-    # At random, so that two commands that start at the same time rarely pick the same ports.
-    source = random.SystemRandom()
-    source.shuffle(outside)
-    source.shuffle(inside)
     with contextlib.ExitStack() as held:
         ports: list[int] = []
-        for port in outside + inside:  # ports inside of the range only if there are too few others
+        # Ports inside of the range only if there are too few others.
+        for port in itertools.chain(_at_random(outside), _at_random(inside)):
             if len(ports) == n:
                 return ports
             try:
@@ -86,6 +85,16 @@ def pick_free_ports(n: int, range_file: pathlib.Path = _EPHEMERAL_RANGE_FILE) ->
         if len(ports) == n:
             return ports
     raise ClusterConfigError(f"the tasks need {n} free ports, and this machine has {len(ports)}; start fewer tasks")
+
+
+def _at_random(ports: list[int]) -> Iterator[int]:
+    """Yields the ports in random order, so that two commands that start at the same time rarely pick the same ones."""
+    # The rest of the order is not drawn: the kernel takes 0.1 s to give random numbers for all ports.
+    source = random.SystemRandom()
+    for left in range(len(ports), 0, -1):
+        index = source.randrange(left)
+        ports[index], ports[left - 1] = ports[left - 1], ports[index]
+        yield ports[left - 1]
 
 
 def _bind_everywhere(port: int, *, reuse: bool) -> socket.socket:

@@ -68,6 +68,19 @@ def test_picks_at_random():
     assert ports.pick_free_ports(10) != ports.pick_free_ports(10)
 
 
+def test_finds_the_only_free_port_of_many(monkeypatch, tmp_path):
+    def refuse(port, *, reuse):
+        if port != 10_007:
+            raise OSError
+        return socket.socket()
+
+    monkeypatch.setattr(ports, "_bind_everywhere", refuse)
+    monkeypatch.setattr(ports.addresses, "MAX_PORT", 10_020)
+    range_file = tmp_path / "range"
+    range_file.write_text("10005 10010")
+    assert ports.pick_free_ports(1, range_file) == [10_007]
+
+
 def test_does_not_pick_a_port_in_use(monkeypatch, listener):
     port = listener.getsockname()[1]
     monkeypatch.setattr(ports, "LOWEST_PICKED_PORT", port)
