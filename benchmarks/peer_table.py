@@ -91,7 +91,7 @@ def brief_table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     rows = [["steps/s of both workers", *heads.values()], ["---", *["--:"] * len(heads)]]
     for workload in _workloads(lines):
         of_contenders = [lines.get((workload, contender)) for contender in heads]
-        rates = [NOT_MEASURED if line is None else f"{_rates(line)[0]:,.0f}" for line in of_contenders]
+        rates = [NOT_MEASURED if line is None else _number(_rates(line)[0]) for line in of_contenders]
         rows.append([PEER_WORKLOADS[workload].what, *rates])
     return _markdown(rows)
 
@@ -112,8 +112,12 @@ def _rates(line: ResultLine) -> list[float]:
 
 def _cell(line: ResultLine) -> str:
     """Returns the steps per second of all workers with their spread, and CPU time per step."""
-    rate, lowest, highest = _rates(line)
-    return f"{rate:,.0f} ({lowest:,.0f}–{highest:,.0f}), {1000 * float(line['cpu_secs_per_step']):.1f} ms"
+    rate, lowest, highest = map(_number, _rates(line))
+    return f"{rate} ({lowest}–{highest}), {1000 * float(line['cpu_secs_per_step']):.1f} ms"
+
+
+def _number(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 20 else f"{rate:.1f}"
 
 
 def _ratio(text: str) -> str:

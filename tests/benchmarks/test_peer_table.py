@@ -28,8 +28,8 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
     assert capsys.readouterr().out == (
         "| workload | `async` | `stock` | `torch_ddp` | `bare_ops` | `async` ÷ best peer | `async` ÷ bare ops |\n"
         "| --- | --: | --: | --: | --: | --: | --: |\n"
-        "| 40 dense layers 64×64 (`deep`) | 14 (14–14), 4.2 ms | – | – | – | – | – |\n"
-        "| table 1,000,000×64, 32 rows a step (`table`) | 900 (800–1,000), 4.2 ms | 4 (4–4), 4.2 ms"
+        "| 40 dense layers 64×64 (`deep`) | 14.0 (14.0–14.0), 4.2 ms | – | – | – | – | – |\n"
+        "| table 1,000,000×64, 32 rows a step (`table`) | 900 (800–1,000), 4.2 ms | 4.0 (4.0–4.0), 4.2 ms"
         " | 1,800 (1,800–1,800), 4.2 ms | 1,000 (1,000–1,000), 4.2 ms | 0.50 | 0.90 |\n"
     )
     write_csv(rows(CELL, {**figures, "async_one_step": measured(475.0)}), second)
