@@ -54,7 +54,7 @@ VALUES = (
     OtherValue("threads", "4 ops at a time", flags=("--inter_op_threads=4",)),
     OtherValue("queues", "1", {"TF_GRPC_WORKER_CACHE_QUEUES": "1"}),
     OtherValue("queues", "64, TensorFlow's", {"TF_GRPC_WORKER_CACHE_QUEUES": "64"}),
-    OtherValue("pieces", "16 MiB", worker_flags=("--layout_option=max_piece_bytes=16777216",)),
+    OtherValue("pieces", "4 MiB", worker_flags=("--layout_option=max_piece_bytes=4194304",)),
     OtherValue("pieces", "1 MiB", worker_flags=("--layout_option=max_piece_bytes=1048576",)),
     OtherValue("channels", "large frames", {"TF_GRPC_DEFAULT_OPTIONS": _LARGE_FRAMES}),
     OtherValue("grappler", "on", worker_flags=("--grappler",)),

@@ -47,6 +47,11 @@ def test_an_option_that_the_user_has_set_is_kept_and_the_other_added(given, resu
     assert channel_options(TF_GRPC_DEFAULT_OPTIONS=given) == result
 
 
+def test_convolutions_use_onednn_unless_the_user_says_otherwise():
+    assert prepared()["TF_ENABLE_ONEDNN_OPTS"] == "1"
+    assert prepared(TF_ENABLE_ONEDNN_OPTS="0")["TF_ENABLE_ONEDNN_OPTS"] == "0"
+
+
 def test_preparing_twice_changes_nothing():
     environ = prepared()
     assert prepared(**environ) == environ
