@@ -138,6 +138,8 @@ class InProcessCluster:
 
     def run(self, config: TrainConfig, **overrides: Any) -> list[Outcome]:
         """Runs all workers to their end; raises the exception of a worker that failed."""
+        if "components" not in overrides:
+            overrides["components"] = load_once(config, self.num_workers)
         calls = [self.start(config, index, **overrides) for index in range(self.num_workers)]
         outcomes = [self.finish(call) for call in calls]
         for outcome in outcomes:
@@ -196,6 +198,14 @@ class _Call:
         self._thread.join(deadline_secs)
         if self._thread.is_alive():
             raise AssertionError(f"still running after {deadline_secs:.0f} s")
+
+
+def load_once(config: TrainConfig, num_workers: int) -> components_lib.Components:
+    """Loads components that all workers of a cluster may share, with one build of the model, as `api/in_process.py`."""
+    components = components_lib.load(config, num_workers)
+    if num_workers > 1:
+        components.trace_model()  # now, because threads that ask for it at the same time would each build the model
+    return components
 
 
 def wait_until(condition: Callable[[], bool], deadline_secs: float = DEADLINE_SECS) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.cluster import InProcessCluster, config_of, load_once, wait_until
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -121,7 +121,8 @@ class Runs:
         calls = []
         try:
             with _noting_graphs(graphs):
-                calls += [cluster.start(config, index) for index in range(cluster.num_workers)]
+                components = load_once(config, cluster.num_workers)
+                calls += [cluster.start(config, index, components=components) for index in range(cluster.num_workers)]
                 deadline = time.monotonic() + RUN_SECS
                 outcomes = [cluster.finish(call, max(0.1, deadline - time.monotonic())) for call in calls]
             errors = [outcome.error for outcome in outcomes if outcome.error is not None]

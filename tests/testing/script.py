@@ -27,8 +27,7 @@ from ps_trainer.runtime.server import session_config
 from ps_trainer.store import extents
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.trace import trace
-from ps_trainer.training import components as components_lib
-from tests.testing.cluster import InProcessCluster, wait_until
+from tests.testing.cluster import InProcessCluster, load_once, wait_until
 from tests.testing.components import NUM_CLASSES, VOCAB_SIZE, RowOptions, Rows
 
 DEADLINE_SECS = 120.0
@@ -82,11 +81,9 @@ class Turnstile:
 
     def start(self, config: TrainConfig, workers: Sequence[int] | None = None, **overrides: Any) -> list[Any]:
         """Starts the given workers (default: all) in threads, and keeps their calls in `calls`."""
-        given = overrides.pop("components", None)
+        shared = overrides.pop("components", None) or load_once(config, self._cluster.num_workers)
         for worker in range(self._cluster.num_workers) if workers is None else workers:
-            components = given or components_lib.load(config, self._cluster.num_workers)
-            if worker == 0:
-                components = components._replace(layout=self._noting(components.layout))
+            components = shared if worker else shared._replace(layout=self._noting(shared.layout))
             self.calls[worker] = self._cluster.start(config, worker, components=components, **overrides)
         return list(self.calls.values())
 
