@@ -91,7 +91,7 @@ def test_table_has_a_line_for_each_wire_and_a_column_for_each_task():
 def test_trains_with_the_given_messages_and_repeats_with_the_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(wire_quality, "_STEPS", 3)
     # The accuracy after 3 steps would hardly tell two trainings apart.
-    monkeypatch.setitem(TASKS, "digits", dataclasses.replace(TASKS["digits"], metric="loss"))
+    monkeypatch.setitem(TASKS, "digits", dataclasses.replace(TASKS["digits"], model="mlp", metric="loss"))
     out = tmp_path / "out"
     assert wire_quality.main(["--tasks=digits", "--wires=both", "--seeds=2", f"--out_dir={out}"]) == 0
     rows = json.loads((out / "results.json").read_text())["rows"]

@@ -9,6 +9,7 @@ from models.layers import ModelOutput
 from ps_trainer.errors import CheckpointError
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import Embedded, RowOptions, Rows, plain_loop
+from tests.testing.repetitions import repetitions
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -36,7 +37,7 @@ def begin(tmp_path, model, init_from, **fields):
     return Checkpoint(str(tmp_path / "checkpoints" / "model.ckpt-0"))
 
 
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"], first=1))  # the next test has the other
 def test_variables_are_taken_and_slots_and_step_are_not(tmp_path, trained, layout):
     logdir, values = trained
     first = begin(tmp_path, "Dense", logdir, layout=layout)

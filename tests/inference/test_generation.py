@@ -10,6 +10,7 @@ from ps_trainer.data.generators.number_words import Numbers, _draw, chinese, eng
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.inference.generation import Sampling, draw, encode, text_of_token
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
+from tests.testing.repetitions import representatives
 
 from ps_trainer.cli import generate  # isort: skip
 from ps_trainer.training import one_process  # isort: skip
@@ -22,7 +23,8 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(MODELS))
+# A generator takes logits from any model; `tests/models` has both models.
+@pytest.fixture(scope="module", params=representatives(sorted(MODELS), ["gpt"]))
 def logdir(request, tmp_path_factory):
     """The folder of a model that has learned a periodic text, which no longer exists."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -25,6 +25,7 @@ from ps_trainer.inference.prediction_names import PredictionNames
 from ps_trainer.training import components as components_lib
 from tests.testing import components as small
 from tests.testing.cluster import config_of
+from tests.testing.repetitions import representatives
 
 NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one
 CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}", "has_test=true"])
@@ -246,7 +247,8 @@ def told_of(tmp_path, prompt, out, **options):
     return prediction.write(config, tmp_path / "checkpoints", tmp_path / "prompt.txt", tmp_path / out)
 
 
-@pytest.mark.parametrize("length", [1, 3, 7, 8, 9, 16, 21])
+# Less than a window of 8, a whole one, and two and a part.
+@pytest.mark.parametrize("length", representatives([1, 3, 7, 8, 9, 16, 21], [3, 8, 21]))
 def test_each_character_of_a_prompt_has_a_prediction_whatever_its_length(tmp_path, length):
     prompt = TEXT[:length]
     said = told_of(tmp_path, prompt, "out.jsonl")

@@ -63,7 +63,7 @@ def test_matrix_factorization_equals_numpy(training, decay):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with InProcessCluster(2, 2) as cluster:
+    with InProcessCluster(1, 1) as cluster:
         yield cluster
 
 

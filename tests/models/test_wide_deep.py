@@ -15,6 +15,7 @@ from ps_trainer.training.evaluation import evaluate
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.components import RowOptions, Rows, plain_loop
 from tests.testing.gradients import assert_gradients_are_slopes
+from tests.testing.repetitions import repetitions
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -109,7 +110,7 @@ def cluster():
         yield cluster
 
 
-@pytest.mark.parametrize("layout", ["packed", "per_variable"])
+@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"]))
 def test_one_worker_equals_one_process(cluster, layout):
     options = {**OPTIONS, "hidden": (4,)}
     texts = tuple(f"{key}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in options.items())

@@ -43,7 +43,10 @@ def config(model, **fields):
     return config_of(f"{__name__}:{model.__name__}", "Rows", batch_size=8, max_steps=STEPS, seed=5, **fields)
 
 
-@pytest.mark.parametrize(("num_ps", "update"), [(1, "async"), (2, "sync")])
+# `tests/updates` compares tables whose gradients are collected.
+@pytest.mark.parametrize(
+    ("num_ps", "update"), [(1, "async"), (2, "async"), pytest.param(2, "sync", marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("model", [Tables, Chained])
 def test_rows_and_losses_are_those_of_plain_tensorflow(model, num_ps, update):
     with InProcessCluster(num_ps, 1) as cluster:

@@ -9,8 +9,9 @@ GlobalSteps = Callable[[Sequence[int], Sequence[int]], tuple[int, int]]
 """(steps of each worker, dropped gradients of each worker) -> least and greatest global_step at the end."""
 
 
-COLLECTING = ("sync", "backup", "softsync", "k_sync", "k_async", "k_batch_sync", "k_batch_async")
-"""Rules that are a `GroupPolicy` each: `gradient_collector.build_step` builds the graph of all of them."""
+LIKE_ANOTHER = ("backup", "softsync", "k_sync", "k_async", "k_batch_sync", "k_batch_async", "model_averaging")
+"""Rules whose graph is built by the code of another rule: `gradient_collector.py` also builds that of `sync`, with
+another `GroupPolicy`, and `averaging.py` also that of `local_sgd`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

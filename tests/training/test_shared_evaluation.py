@@ -24,6 +24,7 @@ from ps_trainer.training.evaluation_pace import EvaluationLimits
 from ps_trainer.training.shared_evaluation import SharedEvaluation
 from tests.runtime.fakes import GONE, entry, ready_run, roster
 from tests.testing.logs import log_lines
+from tests.testing.repetitions import repetitions
 from tests.training.shared_components import BATCH_SIZE, Clicks, Slow, SlowOptions, Streaming
 
 NUM_BATCHES = 20
@@ -147,7 +148,8 @@ class Shared:
 
 
 @pytest.mark.parametrize(
-    ("num_examples", "num_helped"), [(None, 0), (None, 1), (None, 7), (None, 12), (4500, 7), (2400, 7)]
+    ("num_examples", "num_helped"),
+    repetitions([(None, 0), (None, 1), (None, 12), (None, 7), (4500, 7), (2400, 7)]),
 )
 def test_parts_of_several_workers_give_the_metrics_of_one_pass(num_helped, num_examples):
     shared = Shared(lambda shared, call: shared.help(call, num_helped))

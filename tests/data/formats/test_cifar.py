@@ -9,6 +9,7 @@ from ps_trainer.data.formats.cifar import Cifar10, Cifar100
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
+from tests.testing.repetitions import repetitions
 
 PER_FILE = 3
 
@@ -53,7 +54,7 @@ def test_planes_become_pixels_with_channels(tmp_path):
     assert batch["label"].dtype == np.int64
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
+@pytest.mark.parametrize("num_workers", repetitions([1, 2, 3, 7], first=1))
 def test_shards_cover_the_records_of_all_files_once(tmp_path, num_workers):
     write_10(tmp_path)
     source = create(tmp_path)

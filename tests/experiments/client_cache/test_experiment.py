@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.client_cache import cases
+from ps_trainer.experiments.client_cache import cases, experiment
 from ps_trainer.experiments.client_cache.cases import BOUNDS, CacheSettings, Problem, Reads
 from ps_trainer.experiments.client_cache.experiment import PROBLEM_SETUPS, CachedReads, ClientCache
 from ps_trainer.experiments.harness.claims import ClaimFinding
@@ -151,8 +151,9 @@ def test_a_training_reaches_an_easy_objective(problem, monkeypatch):
     setup = PROBLEM_SETUPS[problem]
     easy = setup._replace(objective={Problem.RATINGS: 0.9, Problem.CLICKS: 0.68}[problem])
     monkeypatch.setitem(PROBLEM_SETUPS, problem, easy)
+    monkeypatch.setattr(experiment, "NUM_WORKERS", 3)  # each has an input pipeline of its own
     arms = [(CacheSettings(problem=problem, reads=Reads.CACHED, bound=1, max_gradients=2000), setup.rates[2])]
-    arms += [(dataclasses.replace(arms[0][0], reads=Reads.BARRIER, bound=None), 8 * setup.rates[2])]
+    arms += [(dataclasses.replace(arms[0][0], reads=Reads.BARRIER, bound=None), 3 * setup.rates[2])]
     figures = {settings.reads: CachedReads().train(settings, rate, 0) for settings, rate in arms}
     for one in figures.values():
         assert one.is_reached

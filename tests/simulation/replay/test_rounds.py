@@ -21,7 +21,7 @@ from tests.testing.cluster import InProcessCluster
 from tests.testing.cluster import config_of as rows_config_of
 from tests.testing.repetitions import representatives
 
-NUM_WORKERS = 3
+NUM_WORKERS = 2
 RULES = [
     ("sync", (), "momentum"),
     ("sync_replicas", (), "adam"),

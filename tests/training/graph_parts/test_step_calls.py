@@ -17,7 +17,7 @@ from ps_trainer.training.graph_parts import step_calls
 from ps_trainer.training.graph_parts.step_calls import CallLimits, StepCalls
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from tests.testing.repetitions import representatives
-from tests.testing.rule_promises import COLLECTING, PROMISES
+from tests.testing.rule_promises import LIKE_ANOTHER, PROMISES
 
 PER_CALL = 5
 JOBS = {"ps": ("localhost:2000",), "worker": tuple(f"localhost:{3000 + worker}" for worker in range(3))}
@@ -38,10 +38,7 @@ def build(asked):
     return graph_lib.build(components_lib.load(asked, 3), cluster, asked, "run")
 
 
-# `sync` stands for all rules that collect gradients.
-@pytest.mark.parametrize(
-    "name", representatives(PROMISES, [rule for rule in PROMISES if rule == "sync" or rule not in COLLECTING])
-)
+@pytest.mark.parametrize("name", representatives(PROMISES, [rule for rule in PROMISES if rule not in LIKE_ANOTHER]))
 def test_a_rule_says_whether_its_workers_act_between_two_steps(name):
     promises = PROMISES[name]
     rule = component_tables.UPDATES.create(name, promises.options)

@@ -20,7 +20,7 @@ from ps_trainer.errors import Interrupted, OptionError
 from tests.testing import oracles, script
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.repetitions import repetitions, representatives
-from tests.testing.rule_promises import COLLECTING, PROMISES
+from tests.testing.rule_promises import LIKE_ANOTHER, PROMISES
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -35,8 +35,7 @@ SCRIPT = [0, 1, 1, 0, 1, 0]
 STALENESS = [[0, 2, 1], [1, 0, 1]]  # steps of other workers since the worker's own previous step
 BATCH_SIZE, RATE = 4, 0.5
 MODELS = {"Linear": oracles.linear, "EmbeddedLinear": oracles.embedded_linear}
-# `sync` stands for all rules that collect gradients.
-CHOSEN = representatives(PROMISES, [rule for rule in PROMISES if rule == "sync" or rule not in COLLECTING])
+CHOSEN = representatives(PROMISES, [rule for rule in PROMISES if rule not in LIKE_ANOTHER])
 A_MINUTE = "det:mean_ms=60000"
 SOON_SECS = 30.0  # far less than a minute, and far more than any call needs that does not wait for one
 
@@ -212,7 +211,7 @@ def test_each_phase_of_every_rule_has_the_delay_once(rule):
     [
         ("downpour", ("n_push=3", "n_fetch=3")),
         ("easgd", ("period=3",)),
-        ("local_sgd", ("period=3",)),
+        pytest.param("local_sgd", ("period=3",), marks=pytest.mark.full),  # its phases are those of `easgd`
         ("accumulate", ("steps=3",)),
         ("all_reduce", ()),
     ],
