@@ -66,7 +66,7 @@ class Averaged:
     [
         ("accumulate", ("steps=3",), [False, True]),
         ("local_sgd", ("period=4",), [False, True]),
-        ("model_averaging", ("period=4",), [False, True]),
+        pytest.param("model_averaging", ("period=4",), [False, True], marks=pytest.mark.full),  # as `local_sgd`
         ("easgd", ("period=4",), [False, True]),
         ("downpour", ("n_push=2", "n_fetch=3"), [False, False, False, True]),
     ],

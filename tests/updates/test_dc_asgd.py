@@ -71,6 +71,7 @@ def test_adaptive_divides_by_the_root_of_the_mean_square_of_all_workers_gradient
     scripted.assert_same(play(cluster, optimizer, "adaptive=true", layout=layout), wanted, num_ps=cluster.num_ps)
 
 
+@pytest.mark.full  # in `test_exact.py` four free workers have no lambda
 def test_without_lambda_it_is_async(cluster):
     wanted = scripted.replay(SCRIPT, "dense", delay_compensated(0.0, "sgd"))
     scripted.assert_same(play(cluster, "sgd", "lambda=0"), wanted, num_ps=cluster.num_ps)

@@ -74,6 +74,7 @@ def test_one_worker_without_a_force_computes_plain_sgd(one_worker):
     np.testing.assert_allclose(outcome.losses, losses, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full  # the conformance suite trains; the scripts above show which steps exchange
 def test_the_centre_follows_the_replicas(cluster):
     config = config_of(
         "Dense", "Rows", ["has_test=true"], update="easgd", update_option=options(period=4, momentum=0.5),
@@ -107,7 +108,8 @@ def test_a_local_step_runs_no_op_on_a_ps_task(cluster):
 
 
 # The conformance suite restarts this rule in the other layout.
-@pytest.mark.parametrize("layout", repetitions(LAYOUTS, first=1))
+@pytest.mark.full  # the conformance suite restarts this rule
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     def run(max_steps, logdir):
         config = config_of(

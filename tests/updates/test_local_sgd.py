@@ -45,9 +45,9 @@ def wanted_rounds(cluster, periods, optimizer="sgd"):
     return wanted._replace(values=wanted.values[-1:])
 
 
-# A period of 1 is in the test of the switch below, with packed parameters.
-@pytest.mark.parametrize("layout", repetitions(LAYOUTS, first=1))
-@pytest.mark.parametrize("period", repetitions([1, 3], first=1))
+@pytest.mark.full  # the next two tests have both periods, and Adam besides SGD
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("period", [1, 3])
 def test_equals_its_equation(cluster, layout, period):
     got = played_rounds(cluster, layout=layout, update_option=options(period=period))
     assert_same(got, wanted_rounds(cluster, [period] * ROUNDS), num_ps=cluster.num_ps)
@@ -55,7 +55,7 @@ def test_equals_its_equation(cluster, layout, period):
 
 @pytest.mark.parametrize("optimizer", repetitions(["momentum", "adam"], first=1))
 def test_each_worker_has_slots_of_its_own(cluster, optimizer):
-    got = played_rounds(cluster, optimizer=optimizer, update_option=options(period=3))
+    got = played_rounds(cluster, layout="per_variable", optimizer=optimizer, update_option=options(period=3))
     assert_same(got, wanted_rounds(cluster, [3] * ROUNDS, optimizer), num_ps=cluster.num_ps, atol=2e-6)
 
 

@@ -16,16 +16,12 @@ from tests.testing.repetitions import repetitions
 NUM_WORKERS = 3
 
 
-# `test_k_family.py` has the size of a group for each number of splits, and the conformance suite the other layout.
+@pytest.mark.full  # `k_batch_async` is the same rule, and `test_k_family.py` has a script of it
 @pytest.mark.parametrize(
     ("splits", "size", "staleness"),
-    repetitions(
-        [(1, 3, [[0, 0, 1, 0], [0, 0, 1], [1, 1]]), (2, 2, [[0, 0, 1, 1], [1, 0, 1], [2, 1]]), (3, 1, None)],
-        every=3,
-        first=1,
-    ),
+    [(1, 3, [[0, 0, 1, 0], [0, 0, 1], [1, 1]]), (2, 2, [[0, 0, 1, 1], [1, 0, 1], [2, 1]]), (3, 1, None)],
 )
-@pytest.mark.parametrize("layout", repetitions(["packed", "per_variable"], first=1))
+@pytest.mark.parametrize("layout", ["packed", "per_variable"])
 def test_an_update_is_the_average_of_n_over_splits_gradients_rounded_up(cluster, splits, size, staleness, layout):
     wanted = check_script(
         cluster, "dense", [0, 0, 1, 1, 2, 0, 1, 2, 0], required=lambda clock: size, is_fresh_only=False,

@@ -61,6 +61,7 @@ def test_the_schedule_and_the_staleness_multiply(cluster):
     scripted.assert_same(played, scripted.replay(SCRIPT, "dense", apply), num_ps=cluster.num_ps)
 
 
+@pytest.mark.full  # the conformance suite counts the steps of free workers
 def test_two_free_workers_report_the_staleness_that_divided_their_updates(cluster):
     config = config_of("Dense", "Rows", update="staleness_aware", batch_size=4, max_steps=100)
     outcomes = cluster.run(config)
