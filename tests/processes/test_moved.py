@@ -1,10 +1,12 @@
 """A ps task that comes back under another IP address, as pods do: tasks find it by the same name.
 
-Each task has its own network namespace, and finds names only in a file (`/etc/netns/<namespace>/hosts`).
+Each task has its own network namespace, and finds names only in a file that a test changes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
 import shutil
 import signal
@@ -14,14 +16,18 @@ import sys
 import pytest
 
 from ps_trainer.launch import hosts_iproute
+from ps_trainer.launch.forkserver import ForkServer
 from ps_trainer.launch.hosts_netns import NetnsHosts
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, ClusterRun, Task
 
 needs_namespaces = pytest.mark.skipif(bool(hosts_iproute.probe().problem), reason="no network namespaces here")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SLOW = "--straggler=det:mean_ms=40"  # training must not end before the ps task is lost
+SLOW = "--straggler=det:mean_ms=100"  # training must not end before the ps task is lost
 TASKS = ["ps-0", "worker-0"]
-ENTER = "import os, sys; os.execvp('ip', ['ip', 'netns', 'exec', sys.argv[1], sys.executable, *sys.argv[2:]])"
+# A Python whose processes read a file, the first argument, in place of /etc/hosts.
+PYTHON = """#!/bin/sh
+exec unshare --mount sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' {names} {python} "$@"
+"""
 
 # A worker's server asks for a ps task by its name, which first leads to a wrong address and then to the right one.
 ASK_AGAIN = """
@@ -62,23 +68,17 @@ class Pods(ClusterRun):
     Args:
         folder: Existing empty folder of the run.
         hosts: Hosts of the tasks, and of "ps-1", the spare one.
+        names: File of host names, which this class writes.
         flags: Flags for every task.
+        server: Fork server of all tasks, which find names in that file.
     """
 
-    def __init__(self, folder, hosts, flags):
-        super().__init__(folder, num_ps=1, num_workers=1, flags=flags)
+    def __init__(self, folder, hosts, names, flags, server):
+        super().__init__(folder, num_ps=1, num_workers=1, flags=flags, server=server)
         self.ps_hosts, self.worker_hosts = ["digits-ps-0:2222"], ["digits-worker-0:2222"]
-        self._hosts = hosts
-        self._spaces = {task: host.netns for task, host in hosts.items()}
+        self._hosts, self._names = hosts, names
         self._places = {task: task for task in TASKS}
-        for space in self._spaces.values():
-            self._file(space).parent.mkdir(parents=True)
         self._write_names()
-
-    def __exit__(self, *exc):
-        super().__exit__(*exc)
-        for space in self._spaces.values():
-            shutil.rmtree(self._file(space).parent)
 
     def move(self, task, place):
         """Moves the task's name to another host, on which the test then starts the task."""
@@ -86,8 +86,8 @@ class Pods(ClusterRun):
         self._write_names()
 
     def _start(self, name, arguments):
-        command = ["-c", ENTER, self._spaces[self._places[name]], *arguments]
-        self.tasks.append(Task(name, command, self.folder / f"{name}.out", self._env))
+        netns = self._hosts[self._places[name]].netns
+        self.tasks.append(Task(name, arguments, self.folder / f"{name}.out", self._env, self._server, netns))
         return self.tasks[-1]
 
     def _write_names(self):
@@ -95,12 +95,23 @@ class Pods(ClusterRun):
             f"digits-{task}": self._hosts[place].address.partition(":")[0] for task, place in self._places.items()
         }
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items())]
-        for space in self._spaces.values():  # written in place, because `ip netns exec` binds the file itself
-            self._file(space).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._names.write_text("\n".join(lines) + "\n", encoding="utf-8")  # in place: the file itself is mounted
 
-    @staticmethod
-    def _file(space):
-        return names_of(space)
+
+@contextlib.contextmanager
+def fork_server(folder, names, monkeypatch):
+    """A fork server whose processes find host names in the file `names`."""
+    names.touch()
+    python = folder / "python"
+    python.write_text(PYTHON.format(names=names, python=sys.executable))
+    python.chmod(0o755)
+    server = ForkServer(os.environ, folder / "forkserver.txt", "pods")
+    with contextlib.ExitStack() as servers:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(python))
+            servers.enter_context(server)
+        server.wait_until_ready()
+        yield server
 
 
 def names_of(space):
@@ -129,17 +140,21 @@ def test_a_worker_looks_up_the_name_of_a_ps_task_again():
 
 
 @needs_namespaces
-def test_a_ps_task_that_comes_back_under_another_address_is_found(tmp_path):
-    flags = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--update=sync", "--max_steps=100", SLOW)
-    with NetnsHosts(ps_rate=None, worker_rate=None) as netns:
+def test_a_ps_task_that_comes_back_under_another_address_is_found(tmp_path, monkeypatch):
+    flags = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--update=sync", "--max_steps=50", SLOW)
+    names = tmp_path / "hosts"
+    with (
+        NetnsHosts(ps_rate=None, worker_rate=None) as netns,
+        fork_server(tmp_path, names, monkeypatch) as server,
+    ):
         hosts = netns.place([*TASKS, "ps-1"])
-        with Pods(tmp_path, hosts, flags) as run:
+        with Pods(tmp_path, hosts, names, flags, server) as run:
             ps, chief = run.start_all()
-            run.wait_for_step(20)
+            run.wait_for_step(10)
             ps.send(signal.SIGKILL)
             assert ps.wait(END_SECS) == -signal.SIGKILL
             chief.wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
             run.move("ps-0", "ps-1")
             ps = run.start_ps(0)
             assert [task.wait(START_SECS) for task in (chief, ps)] == [0, 0]
-            assert run.checkpoint_step() == run.summary()["global_step"] >= 100
+            assert run.checkpoint_step() == run.summary()["global_step"] >= 50

@@ -92,6 +92,7 @@ class Task:
         log_path: File to which the output is appended.
         env: The whole environment of the process.
         server: Fork server that starts the process; None starts a fresh process.
+        netns: Network namespace of a forked process; None = the namespace of the test.
     """
 
     def __init__(
@@ -101,12 +102,13 @@ class Task:
         log_path: pathlib.Path,
         env: Mapping[str, str],
         server: ForkServer | None = None,
+        netns: str | None = None,
     ):
         self.name = name
         self.log_path = log_path
         with log_path.open("ab") as log:
             if server is not None:
-                self._popen = _Forked(server, command, stdout=log, env=env)
+                self._popen = _Forked(server, command, stdout=log, env=env, netns=netns)
                 return
             self._popen = subprocess.Popen(
                 [sys.executable, *command],
