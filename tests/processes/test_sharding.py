@@ -10,7 +10,7 @@ import pytest
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from tests.testing.processes import START_SECS
 
-NUM_EPOCHS, NUM_EXAMPLES, BATCH_SIZE = 3, 1437, 32
+NUM_EPOCHS, NUM_EXAMPLES, BATCH_SIZE = 2, 1437, 32
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ NUM_EPOCHS, NUM_EXAMPLES, BATCH_SIZE = 3, 1437, 32
     ],
 )
 def test_every_example_is_seen_although_a_task_is_killed(create_run, update, fault, most_seen_twice):
-    run = create_run(flags=("--recover_timeout_secs=90",))
+    run = create_run(step_ms=40, flags=("--recover_timeout_secs=90",))
     launcher = run.start_local(
         f"--update={update}", "--sharding=dynamic", f"--num_epochs={NUM_EPOCHS}", "--max_steps=none",
         "--save_checkpoint_steps=10", f"--fault={fault}", "--max_restarts=2",
@@ -39,7 +39,7 @@ def test_every_example_is_seen_although_a_task_is_killed(create_run, update, fau
 
 
 def test_a_thawed_worker_drops_examples_that_others_were_given(create_run):
-    run = create_run(flags=("--recover_timeout_secs=90",))
+    run = create_run(step_ms=40, flags=("--recover_timeout_secs=90",))
     launcher = run.start_local(
         "--update=async", "--sharding=dynamic", "--num_epochs=3", "--max_steps=none", "--heartbeat_timeout_secs=3",
         "--fault=freeze:worker:1@step=30,secs=8",
@@ -72,7 +72,7 @@ def position(run):
 
 
 def test_a_restarted_worker_reads_on(create_run):
-    run = create_run(flags=("--recover_timeout_secs=90",))
+    run = create_run(step_ms=40, flags=("--recover_timeout_secs=90",))
     launcher = run.start_local("--update=async", "--fault=kill:worker:1@step=30", *STATIC)
     assert launcher.wait(START_SECS) == 0
     assert len(run.summary()["faults"]) == 1
@@ -84,7 +84,7 @@ def test_a_restarted_worker_reads_on(create_run):
 
 
 def test_reading_positions_are_rolled_back_with_the_parameters(create_run):
-    run = create_run(flags=("--recover_timeout_secs=90",))
+    run = create_run(step_ms=40, flags=("--recover_timeout_secs=90",))
     launcher = run.start_local("--update=sync", "--fault=kill:ps:0@step=33", "--save_checkpoint_steps=10", *STATIC)
     assert launcher.wait(START_SECS) == 0
     assert position(run) == [NUM_BATCHES * BATCH_SIZE] * 2
