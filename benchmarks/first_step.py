@@ -10,30 +10,25 @@ resident memory of a worker at any time, with the pages that it shares with othe
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 import numpy as np
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
-from benchmarks.process_memory import peak_mib
+from benchmarks.peak_memory import PeakWatch
 from benchmarks.report import Report, ResultColumn, Row
-from benchmarks.soak import processes_of
 from ps_trainer.data.pipeline.facts_cache import VARIABLE
 from ps_trainer.experiments.toolkit.clusters import read_steps
 from ps_trainer.launch.command import run_local
 
 NUM_WORDS = 100_000
 _BLOCK = 200_000
-_POLL_SECS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,36 +110,10 @@ def start(
         f"--dataset_option=max_vocab={max_vocab}",
     ]  # fmt: skip
     started_at = time.time()
-    with _Peak(logdir) as peak:
+    with PeakWatch(logdir) as peak:
         run_local(flags, logdir, deadline_secs, cwd=REPOSITORY, environ=os.environ | {VARIABLE: str(folder / "cache")})
     first = {step.worker: step.wall_time for step in reversed(read_steps(logdir))}
-    return max(first.values()) - started_at, peak.mib
-
-
-class _Peak:
-    """The largest resident memory of a worker, as a context; a thread reads it while the run lasts."""
-
-    def __init__(self, logdir: pathlib.Path) -> None:
-        self._logdir, self.mib = logdir, 0.0
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="peak memory", daemon=True)
-
-    def __enter__(self) -> _Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._is_over.set()
-        self._thread.join(10)
-
-    def _run(self) -> None:
-        while not self._is_over.wait(_POLL_SECS):
-            for task, pid in processes_of(self._logdir, os.getpid()):
-                if task.startswith("worker"):
-                    with contextlib.suppress(OSError):  # it has just ended
-                        self.mib = max(self.mib, peak_mib(pid))
+    return max(first.values()) - started_at, peak.mib("worker-")
 
 
 if __name__ == "__main__":

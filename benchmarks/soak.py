@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -41,6 +42,7 @@ YOUNG_SECS = 20.0
 SHARE = 0.25
 MAX_GROWTH = 0.05
 _LAUNCHER = "launcher"
+_TASK = re.compile(r"(ps|worker)-\d+")
 _END_SECS = 30.0
 
 
@@ -224,7 +226,7 @@ def processes_of(logdir: pathlib.Path, launcher_pid: int) -> Iterator[tuple[str,
             # A forked task keeps the command line of its fork server, which ends with the folder. Only `comm` names the
             # task.
             name = (process / "comm").read_text().strip()
-            if name in TASKS and os.fsencode(str(logdir)) in (process / "cmdline").read_bytes():
+            if _TASK.fullmatch(name) and os.fsencode(str(logdir)) in (process / "cmdline").read_bytes():
                 yield name, int(process.name)
         except OSError:
             continue  # another user's, or it has just ended
