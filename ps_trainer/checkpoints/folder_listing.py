@@ -1,6 +1,7 @@
 """Lists a folder of checkpoints by file names alone; it opens only the state file.
 
-    model.ckpt-1200.index, model.ckpt-1200.data-00000-of-00001     one checkpoint; the index is renamed last
+    model.ckpt-1200.index, model.ckpt-1200.data-00000-of-00001     one checkpoint; the index is renamed last. Large
+                                                                   tensors need several data files (`parts.py`)
     checkpoint                                                     TensorFlow's state file, which names the newest one
     writing-…                                                      files of a save that is under way or was killed
 
@@ -20,13 +21,13 @@ from ps_trainer.errors import CheckpointError
 STATE = "checkpoint"
 TEMPORARY = "writing-"
 DATA_SUFFIX = ".data-00000-of-00001"
-"""Suffix of the one data file of a checkpoint that ps_trainer writes; a sharded `tf.train.Saver` writes several."""
+"""Suffix of the data file of a checkpoint that has only one; large tensors, and a sharded `Saver`, need several."""
 
 _NAME = re.compile(r"model\.ckpt-(\d+)$")
 _FILE = re.compile(r"(?P<prefix>.+)\.(?P<end>index|data-(?P<shard>\d{5})-of-(?P<shards>\d{5}))")
 # TensorFlow's SaveV2 op writes into `<file>.tempstate<number>` and then renames that file.
 _TEMPORARY_FILE = re.compile(
-    rf"{TEMPORARY}(?:{STATE}|model\.ckpt-\d+\.(?:index|data-\d{{5}}-of-\d{{5}})(?:\.tempstate\d+)?)"
+    rf"{TEMPORARY}(?:{STATE}|model\.ckpt-\d+(?:\.part-\d+)?\.(?:index|data-\d{{5}}-of-\d{{5}})(?:\.tempstate\d+)?)"
 )
 _NEWEST = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)+)"\s*$', re.MULTILINE)
 
@@ -147,6 +148,11 @@ def read_state(directory: pathlib.Path) -> StateFile:
 def prefix_of(directory: pathlib.Path, step: int) -> pathlib.Path:
     """Returns the path of the checkpoint of `step`, without ".index"."""
     return directory / f"model.ckpt-{step}"
+
+
+def part_prefix(prefix: str, number: int) -> str:
+    """Returns the prefix of a part of an unfinished save, which becomes a data file of the checkpoint."""
+    return f"{prefix}.part-{number}"
 
 
 def step_of(prefix: str | os.PathLike[str]) -> int | None:

@@ -6,6 +6,7 @@ some and none loads, the run ends with an error: it never begins at step 0 besid
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.checkpoints import folder_listing
+from ps_trainer.checkpoints import folder_listing, parts
 from ps_trainer.errors import CheckpointError, list_names
 
 _STEP = "global_step"
@@ -55,9 +56,54 @@ class Checkpoint(Mapping[str, np.ndarray]):
         try:
             return np.asarray(self._reader.get_tensor(name))
         except _READ_ERRORS as error:
-            raise CheckpointError(
-                f"checkpoint {self.prefix}: {name} cannot be read: {_data_fault(error)} ({_message_of(error)})"
-            ) from error
+            raise self._unreadable(name, error) from error
+
+    def chunks(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields a tensor in pieces of bounded size, each with the number of its first row; a small one is one piece.
+
+        Args:
+            name: Name of the tensor.
+            start: First row of those to read.
+            stop: Row behind the last one; None = all following.
+
+        Raises:
+            CheckpointError: The tensor cannot be read.
+        """
+        shape, itemsize = self.shape(name), self.dtype(name).itemsize
+        # A stored piece lies in one data file. So a larger tensor is stored in pieces, and others are read as a whole.
+        if not shape or np.prod(shape, dtype=np.int64) * itemsize <= max(self._largest_file, parts.PART_BYTES):
+            value = self[name]
+            yield start, value[start:stop] if shape else value
+            return
+        for first, last in parts.row_ranges(shape, itemsize):
+            first, last = max(first, start), min(last, shape[0] if stop is None else stop)
+            if first < last:
+                yield first, self._read_rows(name, first, last)
+
+    @functools.cached_property
+    def _largest_file(self) -> int:
+        """Size of the largest data file in bytes; 0 if one has just been removed, which a read then reports."""
+        try:
+            return max((path.stat().st_size for path in data_files(pathlib.Path(self.prefix))), default=0)
+        except OSError:
+            return 0
+
+    def _read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        with tf.Graph().as_default() as graph:
+            spec = parts.slice_spec(self.shape(name), start, stop)
+            rows = tf.raw_ops.RestoreV2(
+                prefix=self.prefix, tensor_names=[name], shape_and_slices=[spec], dtypes=[self._dtypes[name]]
+            )
+        try:
+            with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+                return np.asarray(session.run(rows[0]))
+        except _READ_ERRORS as error:
+            raise self._unreadable(name, error) from error
+
+    def _unreadable(self, name: str, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint {self.prefix}: {name} cannot be read: {_data_fault(error)} ({_message_of(error)})"
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._shapes
@@ -113,7 +159,8 @@ class Checkpoint(Mapping[str, np.ndarray]):
             CheckpointError: A file is damaged, or was renamed.
         """
         for name in self:
-            self[name]
+            for _ in self.chunks(name):
+                pass
         if any_name:
             return
         named = folder_listing.step_of(self.prefix)
@@ -167,6 +214,18 @@ def data_files(prefix: pathlib.Path) -> list[pathlib.Path]:
     start = f"{prefix.name}.data-"
     # Not `glob`: it would take "[" or "*" in a user's name for a pattern.
     return sorted(path for path in prefix.parent.iterdir() if path.name.startswith(start) and "-of-" in path.name)
+
+
+def is_own(prefix: pathlib.Path) -> bool:
+    """Returns whether a checkpoint has as many data files as `writer.write` makes; reads only the index."""
+    try:
+        found = tf.train.load_checkpoint(str(prefix))
+    except _READ_ERRORS:
+        return False
+    dtypes = found.get_variable_to_dtype_map()
+    itemsizes = {name: np.dtype(dtype.as_numpy_dtype).itemsize for name, dtype in dtypes.items()}
+    wanted = parts.count(found.get_variable_to_shape_map(), itemsizes)
+    return {path.name.rpartition("-of-")[2] for path in data_files(prefix)} == {f"{wanted:05d}"}
 
 
 def format_shape(shape: Sequence[int]) -> str:

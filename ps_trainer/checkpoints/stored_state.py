@@ -85,10 +85,7 @@ class StoredState:
         self.variables = [saved.variable for saved in self.saved_variables] + self._clocks
         self.variables += [count.variable for count in counts]
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
-        # Counts first: every push that a count includes has then been applied on ps 0 before its parameters are read.
-        with tf.control_dependencies(list(self.count_reads.values())):
-            self._reads = [saved.variable.read_value() for saved in self.saved_variables]
-            self._step_read = self.clock.read_value()
+        self._reads = [saved.variable.read_value() for saved in self.saved_variables]
         self._are_initialized = [variable.is_initialized() for variable in self.variables]
 
     @property
@@ -121,27 +118,13 @@ class StoredState:
         return self.load(session, checkpoint)
 
     def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> int:
-        """Sets everything from values as `snapshot` returns them; returns their global_step."""
+        """Sets everything from values as `HeldState.read` returns them; returns their global_step."""
         for saved in self.saved_variables:
             _load(session, saved, values)
         self._load_counts(session, values)
         step = int(values["global_step"])
         self._set_clocks(session, step)
         return step
-
-    def snapshot(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Reads the current values, by name, while other workers continue training.
-
-        Each piece is read atomically. An update that is made at that moment may be in one piece and missing in another
-        piece, in its slot or in the clock. The same holds for updates between the reads of two ps tasks. Counts are
-        read before the parameters, so the pushes that they count have been applied on ps task 0.
-
-        An exact snapshot of a ps task would need a section that every push enters, too. That costs 3 % more CPU time
-        per step: `benchmarks.step_rate --rules=drop_stale`, whose pushes do so, in 8 and in 10 rounds beside `async`.
-        """
-        values, step, counts = session.run([self._reads, self._step_read, self.count_reads])
-        pieces = [(saved.extents, value) for saved, value in zip(self.saved_variables, values, strict=True)]
-        return extents_lib.from_pieces(list(self._specs.values()), pieces) | counts | {"global_step": step}
 
     def read_parameters(self, session: tf.Session) -> dict[str, np.ndarray]:
         """Reads the current values of the model variables, by name, one piece after the other."""

@@ -12,18 +12,17 @@ import errno
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.checkpoints import durable_files, folder_listing, start_mark
+from ps_trainer.checkpoints import durable_files, file_arrays, folder_listing, start_mark
+from ps_trainer.checkpoints import parts as parts_lib
 from ps_trainer.checkpoints.folder_listing import DATA_SUFFIX, STATE, TEMPORARY, prefix_of, read_folder
-from ps_trainer.checkpoints.reader import Checkpoint, latest
+from ps_trainer.checkpoints.reader import Checkpoint, data_files, is_own, latest
 from ps_trainer.errors import CheckpointError, SaveError
-
-_SUFFIXES = (DATA_SUFFIX, ".index")  # in the order in which they are renamed
 
 
 def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], keep: int = 5) -> str:
@@ -65,7 +64,7 @@ def write_by(
     Args:
         directory: Folder; it is created if it does not exist.
         step: The global_step, which is part of the name, as far as it is known before.
-        write_files: Function that writes the index and one data file under the given prefix, and returns their
+        write_files: Function that writes the index and the data files under the given prefix, and returns their
             global_step. None if the checkpoint is there already.
         keep: Number of checkpoints to keep; None for all.
         needed_bytes: Size of the checkpoint, for messages; None where it is not known.
@@ -89,7 +88,7 @@ def write_by(
         # On a full disk, unfinished files would take the space that the next save needs.
         with contextlib.suppress(OSError, CheckpointError):
             _remove_temporary(directory)
-        reason = _describe_failure(error, directory, needed_bytes)
+        reason = describe_failure(error, directory, needed_bytes)
         raise SaveError(f"checkpoint {prefix} could not be written: {reason}") from error
     start_mark.remove(directory)
     # After the state file, so that it never names a checkpoint that is removed.
@@ -132,29 +131,67 @@ def repair(directory: pathlib.Path, *, any_name: bool = False) -> None:
 
 
 def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
-    names = sorted(values)
+    parts = parts_lib.divide(values)
+    if len(parts) == 1:
+        _save(prefix, parts[0])
+        return
+    prefixes = [folder_listing.part_prefix(prefix, number) for number in range(len(parts))]
+    for name, part in zip(prefixes, parts, strict=True):
+        _save(name, part)
+        # Not all at the end, when a disk would have gigabytes to write at once.
+        durable_files.sync(f"{name}{DATA_SUFFIX}")
     with tf.Graph().as_default() as graph:
-        arrays = [np.asarray(values[name]) for name in names]
-        tensors = [tf.placeholder(array.dtype, array.shape) for array in arrays]
+        merge_op = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=prefixes, destination_prefix=prefix, delete_old_dirs=False
+        )
+    _run_here(graph, merge_op, {})
+
+
+def _save(prefix: str, part: Sequence[parts_lib.Slice]) -> None:
+    with tf.Graph().as_default() as graph:
+        tensors = [tf.placeholder(one.value.dtype, one.value.shape) for one in part]
         # The op itself, because `tf.train.Saver` saves variables, and these values are arrays.
         save_op = tf.raw_ops.SaveV2(
-            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+            prefix=prefix,
+            tensor_names=[one.name for one in part],
+            shape_and_slices=[one.spec for one in part],
+            tensors=tensors,
         )
+    _run_here(graph, save_op, {tensor: one.value for tensor, one in zip(tensors, part, strict=True)})
+    for one in part:
+        file_arrays.release(one.value)
+
+
+def _run_here(graph: tf.Graph, op: tf.Operation, feeds: Mapping[tf.Tensor, np.ndarray]) -> None:
+    """Runs an op in this thread, so that its priority holds for the op."""
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        # In this thread, so that its priority holds for the op.
-        in_this_thread = tf.RunOptions(inter_op_thread_pool=-1)
-        session.run(save_op, dict(zip(tensors, arrays, strict=True)), options=in_this_thread)
+        session.run(op, feeds, options=tf.RunOptions(inter_op_thread_pool=-1))
 
 
 def _put_in_place(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
-    """Renames both files when both are on the disk, so `_complete_killed_saves` may rename the second one later."""
-    for suffix in _SUFFIXES:
-        durable_files.sync(f"{temporary}{suffix}")
-    for suffix in _SUFFIXES:
-        # Between the two renames an old index of the same step may exist beside the new data;
-        # `_complete_killed_saves` repairs that.
-        os.replace(f"{temporary}{suffix}", f"{prefix}{suffix}")
+    """Renames all files once all are on the disk, so that `_complete_killed_saves` may rename the rest later."""
+    for path in (*data_files(temporary), temporary.with_name(f"{temporary.name}.index")):
+        durable_files.sync(path)
+    _rename(temporary, prefix)
+
+
+def _rename(temporary: pathlib.Path, prefix: pathlib.Path) -> None:
+    """Gives the files of a save that are not renamed yet their final names."""
+    waiting = data_files(temporary)
+    for path in data_files(prefix):
+        # An old checkpoint of this step may have another number of files.
+        if waiting and not path.name.endswith(f"-of-{_num_data_files(temporary)}"):
+            path.unlink()
+    # Between two renames an old index of this step may exist beside new data; `_complete_killed_saves` repairs that.
+    for path in waiting:
+        os.replace(path, prefix.with_name(path.name.replace(temporary.name, prefix.name, 1)))
+    os.replace(f"{temporary}.index", f"{prefix}.index")
     durable_files.sync(prefix.parent)
+
+
+def _num_data_files(prefix: pathlib.Path) -> str:
+    """Returns the number of data files by the name of one, such as "00001"; "" if there is none."""
+    return next((path.name.rpartition("-of-")[2] for path in data_files(prefix)), "")
 
 
 def _has_same_values(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> bool:
@@ -164,15 +201,22 @@ def _has_same_values(prefix: pathlib.Path, values: Mapping[str, np.ndarray]) -> 
     try:
         existing = Checkpoint(prefix)
         return set(existing) == set(values) and all(
-            _are_identical(existing[name], np.asarray(values[name])) for name in existing
+            _is_stored(existing, name, np.asarray(values[name])) for name in existing
         )
     except CheckpointError:
         return False
 
 
-def _are_identical(first: np.ndarray, second: np.ndarray) -> bool:
-    # By bytes, because NaN differs from itself, and 0.0 equals -0.0.
-    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+def _is_stored(existing: Checkpoint, name: str, value: np.ndarray) -> bool:
+    if existing.dtype(name) != value.dtype or existing.shape(name) != value.shape:
+        return False
+    for start, rows in existing.chunks(name):
+        # By bytes, because NaN differs from itself, and 0.0 equals -0.0.
+        is_same = rows.tobytes() == (value[start : start + len(rows)] if rows.ndim else value).tobytes()
+        file_arrays.release(value)
+        if not is_same:
+            return False
+    return True
 
 
 def _complete_killed_saves(directory: pathlib.Path) -> None:
@@ -183,18 +227,23 @@ def _complete_killed_saves(directory: pathlib.Path) -> None:
             continue
         prefix = prefix_of(directory, step)
         temporary = prefix.with_name(f"{TEMPORARY}{prefix.name}")
-        if os.path.exists(f"{temporary}{DATA_SUFFIX}"):
+        if _is_half_renamed(temporary, prefix):
+            _rename(temporary, prefix)
+        else:
             try:
                 Checkpoint(temporary).verify()
             except CheckpointError:
                 continue
             _put_in_place(temporary, prefix)
-        elif os.path.exists(f"{prefix}{DATA_SUFFIX}"):  # killed between the two renames
-            os.replace(f"{temporary}.index", f"{prefix}.index")
-            durable_files.sync(directory)
-        else:
-            continue
         logging.warning("%s: a killed save had written it in full; the files have their final names now", prefix)
+
+
+def _is_half_renamed(temporary: pathlib.Path, prefix: pathlib.Path) -> bool:
+    """Returns whether a save was killed between two renames: each data file has its old name or the final one."""
+    waiting, moved = ({path.suffix for path in data_files(one)} for one in (temporary, prefix))
+    total = _num_data_files(temporary) or _num_data_files(prefix)
+    wanted = {f".data-{shard:05d}-of-{total}" for shard in range(int(total or 0))}
+    return bool(wanted) and waiting < wanted <= waiting | moved
 
 
 def _remove_temporary(directory: pathlib.Path) -> None:
@@ -204,15 +253,19 @@ def _remove_temporary(directory: pathlib.Path) -> None:
 
 
 def _remove_older(directory: pathlib.Path, oldest_kept: int) -> None:
-    """Removes older checkpoints with one data file, and their remains; `write` makes no others, so those stay."""
+    """Removes older checkpoints and their remains; those of a user with other data files than `write` makes stay."""
     folder = read_folder(directory)
     for step in sorted({*folder.steps, *folder.data}):
         prefix = prefix_of(directory, step)
-        if step >= oldest_kept or folder.data.get(step, [prefix.name + DATA_SUFFIX]) != [prefix.name + DATA_SUFFIX]:
+        index, single = f"{prefix.name}.index", f"{prefix.name}{DATA_SUFFIX}"
+        data = folder.data.get(step, [single])
+        if step >= oldest_kept or (data != [single] and not is_own(prefix)):
             continue
+        # What is left of a half-removed one does not load. Without the index nothing shows whose several files are.
+        names = [index, single] if data == [single] else [*data, index]
         try:
-            for suffix in reversed(_SUFFIXES):  # the index first: what is left of a half-removed one does not load
-                prefix.with_name(prefix.name + suffix).unlink(missing_ok=True)
+            for name in names:
+                prefix.with_name(name).unlink(missing_ok=True)
         except OSError as error:
             logging.warning("the old checkpoint %s could not be removed: %s", prefix, error)
 
@@ -224,7 +277,7 @@ def _write_state(directory: pathlib.Path, steps: list[int]) -> None:
     durable_files.replace_text(directory / STATE, "\n".join(lines) + "\n", directory / f"{TEMPORARY}{STATE}")
 
 
-def _describe_failure(error: Exception, directory: pathlib.Path, needed_bytes: int | None) -> str:
+def describe_failure(error: Exception, directory: pathlib.Path, needed_bytes: int | None) -> str:
     """Returns why a save failed and what to do, in words."""
     if not _is_full(error):
         # TensorFlow's message holds a traceback in indented lines; its own text is the last line without indent.

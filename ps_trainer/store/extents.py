@@ -7,7 +7,7 @@ variable on some ps task. An `Extent` is one such range. Initialising, restoring
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,12 +109,17 @@ def from_pieces(
     return {spec.name: np.reshape(flat[spec.name], spec.shape) for spec in specs}
 
 
-def allocate(specs: Sequence[VariableSpec], extents_of_pieces: Iterable[Sequence[Extent]]) -> dict[str, np.ndarray]:
+def allocate(
+    specs: Sequence[VariableSpec],
+    extents_of_pieces: Iterable[Sequence[Extent]],
+    create: Callable[[VariableSpec], np.ndarray | None] = lambda spec: None,
+) -> dict[str, np.ndarray]:
     """Returns a flat array for each of the model's variables, by name, which `copy_into_model` fills.
 
     Args:
         specs: The model's variables.
         extents_of_pieces: Extents of each ps variable.
+        create: Creates the flat array of a variable; None = an array in memory.
 
     Raises:
         ValueError: The extents do not cover every element of `specs` exactly once.
@@ -126,7 +131,8 @@ def allocate(specs: Sequence[VariableSpec], extents_of_pieces: Iterable[Sequence
     wrong = [spec.name for spec in specs if not _is_covered_once(covered[spec.name], spec.size)]
     if wrong:
         raise ValueError(f"the pieces do not cover these variables exactly once: {', '.join(wrong)}")
-    return {spec.name: _empty(spec) for spec in specs}
+    created = {spec.name: create(spec) for spec in specs}
+    return {spec.name: _empty(spec) if (array := created[spec.name]) is None else array for spec in specs}
 
 
 def copy_into_model(

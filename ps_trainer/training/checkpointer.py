@@ -9,13 +9,15 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.checkpoints import folder_listing, warm_start, writer
+from ps_trainer.checkpoints import file_arrays, folder_listing, warm_start, writer
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints.held_state import HeldSnapshot
 from ps_trainer.checkpoints.save_tally import SaveTally
 from ps_trainer.checkpoints.save_thread import SaveThread, Values
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, NanLossError, SaveError
+from ps_trainer.runtime import lost_task_errors
+from ps_trainer.training.state_reader import held_state_of, read_held
 from ps_trainer.training.train_graph import TrainGraph
 
 _WRITE_SECS = 30.0
@@ -42,10 +44,7 @@ class Checkpointer:
         tally: SaveTally,
         time_fn: Callable[[], float] = time.monotonic,
     ):
-        if train.held_state is None:
-            raise ValueError("only the graph of the chief holds a state for a save")
-        self._state = train.state
-        self._held_state = train.held_state
+        self._held_state = held_state_of(train)
         self._exchange = train.step.exchange
         self._publish_counts_op = train.publish_counts_op
         self._config = config
@@ -137,18 +136,25 @@ class Checkpointer:
         Raises:
             SaveError: The files could not be written.
             NanLossError: A value is not finite.
+            PsLostError: A ps task has not answered in time.
+            tf.errors.OpError: A ps task is lost.
         """
         self.wait()
         began_at = self._time_fn()
         self._publish(session)
-        values = self._state.snapshot(session)
+        snapshot = self._held_state.hold(session)
         # In a thread, because a disk that does not answer must not keep the chief from ending.
-        saving = SaveThread(lambda _: values, self._check_and_write)
-        self._wait_for(saving, int(values["global_step"]))
-        if saving.error is not None:
-            raise saving.error
-        self._note_saved(values, self._time_fn() - began_at)
-        return values
+        saving = SaveThread(
+            lambda after_slice: read_held(self._held_state, session, snapshot, self._config, after_slice),
+            self._check_and_write,
+        )
+        self._wait_for(saving, snapshot.step)
+        if isinstance(saving.error, tf.errors.DeadlineExceededError):
+            raise lost_task_errors.reason_to_stop(saving.error) from saving.error
+        if saving.values is None:
+            raise saving.error or RuntimeError("the save ended without a result")
+        self._note_saved(saving.values, self._time_fn() - began_at)
+        return saving.values
 
     def _begins(self, global_step: int) -> bool:
         secs, steps = self._config.save_checkpoint_secs, self._config.save_checkpoint_steps
@@ -212,7 +218,7 @@ class Checkpointer:
 
     def _read(self, snapshot: HeldSnapshot, after_slice: Callable[[], None]) -> Values:
         try:
-            return self._held_state.read(self._session, snapshot, after_slice)
+            return read_held(self._held_state, self._session, snapshot, self._config, after_slice)
         # RuntimeError: the session was closed at the end of the steps.
         except (tf.errors.OpError, RuntimeError) as error:
             # TensorFlow's message continues with the stack trace of the op.
@@ -295,7 +301,11 @@ def newest_step(config: TrainConfig) -> int:
 
 def _is_finite(flat: np.ndarray) -> bool:
     # In parts, because the answer for each element takes a byte of memory.
-    return all(np.isfinite(flat[start : start + _SLICE]).all() for start in range(0, flat.size, _SLICE))
+    for start in range(0, flat.size, _SLICE):
+        if not np.isfinite(flat[start : start + _SLICE]).all():
+            return False
+        file_arrays.release(flat)
+    return True
 
 
 def _describe_newest(config: TrainConfig) -> str:

@@ -57,6 +57,7 @@ from ps_trainer.training.initial_state import PriorState
 from ps_trainer.training.peer_tracker import PeerTracker
 from ps_trainer.training.run_summary import RunFailure, RunSummary
 from ps_trainer.training.shared_evaluation import SharedEvaluation
+from ps_trainer.training.state_reader import read_now
 from ps_trainer.training.target_watch import TargetWatch
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker import ActiveRun, GraphStart, Worker
@@ -197,7 +198,7 @@ class Chief(Worker):
             stack.callback(self._target_watch.close)
             # The chief before this one may have been lost when the target was reached already.
             if start.how != INITIALISED:
-                self._target_watch.evaluate_now(run.train.state.snapshot(run.session))
+                self._target_watch.evaluate_now(read_now(run.train, run.session, self._config))
                 self._run = self._current_run.replace(reached=self._target_watch.poll())
         reader = run.train.shard_reader
         self._run = self._current_run.replace(

@@ -28,6 +28,8 @@ WAIT_SECS = 60.0
 _POLL_SECS = 0.25  # as the watcher during the training, so that ps 0 is asked no more often
 _MAX_MESSAGE_BYTES = 16 * 2**20
 """Limit to the arrays of pooled metrics in the message about a part, which must arrive before the call's deadline."""
+_MAX_TABLE_BYTES = 2**28
+"""A helper reads all parameters. Its memory may be too small for larger tables, of which training needs only rows."""
 
 
 class EvaluationHelper:
@@ -137,13 +139,15 @@ class EvaluationHelper:
 
 
 def can_help(components: Components, num_examples: int | None) -> bool:
-    """Returns whether an evaluation of these test examples may be shared, by the dataset and their number.
+    """Returns whether an evaluation may be shared, by the dataset, the number of test examples and the size of tables.
 
     Args:
         components: Components of the run.
         num_examples: Number of test examples of an evaluation; None = all.
     """
     if not gives_parts(components.dataset):
+        return False
+    if sum(spec.num_bytes for spec in components.trace_model().specs if spec.is_table) > _MAX_TABLE_BYTES:
         return False
     total = components.dataset.num_test_examples
     return min(total, total if num_examples is None else num_examples) >= MIN_EXAMPLES

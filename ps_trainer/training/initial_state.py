@@ -13,6 +13,7 @@ from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
 from ps_trainer.store.placement_report import placement_report
+from ps_trainer.training.state_reader import read_now
 from ps_trainer.training.train_graph import TrainGraph
 
 
@@ -65,7 +66,7 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prior_st
     train.state.initialize(session, initial_values)
     # From now on a loss of a ps task can always be recovered from.
     if directory is not None and (config.init_from is not None or not train.model_trace.is_repeatable):
-        writer.write(directory, 0, train.state.snapshot(session), config.keep_checkpoints)
+        writer.write(directory, 0, read_now(train, session, config), config.keep_checkpoints)
     elif directory is not None:
         start_mark.leave(directory, config.seed)
     return _begin(train, session, INITIALISED_AGAIN if is_again else INITIALISED)

@@ -33,7 +33,6 @@ class ChiefRun:
         state = types.SimpleNamespace(
             initialize=lambda session, values: self.values.update(values, global_step=np.int64(0)),
             restore=lambda session, checkpoint: self.values.update(checkpoint),
-            snapshot=lambda session: self.values,
         )
         variable = types.SimpleNamespace(
             op=types.SimpleNamespace(name="w"), shape=tf.TensorShape([1]), dtype=tf.float32
@@ -41,7 +40,9 @@ class ChiefRun:
         piece = Piece(variable, 0, (), None)  # only for the report on the placement
         self.train = types.SimpleNamespace(
             state=state,
-            held_state=None,
+            held_state=types.SimpleNamespace(
+                release_op="release", hold=lambda session: None, read=lambda *_: self.values, total_bytes=0
+            ),
             store=types.SimpleNamespace(pieces=[piece], num_ps=1),
             model_trace=types.SimpleNamespace(
                 initial_values=lambda: values_of(0), is_repeatable=is_repeatable, specs=[]

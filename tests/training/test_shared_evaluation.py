@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ps_trainer.runtime import messages
 from ps_trainer.runtime.control import PsState
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import EvaluationCall, PackedArray, RunStatus, Status, TaskFingerprint
+from ps_trainer.store.extents import VariableSpec
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import shared_evaluation
 from ps_trainer.training.components import ComponentObjects
@@ -324,6 +326,15 @@ def test_only_a_dataset_that_gives_parts_of_its_test_examples_is_shared():
     assert not can_help(load(), 2047) and not can_help(load(num_examples=2047), None)
     for dataset in (Replaced(SlowOptions()), Plain()):
         assert not can_help(load()._replace(dataset=dataset), None)
+
+
+def test_a_model_with_large_tables_is_evaluated_by_the_chief_alone():
+    def with_table(num_rows):
+        table = VariableSpec("table", (num_rows, 64), np.dtype(np.float32), trainable=True, is_table=True)
+        return load()._replace(trace_model=lambda: types.SimpleNamespace(specs=[table]))
+
+    assert can_help(with_table(2**20), None)
+    assert not can_help(with_table(2**20 + 1), None)
 
 
 def test_tf_metrics_are_computed_by_the_chief_alone():
