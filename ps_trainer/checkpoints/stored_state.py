@@ -1,18 +1,20 @@
 """`StoredState`: everything that a checkpoint holds, under the model's names, whatever the layout.
 
 A model variable has its own name, and an optimizer slot the name `<variable>/<slot>` as in plain TensorFlow (`w/Adam`,
-`w/Adam_1`). The clock of ps 0 is `global_step`. All values pass through the chief as NumPy arrays.
+`w/Adam_1`). The clock of ps 0 is `global_step`. Values pass through the chief as NumPy arrays, those of large tables in
+pieces. Each ps task makes the initial values of its part of a large table by itself, where it can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.checkpoints import compatibility
+from ps_trainer.checkpoints import compatibility, large_table
+from ps_trainer.checkpoints.large_table import LargeTable
 from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import extents as extents_lib
@@ -36,11 +38,19 @@ class Count(NamedTuple):
 
 
 class SavedVariable(NamedTuple):
-    """A ps variable, and the ranges of saved tensors that it holds."""
+    """A ps variable, and the ranges of saved tensors that it holds.
+
+    Attributes:
+        variable: The variable.
+        extents: Ranges of saved tensors.
+        is_slot: Whether it is an optimizer slot.
+        table: Ops that fill it by rows, if it is a large table or a slot of one; None if not.
+    """
 
     variable: tf.Variable
     extents: tuple[Extent, ...]
     is_slot: bool
+    table: LargeTable | None = None
 
 
 class StoredState:
@@ -50,6 +60,8 @@ class StoredState:
         store: The created store.
         slots: Pairs of a piece and one of its optimizer slots, of the piece's shape.
         counts: Counts that are saved as well; they start at zero.
+        initial_tensors: Initial values of the model's variables in another graph, by name; None on a worker that never
+            sets them.
 
     Attributes:
         count_names: Names of the counts.
@@ -64,6 +76,7 @@ class StoredState:
         store: ParameterStore,
         slots: Sequence[tuple[Piece, tf.Variable]],
         counts: Sequence[Count] = (),
+        initial_tensors: Mapping[str, tf.Tensor] | None = None,
     ):
         self._counts = {count.variable.op.name: count for count in counts}
         self.count_reads = {name: _value_to_save(count) for name, count in self._counts.items()}
@@ -73,12 +86,25 @@ class StoredState:
         self._model_specs = list(store.specs)
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
-        self.saved_variables = [SavedVariable(piece.variable, piece.extents, is_slot=False) for piece in store.pieces]
+        initial = initial_tensors or {}
+        is_chief = initial_tensors is not None
+        self.saved_variables = [
+            SavedVariable(
+                piece.variable,
+                piece.extents,
+                is_slot=False,
+                table=large_table.build(piece, piece.variable, initial.get(piece.extents[0].name))
+                if is_chief
+                else None,
+            )
+            for piece in store.pieces
+        ]
         for piece, slot in slots:
             # Several model variables may share a piece, so each gets its own slot name, as in plain TensorFlow.
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
-            self.saved_variables.append(SavedVariable(slot, renamed, is_slot=True))
+            table = large_table.build(piece, slot, None) if is_chief else None
+            self.saved_variables.append(SavedVariable(slot, renamed, is_slot=True, table=table))
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
@@ -98,12 +124,36 @@ class StoredState:
         alive = session.run(self._are_initialized)
         return [variable.op.name for variable, is_alive in zip(self.variables, alive, strict=True) if not is_alive]
 
-    def initialize(self, session: tf.Session, initial_values: Mapping[str, np.ndarray]) -> None:
-        """Sets parameters to `initial_values`, slots to the optimizer's initial values, clocks to 0."""
+    @property
+    def large_tables(self) -> frozenset[str]:
+        """Names of the model's large tables, which are set in pieces."""
+        return frozenset(one.extents[0].name for one in self.saved_variables if one.table is not None)
+
+    @property
+    def self_made(self) -> frozenset[str]:
+        """Names of the model variables whose initial values the ps tasks can make by themselves."""
+        others = {
+            one.extents[0].name
+            for one in self.saved_variables
+            if not one.is_slot and (one.table is None or one.table.initial_op is None)
+        }
+        return self.large_tables - others
+
+    def initialize(self, session: tf.Session, initial_values: Mapping[str, np.ndarray | Checkpoint]) -> None:
+        """Sets parameters to their initial values, slots to the optimizer's initial values, clocks to 0.
+
+        Args:
+            session: Session on the graph.
+            initial_values: Values by name, or the checkpoint that holds a value. Those of `self_made` may be missing.
+        """
         session.run(self._slot_initializer)
-        for saved in self.saved_variables:
-            # Slots have initial values of their optimizer, such as Adagrad's 0.1, and no initial value in the model.
-            if not saved.is_slot:
+        # Slots have initial values of their optimizer, such as Adagrad's 0.1, and no initial value in the model.
+        parameters = [saved for saved in self.saved_variables if not saved.is_slot]
+        self_made = self.self_made - initial_values.keys()
+        for name in sorted(self_made):  # one table after the other, since a ps task needs memory for a part twice
+            session.run([one.table.initial_op for one in parameters if one.table and one.extents[0].name == name])
+        for saved in parameters:
+            if saved.extents[0].name not in self_made:
                 _load(session, saved, initial_values)
         session.run([count.variable.initializer for count in self._counts.values()])
         self._set_clocks(session, 0)
@@ -157,7 +207,11 @@ def _value_to_save(count: Count) -> tf.Tensor:
     return count.variable.read_value() if count.saved is None else count.saved
 
 
-def _load(session: tf.Session, saved: SavedVariable, values: Mapping[str, np.ndarray]) -> None:
+def _load(session: tf.Session, saved: SavedVariable, values: Mapping[str, Any]) -> None:
+    source = values if isinstance(values, Checkpoint) else values.get(saved.extents[0].name)
+    if saved.table is not None and isinstance(source, Checkpoint):
+        saved.table.load(session, saved.extents[0].name, source)
+        return
     value = extents_lib.to_piece(saved.extents, saved.variable.shape.as_list(), values)
     # Feeding the initializer's input assigns the value without an assign op and a placeholder for each variable.
     session.run(saved.variable.initializer, {saved.variable.initializer.inputs[1]: value})

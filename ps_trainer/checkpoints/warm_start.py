@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from absl import logging
@@ -31,7 +31,7 @@ def find(path: str) -> Checkpoint:
         raise CheckpointError(f"--init_from={path}: {error}") from error
 
 
-def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
+def values(path: str, specs: Sequence[VariableSpec], in_pieces: Collection[str]) -> dict[str, np.ndarray | Checkpoint]:
     """Reads the model variables that a checkpoint holds under the same name and in the same shape.
 
     Every other variable keeps its initial value, and the log names it. Optimizer slots and global_step are not read.
@@ -39,6 +39,7 @@ def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
     Args:
         path: Path as for `find`.
         specs: Variables of the model.
+        in_pieces: Names of large tables, which are not read here; the result holds the checkpoint in their place.
 
     Raises:
         CheckpointError: There is no checkpoint, it is damaged, or it holds none of the variables.
@@ -58,4 +59,4 @@ def values(path: str, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
         checkpoint.prefix,
         f"; these are not in it under the same name and shape, and are initialised: {list_names(new)}" if new else "",
     )
-    return {name: checkpoint[name] for name in found.restored}
+    return {name: checkpoint if name in in_pieces else checkpoint[name] for name in found.restored}

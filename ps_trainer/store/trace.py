@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,13 +66,24 @@ class ModelTrace:
         """Returns the handle of each variable in the scratch graph; its consumers show how the model uses it."""
         return [(spec, self._variables[spec.name].handle) for spec in self.specs]
 
-    def initial_values(self) -> dict[str, np.ndarray]:
-        """Runs the model's own initialisers in this process, on the CPU; returns the values by name."""
+    def initial_tensors(self) -> dict[str, tf.Tensor]:
+        """Returns the initial value of each variable as a tensor in the scratch graph, by name."""
+        return {name: variable.initializer.inputs[1] for name, variable in self._variables.items()}
+
+    def initial_values(self, without: Collection[str] = ()) -> dict[str, np.ndarray]:
+        """Runs the model's own initialisers in this process, on the CPU; returns the values by name.
+
+        Args:
+            without: Names of variables whose values are not needed.
+        """
+        variables = {name: variable for name, variable in self._variables.items() if name not in without}
+        if not variables:
+            return {}
         # Without the GPU: TensorFlow would reserve its memory for these few ops.
         with tf.Session(graph=self.graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-            session.run([variable.initializer for variable in self._variables.values()])
+            session.run([variable.initializer for variable in variables.values()])
             # Fetches each variable's own read op: `read_value` would add ops, and workers compare a hash of the graph.
-            return session.run(self._variables)
+            return session.run(variables)
 
 
 def trace(build: Callable[[], Any], seed: int) -> ModelTrace:

@@ -131,7 +131,8 @@ class _Assembly:
         held = batches.counter.saved_variables(step) if batches.reader is None else []
         own_variables = self._create_own_variables([*step.worker_state, *push.state, *held], step)
         counts = [*batches.counts, own_variables.push_counts.count] if own_variables is not None else batches.counts
-        state = StoredState(store, applier.slots, counts)
+        initial = components.trace_model().initial_tensors() if self.trainer.is_chief else None
+        state = StoredState(store, applier.slots, counts, initial)
         timed = gradients if self.config.step_log else None
         fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own_variables)
         limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints import start_mark, warm_start, writer
+from ps_trainer.checkpoints.reader import Checkpoint
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError
 from ps_trainer.runtime.run_record import INITIALISED, INITIALISED_AGAIN, RunStart
@@ -60,10 +62,10 @@ def set_up(train: TrainGraph, session: tf.Session, config: TrainConfig, prior_st
             "the run's state on the ps tasks is lost and there is no checkpoint; to start from step 0, restart the"
             " ps tasks, and give a --logdir so that the next loss can be recovered from"
         )
-    initial_values = train.model_trace.initial_values()
+    values: dict[str, np.ndarray | Checkpoint] = {**train.model_trace.initial_values(without=train.state.self_made)}
     if config.init_from is not None:
-        initial_values |= warm_start.values(config.init_from, train.model_trace.specs)
-    train.state.initialize(session, initial_values)
+        values |= warm_start.values(config.init_from, train.model_trace.specs, train.state.large_tables)
+    train.state.initialize(session, values)
     # From now on a loss of a ps task can always be recovered from.
     if directory is not None and (config.init_from is not None or not train.model_trace.is_repeatable):
         writer.write(directory, 0, read_now(train, session, config), config.keep_checkpoints)

@@ -33,6 +33,8 @@ class ChiefRun:
         state = types.SimpleNamespace(
             initialize=lambda session, values: self.values.update(values, global_step=np.int64(0)),
             restore=lambda session, checkpoint: self.values.update(checkpoint),
+            self_made=frozenset(),
+            large_tables=frozenset(),
         )
         variable = types.SimpleNamespace(
             op=types.SimpleNamespace(name="w"), shape=tf.TensorShape([1]), dtype=tf.float32
@@ -45,7 +47,7 @@ class ChiefRun:
             ),
             store=types.SimpleNamespace(pieces=[piece], num_ps=1),
             model_trace=types.SimpleNamespace(
-                initial_values=lambda: values_of(0), is_repeatable=is_repeatable, specs=[]
+                initial_values=lambda without: values_of(0), is_repeatable=is_repeatable, specs=[]
             ),
             step=types.SimpleNamespace(exchange=None, prepare_op=None),
             own_variables=None,
