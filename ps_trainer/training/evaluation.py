@@ -80,7 +80,7 @@ def evaluate(
         sums = _sums_of(components, values, slow.num_examples, pace, helpers)
     if sums is None:
         return {}
-    if pace.is_cut or (total is not None and sums.num_examples < total):
+    if pace.is_cut if total is None else sums.num_examples < total:
         of_all = f" of {total}" if total is not None else ""
         logging.warning(
             "the evaluation used %d%s test examples; --eval_examples sets their number", sums.num_examples, of_all

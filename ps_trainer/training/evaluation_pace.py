@@ -107,14 +107,19 @@ class Pace:
         if now - self._reported >= _REPORT_SECS:
             self._reported = now
             self._limits.report(f"evaluating: {num_done} of {self.total or 'the'} test examples")
+        max_secs = self._limits.max_secs if self._limits.num_examples is None else None
         if self._first is None:
             # The first batch takes longer, so it says nothing about the others.
             self._first = _FirstBatch(now, self._cpu_time_fn(), num_done)
-            return True
+            self.is_cut = max_secs is not None and now - self._started >= max_secs
+            return not self.is_cut
         self._look_for_help(self._first, now, num_done)
-        left, max_secs = self.secs_left(), self._limits.max_secs
-        if left is None or max_secs is None or self._limits.num_examples is not None:
+        left = self.secs_left()
+        if left is None or max_secs is None:
             return True
+        if left <= 0:
+            self.is_cut = True
+            return False
         is_probed = self.num_helpers or left < (1 - _PROBE_SHARE) * max_secs
         if self._may_begin_again and self.total is not None and is_probed:
             self._may_begin_again = False
@@ -122,8 +127,7 @@ class Pace:
             per_sec = self._per_sec(self._first, now, num_done)
             if (self.total - num_done) / per_sec > left:
                 raise EvaluationTooSlow(max(_MIN_EXAMPLES, int(_MARGIN * per_sec * left)))
-        self.is_cut = left <= 0
-        return not self.is_cut
+        return True
 
     def _look_for_help(self, first: _FirstBatch, now: float, num_done: int) -> None:
         """Decides once whether other workers are to help, when the pace is known."""

@@ -73,6 +73,15 @@ def test_an_evaluation_that_is_too_slow_uses_a_sample_of_all(components, caplog)
     assert f"of {TOTAL} test examples; --eval_examples sets their number" in caplog.text
 
 
+@pytest.mark.parametrize(("step_secs", "num_batches"), [(7.0, 1), (2.2, 2)])
+def test_an_evaluation_without_time_left_ends_with_what_it_has(components, step_secs, num_batches):
+    """It neither goes on after a first batch that took all of the time, nor begins again."""
+    batches = []
+    found = measured(components, max_secs=6.0, time_fn=FakeTime(step_secs), check=lambda: batches.append(1))
+    assert len(batches) == num_batches
+    assert found == pytest.approx(NUMBERS[: 256 * num_batches].mean(), rel=1e-5)
+
+
 def test_progress_is_reported_and_an_evaluation_ends_when_it_is_asked_to(components):
     told, batches = [], []
 
