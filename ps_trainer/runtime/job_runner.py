@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from absl import logging
 
@@ -30,6 +30,10 @@ RELEASE_SECS = 0.3
 ABORT_SECS = 4.0
 # Just before `local` kills its tasks (`launch.supervisor.ShutdownDeadlines.all_end`): the log still gets the stacks.
 EXIT_SECS = 8.0
+
+_POLL_SECS = 0.1
+
+_Result = TypeVar("_Result")
 
 
 class StopRequest:
@@ -147,7 +151,7 @@ def call_job(job: Callable[[StopRequest], int], *, exit_process: Callable[[int],
             signal.signal(signum, handler)
     if "error" in outcome:
         raise outcome["error"]
-    return int(outcome["code"])
+    return int(outcome["result"])
 
 
 def run_inside(job: Callable[[StopRequest], int], stop: StopRequest | None = None) -> None:
@@ -175,6 +179,24 @@ def run_inside(job: Callable[[StopRequest], int], stop: StopRequest | None = Non
         raise outcome["error"]
 
 
+def call_until_stopped(call: Callable[[], _Result], stop: StopRequest) -> _Result:
+    """Makes a call that may block for long; a stop request leaves it behind, in its thread.
+
+    Args:
+        call: Function to call, such as an evaluation, whose batches a stop request cannot interrupt.
+        stop: Stop request.
+
+    Raises:
+        BaseException: What the call raises, or the reason of the stop request.
+    """
+    ended, outcome = _start(lambda _stop: call(), stop)
+    while not ended.wait(_POLL_SECS):
+        stop.check()
+    if "error" in outcome:
+        raise outcome["error"]
+    return cast(_Result, outcome["result"])
+
+
 def report(error: BaseException) -> int:
     """Logs why a task ended; returns its exit code."""
     if isinstance(error, Interrupted):
@@ -186,15 +208,15 @@ def report(error: BaseException) -> int:
     return getattr(error, "exit_code", EXIT_FAILED)
 
 
-def _start(job: Callable[[StopRequest], int], stop: StopRequest) -> tuple[threading.Event, dict[str, Any]]:
-    """Starts a job in a thread; its end enters "code" or "error" into the dict, and sets the event."""
+def _start(job: Callable[[StopRequest], Any], stop: StopRequest) -> tuple[threading.Event, dict[str, Any]]:
+    """Starts a job in a thread; its end enters "result" or "error" into the dict, and sets the event."""
     # Not the thread itself: Python takes a thread for ended when Ctrl-C interrupts a `join` of it.
     ended = threading.Event()
     outcome: dict[str, Any] = {}
 
     def run() -> None:
         try:
-            outcome["code"] = job(stop)
+            outcome["result"] = job(stop)
         except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
             outcome["error"] = error
         ended.set()
@@ -220,7 +242,7 @@ def watch(ended: threading.Event, stop: StopRequest, give_up: Callable[[int], An
     asked_at = None
     rounds = stop.rounds
     done: set[str] = set()
-    while not ended.wait(0.1):
+    while not ended.wait(_POLL_SECS):
         # The job has rejoined the run, so a later request gets the full times again.
         if rounds != stop.rounds:
             asked_at, rounds = None, stop.rounds

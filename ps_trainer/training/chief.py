@@ -37,7 +37,7 @@ from ps_trainer.errors import (
 )
 from ps_trainer.runtime import lost_task_errors, preflight, run_setup
 from ps_trainer.runtime.control import PsClient, PsControl
-from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest, call_until_stopped
 from ps_trainer.runtime.run_record import (
     INITIALISED,
     EvaluationCall,
@@ -170,7 +170,7 @@ class Chief(Worker):
             check=stop.check,
             report=self._writer.state,
         )
-        self._close_run(train, limits)
+        self._close_run(train, limits, stop)
 
     def _agree_on_model(self, model: TaskFingerprint) -> None:
         """Notes the model in the run record, by which the other workers compare theirs."""
@@ -267,13 +267,14 @@ class Chief(Worker):
             raise RuntimeError("the run was not set up")
         self._results = _Results(dict(self._checkpointer.save(run.session)), counts, run.peers)
 
-    def _close_run(self, train: TrainGraph, limits: EvaluationLimits) -> None:
+    def _close_run(self, train: TrainGraph, limits: EvaluationLimits, stop: StopRequest) -> None:
         """Evaluates, writes the summary, and frees the state of the run on the ps tasks."""
         if self._results is None:
             raise RuntimeError("the steps of the run are not over yet")
         values, counts, peers = self._results
         self._writer.state("evaluating")
-        metrics = evaluate(self._components, values, limits, self._shared_evaluation(peers))
+        shared = self._shared_evaluation(peers)
+        metrics = call_until_stopped(lambda: evaluate(self._components, values, limits, shared), stop)
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
         self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import time
 
@@ -23,7 +24,7 @@ from ps_trainer.errors import (
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import preflight
 from ps_trainer.runtime.control import PsControl, PsState
-from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest, call_until_stopped
 from ps_trainer.runtime.run_record import FINAL, Status
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
@@ -136,7 +137,8 @@ class EvaluatorTask:
             has_progressed = True
             checkpoint = self._load(prefix)
             if checkpoint is not None:
-                self._writer.eval(checkpoint.step, evaluate(self._components, checkpoint, limits))
+                evaluation = functools.partial(evaluate, self._components, checkpoint, limits)
+                self._writer.eval(checkpoint.step, call_until_stopped(evaluation, stop))
         return has_progressed
 
     def _load(self, prefix: str) -> Checkpoint | None:

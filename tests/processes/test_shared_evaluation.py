@@ -19,15 +19,25 @@ SHARE = "evaluating a share of the test examples"
 
 
 @pytest.fixture
-def run(create_run, tmp_path):
-    """A run whose evaluation takes 16 s on one worker. Each process notes there the batches that it prepares."""
+def create_slow_run(create_run, tmp_path):
+    """Returns a function that makes a run. Each process notes in `notes` the test batches that it prepares."""
     notes = tmp_path / "notes"
     notes.mkdir()
-    options = [f"--dataset_option={option}" for option in ("secs=0.8", f"notes={notes}")]
-    flags = [f"--model={HERE}:Clicks", f"--dataset={HERE}:Slow", *options, "--batch_size=4", "--max_steps=10"]
-    run = create_run(num_workers=3, step_ms=0, flags=flags)
-    run.notes = notes
-    return run
+
+    def create(num_workers, batch_secs):
+        options = [f"--dataset_option={option}" for option in (f"secs={batch_secs}", f"notes={notes}")]
+        flags = [f"--model={HERE}:Clicks", f"--dataset={HERE}:Slow", *options, "--batch_size=4", "--max_steps=10"]
+        run = create_run(num_workers=num_workers, step_ms=0, flags=flags)
+        run.notes = notes
+        return run
+
+    return create
+
+
+@pytest.fixture
+def run(create_slow_run):
+    """A run whose evaluation takes 16 s on one worker."""
+    return create_slow_run(3, 0.8)
 
 
 def noted_by(run) -> dict[int, list[int]]:
@@ -70,6 +80,16 @@ def test_ctrl_c_ends_chief_and_helpers(run):
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 130
     assert "failed" not in launcher.log
+    run.wait_until_gone(END_SECS)
+
+
+def test_ctrl_c_does_not_wait_for_the_batch_of_the_evaluation(create_slow_run):
+    run = create_slow_run(1, 300)
+    launcher = run.start_local()
+    wait_until(lambda: noted_by(run), START_SECS, "the evaluation has not begun")
+    launcher.send(signal.SIGINT)
+    assert launcher.wait(END_SECS) == 130
+    assert run.summary()["status"] == "interrupted" and "SIGKILL" not in launcher.log
     run.wait_until_gone(END_SECS)
 
 

@@ -14,7 +14,7 @@ import pytest
 from ps_trainer.config import PARENT_PID_VARIABLE
 from ps_trainer.errors import ClusterConfigError, Interrupted, NanLossError, PeerFailedError, PsLostError
 from ps_trainer.runtime import job_runner
-from ps_trainer.runtime.job_runner import StopRequest, run_job
+from ps_trainer.runtime.job_runner import StopRequest, call_until_stopped, run_job
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_SECS = 30.0
@@ -108,6 +108,17 @@ def test_a_blocked_job_is_released_in_stages(kind):
 
     assert run_job(job, exit_process=refuse_to_exit) == 1
     assert called == (["release"] if kind == "release" else ["release", "abort"])
+
+
+def test_a_stop_request_leaves_a_call_behind():
+    stop, freed = StopRequest(), threading.Event()
+    stop.request(PeerFailedError("why"))
+    with pytest.raises(PeerFailedError, match="why"):
+        call_until_stopped(lambda: freed.wait(DEADLINE_SECS), stop)
+    freed.set()
+    assert call_until_stopped(lambda: 7, StopRequest()) == 7
+    with pytest.raises(ZeroDivisionError):
+        call_until_stopped(lambda: 1 // 0, StopRequest())
 
 
 def test_a_callback_that_fails_or_blocks_delays_no_other():
