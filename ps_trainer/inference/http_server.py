@@ -65,8 +65,8 @@ class ApiServer(http.server.ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise UsageError(
-                f"--host={host} --port={port} cannot be used: {error.strerror or error}; give another --port, or"
-                " --port=0 for a free one"
+                f"--host={host} --port={port} cannot be used: {error.strerror or error}; give another --host,"
+                " another --port, or --port=0 for a free one"
             ) from error
 
     def server_bind(self) -> None:
@@ -145,6 +145,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer("GET")
 
+    def do_HEAD(self) -> None:
+        self._answer("GET")  # `_send` leaves out the content
+
     def do_POST(self) -> None:
         self._answer("POST")
 
@@ -160,7 +163,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, method: str) -> None:
         with self.server.active():
             try:
-                body = self._body() if method == "POST" else b""
+                # A body that stayed unread would be taken for the next request of the connection.
+                has_body = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+                body = self._body() if method == "POST" or has_body else b""
                 if not self.server.serves(self.connection):
                     raise ApiError(503, self._too_many())
                 answer = self.server.api.answer(method, self.path, body)
@@ -186,8 +191,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         limits, given = self.server.limits, self.headers.get("Content-Length", "")
-        if not re.fullmatch(r"[0-9]{1,18}", given):
-            raise ApiError(411, "the request has no Content-Length; send the body in one piece")
+        if "Transfer-Encoding" in self.headers or not re.fullmatch(r"[0-9]{1,18}", given):
+            raise ApiError(411, "the body must come in one piece, and the request name its size by Content-Length")
         length = int(given)
         ends_at = time.monotonic() + limits.deadline_secs
         is_fit = length <= limits.max_body_bytes
@@ -209,6 +214,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 413,
                 f"the body has {length} bytes, and at most {limits.max_body_bytes} are allowed; send fewer instances",
             )
+        if (coding := self.headers.get("Content-Encoding", "identity").lower()) != "identity":
+            raise ApiError(415, f"the body has the Content-Encoding {coding}; send it uncompressed")
         return b"".join(parts)
 
     def _send(self, answer: Response) -> None:

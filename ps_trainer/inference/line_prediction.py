@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import pathlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -52,7 +53,7 @@ def predict_lines(
             header += lines[:num_header]
             if rows := lines[num_header:]:
                 has_examples = True
-                with own_line_numbers(path, number + num_header - len(header) - 1):
+                with named_places(path, functools.partial(_place_in_stdin, number + num_header - len(header) - 1)):
                     yield from predict_part(reader, predictor, path, header, rows)
     if header and not has_examples:
         text = header[-1].decode(errors="replace").strip()
@@ -118,6 +119,10 @@ def _runs(stream: io.BufferedReader, *, are_texts: bool) -> Iterator[tuple[int, 
             number += len(run)
 
 
+def _place_in_stdin(num_before: int, line: int) -> str:
+    return f"{STDIN}: line {num_before + line}" if line else STDIN
+
+
 def _is_empty(line: bytes) -> bool:
     # A tab may stand between two missing values.
     return not line.strip(b" \r")
@@ -137,13 +142,15 @@ def _lines_as_they_come(stream: io.BufferedReader) -> Iterator[list[bytes]]:
 
 
 @contextlib.contextmanager
-def own_line_numbers(path: pathlib.Path, num_before: int, name: str = STDIN) -> Iterator[None]:
-    """Lets a DataError about the file of a part name the stream and its line."""
+def named_places(path: pathlib.Path, name_of: Callable[[int], str]) -> Iterator[None]:
+    """Lets a DataError about the file of a part name the user's place instead.
 
-    def place(found: re.Match[str]) -> str:
-        return name + (f": line {int(found[1]) + num_before}" if found[1] else "")
-
+    Args:
+        path: Path of the file.
+        name_of: Function from a line of the file, from 1, to that place; line 0 stands for the whole file.
+    """
     try:
         yield
     except DataError as error:
-        raise DataError(re.sub(rf"{re.escape(str(path))}(?:: line (\d+))?", place, str(error))) from error
+        at = rf"{re.escape(str(path))}(?:: line (\d+))?"
+        raise DataError(re.sub(at, lambda found: name_of(int(found[1] or 0)), str(error))) from error

@@ -100,14 +100,16 @@ def predict(
             try:
                 predictions_v, told_v = session.run((predictions, told))
                 check_finite(predictions_v)
-                yield from parts_of(predictions_v, told_v, dataset.num_places)
-                num_done += 1
             except tf.errors.OutOfRangeError:
                 return
+            except ExampleError as error:
+                raise _placed(error, dataset, source, num_done * BATCH_SIZE) from error
             except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
                 inputs = batch if isinstance(batch, dict) else {}
                 read = functools.partial(_batch_of, session, iterator, inputs, num_done)
                 raise _placed(prediction_error(error, inputs, read), dataset, source, num_done * BATCH_SIZE) from error
+            yield from parts_of(predictions_v, told_v, dataset.num_places)
+            num_done += 1
 
 
 def _batch_of(session: tf.Session, iterator: Any, batch: dict[str, tf.Tensor], number: int) -> dict[str, np.ndarray]:

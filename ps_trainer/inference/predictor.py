@@ -137,7 +137,7 @@ class Predictor:
         """Returns the predictions for a batch; entries on which they do not depend may be missing.
 
         Raises:
-            ExampleError: An example has an id that the model does not know.
+            ExampleError: An example has an id that the model does not know, or its prediction is not finite.
             DataError: An entry has the wrong shape or type, or the model cannot process an example.
             tf.errors.DeadlineExceededError: `timeout_secs` have passed.
         """
@@ -182,12 +182,12 @@ def prediction_error(
 
 
 def check_finite(predictions: np.ndarray) -> None:
-    """Raises DataError if a prediction, of shape [examples, ...], is NaN or infinite."""
+    """Raises ExampleError if a prediction, of shape [examples, ...], is NaN or infinite."""
     if predictions.dtype.kind == "f" and not np.isfinite(predictions).all():
-        example = int(np.argwhere(~np.isfinite(predictions))[0][0]) + 1 if predictions.ndim else 1
-        raise DataError(
-            f"the prediction for example {example} of {len(predictions) if predictions.ndim else 1} that were computed"
-            " together is NaN or infinite; look for a number that is far outside the range of the training examples"
+        raise ExampleError(
+            "the prediction is NaN or infinite; look for a number that is far outside the range of the training"
+            " examples",
+            int(np.argwhere(~np.isfinite(predictions))[0][0]) if predictions.ndim else 0,
         )
 
 

@@ -88,7 +88,7 @@ class RestApi:
         return self._metadata(loaded) if verb else _status(loaded)
 
     def _predict(self, request: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
-        signature = request.get("signature_name", SIGNATURE)
+        signature = request.get("signature_name") or SIGNATURE
         if signature != SIGNATURE:
             raise ApiError(400, f"signature_name {signature!r} does not exist; the only one is {SIGNATURE!r}")
         given = {"instances", "inputs"} & set(request)
@@ -97,6 +97,9 @@ class RestApi:
         names = list(self._model.graph.inputs)
         if given == {"inputs"}:
             inputs = request["inputs"]
+            if self._model.reads_rows and isinstance(inputs, Mapping) and inputs and not set(inputs) & set(names):
+                rows = self._model.predict_records(_rows_of(inputs), loaded)
+                return {"outputs": {key: [row[key] for row in rows] for key in rows[0]}}
             named = inputs if isinstance(inputs, Mapping) else dict.fromkeys(names[:1], inputs)
             return {"outputs": plain(self._model.predict_tensors(named, loaded))}
         instances = request["instances"]
@@ -128,6 +131,14 @@ def _parse_body(body: bytes) -> Mapping[str, Any]:
     if not isinstance(request, Mapping):
         raise ApiError(400, 'the request must be a JSON object with "instances" or "inputs"')
     return request
+
+
+def _rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Turns the values of each column into a row for each example."""
+    sizes = {name: len(values) if isinstance(values, list) else 0 for name, values in columns.items()}
+    if len(set(sizes.values())) > 1 or 0 in sizes.values():
+        raise ApiError(400, f"each column must be a list with a value for each example; their sizes: {sizes}")
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _group_by_input(instances: list[Any], names: list[str]) -> dict[str, list[Any]]:

@@ -49,6 +49,11 @@ class ServedModel:
         checkpoint_dir: Folder of the checkpoints.
         deadline_secs: Time in seconds after which a prediction is given up.
 
+    Attributes:
+        graph: The model.
+        reads_rows: Whether a record may be a mapping of columns to values.
+        loaded: The checkpoint in use.
+
     Raises:
         CheckpointError: There is no checkpoint, or it does not fit the model.
     """
@@ -59,6 +64,7 @@ class ServedModel:
         self._reader = LineReader(components.dataset)
         self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
         self.graph = build_graph(components)
+        self.reads_rows = getattr(components.dataset, "reads_rows", False)
         self.loaded = self._load()
 
     def reload_newer(self) -> bool:
@@ -123,9 +129,15 @@ class ServedModel:
                 f"dataset {type(dataset).__name__} reads no lines; send the tensors {', '.join(self.graph.inputs)}"
             )
         header, lines = dataset.as_lines(records)
-        for part in [[line] for line in lines] if dataset.num_places else [lines]:
-            parts = line_prediction.predict_part(self._reader, loaded.predictor, folder / "instances", header, part)
-            with line_prediction.own_line_numbers(folder / "instances", -len(header), "instances"):
+        path = folder / "instances"
+        for first, part in enumerate([[line] for line in lines] if dataset.num_places else [lines]):
+            parts = line_prediction.predict_part(self._reader, loaded.predictor, path, header, part)
+
+            # A text is an instance with all of its lines. The header comes from the first row.
+            def place(line: int, first: int = first) -> str:
+                return f"instance {first + (0 if dataset.num_places else max(0, line - len(header) - 1))}"
+
+            with line_prediction.named_places(path, place):
                 for one in parts:
                     yield from one.values
 
@@ -168,9 +180,12 @@ def _array(name: str, value: Any, placeholder: Any) -> np.ndarray:
         raise DataError(f"input {name!r} has rows of different lengths") from error
     if given.dtype.kind not in "biuf":
         raise DataError(f"input {name!r} holds something else than numbers")
-    array = given.astype(dtype)
-    if np.issubdtype(dtype, np.integer) and not np.array_equal(array, given):
-        raise DataError(f"input {name!r} holds numbers that are not {placeholder.dtype.name}")
+    with np.errstate(invalid="ignore", over="ignore"):
+        array = given.astype(dtype)
+    is_float = np.issubdtype(dtype, np.floating)
+    if np.isinf(array).any() if is_float else not np.array_equal(array, given):
+        fault = "are infinite as" if is_float else "are not"
+        raise DataError(f"input {name!r} holds numbers that {fault} {placeholder.dtype.name}")
     if not placeholder.shape.is_compatible_with(array.shape):
         wanted = ["examples", *placeholder.shape.as_list()[1:]]
         raise DataError(

@@ -64,10 +64,24 @@ def test_limits_and_unknown_methods_are_answered_in_json(served):
     assert (code, "1001 bytes, and at most 1000 are allowed; send fewer instances" in content["error"]) == (413, True)
     assert ask(connection, "TRACE")[0] == 501
     assert ask(connection, "DELETE")[1]["method"] == "DELETE"  # the API answers 405
-    for head in ("Transfer-Encoding: chunked", "Content-Length: -1", "Content-Length: \xb2"):
+    length_and_pieces = "Transfer-Encoding: chunked\r\nContent-Length: 2"
+    for head in ("Transfer-Encoding: chunked", length_and_pieces, "Content-Length: -1", "Content-Length: \xb2"):
         with socket.create_connection(("127.0.0.1", served[0].server_port), timeout=30) as client:
             client.sendall(f"POST / HTTP/1.1\r\n{head}\r\n\r\n".encode("latin-1"))
             assert client.recv(100).startswith(b"HTTP/1.1 411 ")
+    connection.close()
+
+
+def test_a_body_is_read_whatever_the_method(served):
+    connection = http.client.HTTPConnection("127.0.0.1", served[0].server_port, timeout=30)
+    for method in ("GET", "PUT", "DELETE", "HEAD"):
+        connection.request(method, "/", b"GET /fail HTTP/1.1\r\n\r\n")
+        response = connection.getresponse()
+        assert response.status == 200 and (response.read() == b"") == (method == "HEAD")
+        assert ask(connection, "GET")[0] == 200
+    connection.request("POST", "/", b"abc", {"Content-Encoding": "gzip"})
+    response = connection.getresponse()
+    assert (response.status, b"Content-Encoding gzip; send it uncompressed" in response.read()) == (415, True)
     connection.close()
 
 

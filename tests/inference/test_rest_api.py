@@ -95,6 +95,12 @@ def test_a_json_boolean_is_the_word_of_the_training(tmp_path, words, kind_option
     assert len({one["prediction"] for one in as_json[1]["predictions"]}) == 3
 
 
+def test_columns_as_inputs_get_columns_as_outputs(model):
+    rows = ask(model, {"instances": [{"x": -5}, {"x": None}], "signature_name": ""})[1]["predictions"]
+    outputs = {key: [row[key] for row in rows] for key in ("prediction", "class")}
+    assert ask(model, {"inputs": {"x": [-5, None]}}) == (200, {"outputs": outputs})
+
+
 def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkeypatch):
     built = []
     monkeypatch.setattr(
@@ -107,7 +113,7 @@ def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkey
     assert ask(model, {"instances": [{"kind": "?", "x": 4}]})[1]["predictions"] == answers[0][:1]
     assert len(built) == 2  # other columns
     error = ask(model, {"instances": ["4", "a"]})[1]["error"]
-    assert "instances: line 2: column 'x' holds numbers" in error and "--" not in error
+    assert "instance 1: column 'x' holds numbers" in error and "--" not in error
 
 
 def test_a_picture_comes_in_base64(tmp_path):
@@ -150,11 +156,18 @@ def test_a_picture_comes_in_base64(tmp_path):
         ),
         ({"instances": [{"ids": [-1], "values": [1]}]}, "instance 0: 'ids' has the id -1, and the trained model knows"),
         ({"instances": [{"ids": [0], "values": [1]}, {"ids": [0]}]}, "must name the same inputs"),
-        ({"instances": ["1", "2,3,4"]}, "instances: line 2 has 3 values, but there are 1 columns"),
-        ({"instances": ["1", ""]}, "instances: line 2 is empty"),
+        ({"inputs": {"ids": [[0]], "values": [[1e300]]}}, "input 'values' holds numbers that are infinite as float32"),
+        ({"inputs": {"ids": [[0], [0]], "values": [[1], [np.nan]]}}, "instance 1: the prediction is NaN or infinite"),
+        ({"inputs": {"x": [1], "z": []}}, "each column must be a list with a value for each example"),
+        ({"inputs": {"x": 1}}, "each column must be a list with a value for each example; their sizes: {'x': 0}"),
+        ({"inputs": {"y": [1]}}, "instance 0 lacks columns of the training files: x"),
+        ({"inputs": {"x": [1, "a"]}}, "instance 1: column 'x' holds numbers, but this value is 'a'"),
+        ({"instances": ["1", "2,3,4"]}, "instance 1 has 3 values, but there are 1 columns"),
+        ({"instances": ["1", ""]}, "instance 1 is empty"),
+        ({"instances": ["1", {"x": 1}]}, "some instances are rows with names and others are not; send them apart"),
         ({"instances": ["1\n2"]}, "instance 0 is not one line of text"),
         ({"instances": ["1", 2]}, "instance 1 is not one line of text"),
-        ({"instances": [{"y": 1}]}, "lacks columns of the training files: x"),
+        ({"instances": [{"y": 1}]}, "instance 0 lacks columns of the training files: x"),
         ({"instances": [{"x": 1}, {"y": 1}]}, "instance 1 has other columns"),
         ({"instances": [{"b64": "bm8="}, "1"]}, "some instances are files"),
     ],

@@ -60,6 +60,7 @@ class Csv(FileSource):
     name = "csv"
     record_name = "line"
     reads_lines = True
+    reads_rows = True
     takes_facts = True
     class_names: tuple[str, ...] = ()
 
@@ -246,6 +247,8 @@ class Csv(FileSource):
             return super().as_lines(records)
         if not self._dialect.has_header:
             raise DataError("the training files have no header, so an instance must be a line and not a row with names")
+        if not all(isinstance(record, Mapping) for record in records):
+            raise DataError("some instances are rows with names and others are not; send them apart")
         return table_rows.format_lines(records, self._dialect)
 
     def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:

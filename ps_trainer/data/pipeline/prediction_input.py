@@ -30,6 +30,7 @@ class PredictionInput(abc.ABC):
     Attributes:
         image_shape: Height, width and channels of "image"; None if the examples are not images.
         reads_lines: Whether each line of a file for `read` is an example, or a separate text.
+        reads_rows: Whether `as_lines` also takes rows, each a mapping of columns to values.
         reads_sounds: Whether `read` reads WAV files.
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
@@ -39,6 +40,7 @@ class PredictionInput(abc.ABC):
 
     image_shape: tuple[int, int, int] | None = None
     reads_lines: bool = False
+    reads_rows: bool = False
     reads_sounds: bool = False
     num_header_lines: int = 0
     num_places: int | None = None

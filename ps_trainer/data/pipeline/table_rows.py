@@ -203,7 +203,7 @@ def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tupl
     """
     text, names = io.StringIO(), list(records[0])
     for number, record in enumerate(records):
-        if not isinstance(record, Mapping) or set(record) != set(names):
+        if set(record) != set(names):
             raise DataError(f"instance {number} has other columns than instance 0, which has {_format_names(names)}")
     try:
         writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
