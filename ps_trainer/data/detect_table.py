@@ -15,6 +15,7 @@ from ps_trainer.data.pipeline.table_rows import is_parquet, number_of
 
 _LABELS = ("label", "labels", "target", "class", "y", "outcome")
 _MAX_ROWS = 1000
+_MIN_NAMES = 2  # different texts above numbers make a first line with numbers a header; one may mean "missing"
 _MAX_CLASSES = 20
 _MIN_ROWS_PER_CLASS = 3
 
@@ -39,16 +40,18 @@ def detect(path: pathlib.Path) -> DetectedTable | None:
     if found is None or near_misses.is_list_of_others(path, *found):
         return None
     separator, columns = found
-    has_header = not any(number_of(name.strip()) is not None for name in columns)
+    rows = list(csv.reader(first_lines(path, _MAX_ROWS), delimiter=separator))
+    has_numbers = any(number_of(name.strip()) is not None for name in columns)
+    has_header = not has_numbers or _num_texts_above_numbers(columns, rows[1:]) >= _MIN_NAMES
     names = [name.strip() for name in columns] if has_header else [str(number) for number in range(len(columns))]
-    rows = list(csv.reader(first_lines(path, _MAX_ROWS), delimiter=separator))[1 if has_header else 0 :]
+    rows = rows[1:] if has_header else rows
     label = _label_of(names, [row[-1] for row in rows if len(row) == len(names)])
     if label is None:
         return None
     options = (
         f"label={label}",
         *(() if separator == "," else (f"delimiter={near_misses.SEPARATORS[separator].removesuffix('s')}",)),
-        *(() if has_header else ("header=false",)),
+        *((f"header={str(has_header).lower()}",) if has_numbers else ()),
     )
     return DetectedTable(tuple(names), label, options)
 
@@ -68,6 +71,18 @@ def detect_parquet(path: pathlib.Path) -> DetectedTable | None:
     ignored = ",".join(f"{name}:{IGNORE}" for name in nested)
     options = (f"label={label}", *([f"columns={ignored}"] if ignored else []))
     return None if label is None else DetectedTable(tuple(names), label, options)
+
+
+def _num_texts_above_numbers(first: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Returns the number of different texts in the first row that stand above nothing but numbers."""
+    columns = zip(*(row for row in rows if len(row) == len(first)), strict=True)
+    return len(
+        {
+            text
+            for text, values in zip(map(str.strip, first), columns, strict=False)
+            if text and number_of(text) is None and all(number_of(value.strip()) is not None for value in values)
+        }
+    )
 
 
 def _label_of(names: Sequence[str], last_column: Sequence[str]) -> str | None:

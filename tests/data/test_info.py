@@ -171,8 +171,13 @@ def test_a_table_with_a_byte_order_mark_and_a_delimiter_in_quotes_is_recognised(
 
 
 def test_a_table_without_a_header_has_numbers_as_names_and_a_name_shows_the_label(tmp_path):
-    (tmp_path / "a.data").write_text("5.1,3.5,setosa\n7.0,3.2,versicolor\n" * 3)
-    assert detect_format.detect(tmp_path / "a.data").options == ("train_files=a.data", "label=2", "header=false")
+    for first in ("5.1,3.5,1,setosa", "NA,NA,1,setosa", "NA,,1,setosa"):
+        (tmp_path / "a.data").write_text("\n".join([first, *["7.0,3.2,1,versicolor", "6.0,3,2,setosa"] * 3, ""]))
+        assert detect_format.detect(tmp_path / "a.data").options == ("train_files=a.data", "label=3", "header=false")
+    # As scikit-learn's iris.csv: numbers of rows and columns, and the names of the classes in place of the columns.
+    (tmp_path / "iris.csv").write_text("150,4,setosa,versicolor\n" + "5.1,3.5,1.4,0\n7.0,3.2,4.7,1\n" * 3)
+    options = ("train_files=iris.csv", "label=versicolor", "header=true")
+    assert detect_format.detect(tmp_path / "iris.csv").options == options
     (tmp_path / "b.csv").write_text("Class,pay\n1,2.5\n2,3.5\n")
     assert detect_format.detect(tmp_path / "b.csv").options == ("train_files=b.csv", "label=Class")
 

@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
@@ -35,7 +36,8 @@ class ImageFolder(DataSource):
     Args:
         options: Size of the images and share of test examples.
         data_dir: Folder of the classes.
-        facts: Facts about the folder. With recorded classes it may be missing.
+        facts: Facts about the folder. With recorded classes it may be missing, and folders of other classes are left
+            out.
 
     Raises:
         DataError: The folder is missing, has fewer than two classes or a class without images, or test/ has a class
@@ -124,16 +126,16 @@ class ImageFolder(DataSource):
         for label, name in enumerate(self.classes):
             of_class = self._folder / split / name
             paths = sorted(path for path in of_class.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-            if not paths and split != "test":
+            if not paths and split != "test" and not self.facts.is_recorded:
                 raise DataError(
                     f"{of_class} has no {', '.join(SUFFIXES)}; add images of this class, or remove the folder"
                 )
             images += [(str(path.relative_to(self._folder)), label) for path in paths]
-        unknown = set(_folders(self._folder / split)) - set(self.classes)
-        if unknown:
-            trained = "train/" if split == "test" else "the trained model"
-            raise DataError(f"{self._folder / split}: {trained} has no class {', '.join(sorted(unknown))}")
-        if not images:
+        if unknown := sorted(set(_folders(self._folder / split)) - set(self.classes)):
+            if not self.facts.is_recorded:
+                raise DataError(f"{self._folder / split}: train/ has no class {', '.join(unknown)}")
+            logging.warning("%s: the trained model has no class %s", self._folder / split, ", ".join(unknown))
+        if not images and not self.facts.is_recorded:
             raise DataError(f"{self._folder / split} has no images; add some, or remove the folder")
         return images
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline.data_folder import missing_files
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, count, make_vocabulary
@@ -130,7 +131,10 @@ class WindowSource(DataSource):
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         """Returns windows on the whole text; ends of lines fill the last one."""
-        ids = self.vocabulary.stream([document(path)])
+        text = document(path)
+        for _ in text.chunks():  # which raises if it is not UTF-8
+            pass
+        ids = self.vocabulary.stream([text])
         filled = padded_windows(ids, **self._cut, padding=self.vocabulary.line_end)
         return filled.map(lambda window, number: {"ids": window, NUM_PLACES: number})
 
@@ -251,7 +255,7 @@ def find_texts(
         train_files, test_files = _find_form(folder, needs, facts)
     missing = [name for name in [*train_files, *test_files] if not facts.has_file(folder / name)]
     if missing:
-        raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
+        raise missing_files(folder, [*train_files, *test_files], missing, needs)
     return Texts(*([document(folder / name, facts) for name in names] for names in (train_files, test_files)))
 
 

@@ -30,6 +30,7 @@ from ps_trainer.data.formats.transcript_list import (
     scan,
     scan_sound,
 )
+from ps_trainer.data.pipeline.data_folder import missing_files
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource
@@ -105,7 +106,7 @@ class Wav(FileSource):
         folder = self.facts.folder(data_dir, needs)
         missing = [] if self.facts.is_recorded else [name for name in names if not (folder / name).is_file()]
         if missing:
-            raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
+            raise missing_files(folder, names, missing, needs)
         self._options = options
         self._longest = Longest()
         self._sizes: list[list[int]] = []  # samples of each sound, by file

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 from ps_trainer.errors import DataError
+
+_SHOWN_FILES = 5
 
 
 def folder_of(data_dir: str | None, needs: str) -> pathlib.Path:
@@ -23,3 +26,19 @@ def folder_of(data_dir: str | None, needs: str) -> pathlib.Path:
     if not folder.is_dir():
         raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
     return folder
+
+
+def missing_files(folder: pathlib.Path, wanted: Sequence[str], missing: Sequence[str], needs: str) -> DataError:
+    """Makes the error for files that a folder lacks; it shows other files there, and the option that names one.
+
+    Args:
+        folder: The folder.
+        wanted: Names of all files that the dataset reads.
+        missing: Names of those that are missing.
+        needs: Sentence that names the files which the dataset needs there.
+    """
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []  # of a trained model, the folder may be gone
+    others = [path.name for path in paths if path.is_file() and path.name not in wanted and path.name[0] != "."]
+    shown = ", ".join(others[:_SHOWN_FILES]) + (", …" if len(others) > _SHOWN_FILES else "")
+    fix = f" but {shown}; to train on it, give --dataset_option=train_files={others[0]}" if others else ""
+    return DataError(f"{folder} has no {', '.join(missing)}{fix}; {needs}")

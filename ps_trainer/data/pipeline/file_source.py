@@ -145,6 +145,7 @@ class FileSource(DataSource):
 
     def read(self, path: pathlib.Path, batch_size: int) -> tf.data.Dataset:
         """Returns every example of another file, in file order; the last batch may be smaller."""
+        self._check_suffix(path)  # before a subclass reads a header
         return super(FileSource, self._to_predict(path)).read(path, batch_size)
 
     def _to_predict(self: Source, path: pathlib.Path) -> Source:

@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.pipeline.data_folder import missing_files
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import LINES, CountedFile, FileSource
 from ps_trainer.errors import DataError, OptionError
@@ -133,7 +134,7 @@ class NamedFiles:
         folder = facts.folder(data_dir, needs)
         missing = [name for name in names if not facts.has_file(folder / name)]
         if missing:
-            raise DataError(f"{folder} has no {', '.join(missing)}; {needs}")
+            raise missing_files(folder, names, missing, needs)
         train, test = (
             [self.count_file(folder / name, facts) for name in files] for files in (self.train_files, self.test_files)
         )

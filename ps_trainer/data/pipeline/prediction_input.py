@@ -65,17 +65,22 @@ class PredictionInput(abc.ABC):
         Raises:
             DataError: The file cannot be read, or the dataset does not read single files.
         """
-        is_image = path.suffix.lower() in images.IMAGE_SUFFIXES
-        if is_image and self.image_shape is not None:
+        self._check_suffix(path)
+        if path.suffix.lower() in images.IMAGE_SUFFIXES and self.image_shape is not None:
             if not path.is_file():
                 raise DataError(f"{path}: no such file")
             return images.image_file(path, *self.image_shape)
-        if is_image or (path.suffix.lower() == SOUND_SUFFIX and not self.reads_sounds):
+        return self._batches(self._read_file(path), batch_size, drop_remainder=False)
+
+    def _check_suffix(self, path: pathlib.Path) -> None:
+        """Raises DataError for an image or a sound, if the dataset does not read such files."""
+        suffix = path.suffix.lower()
+        is_image = suffix in images.IMAGE_SUFFIXES
+        if (is_image and self.image_shape is None) or (suffix == SOUND_SUFFIX and not self.reads_sounds):
             kind = "an image" if is_image else "a sound"
             raise DataError(
                 f"{path} is {kind}, which dataset {type(self).__name__} does not read; give a file in its format"
             )
-        return self._batches(self._read_file(path), batch_size, drop_remainder=False)
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops from texts to a batch without labels, for programs that have no files and no Python.

@@ -184,6 +184,15 @@ def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
     write(tmp_path / "few.csv", [["1", "red"]], ["size", "color"])
     with pytest.raises(DataError, match="few.csv lacks columns of the training files: weight, city"):
         source.read(tmp_path / "few.csv", 9)
+    with pytest.raises(DataError, match="few.png is an image, which dataset Csv does not read"):
+        source.read((tmp_path / "few.csv").rename(tmp_path / "few.png"), 9)
+
+
+def test_a_table_of_another_name_is_named_with_the_option_that_reads_it(tmp_path):
+    write(tmp_path / "iris.csv", random_rows(40))
+    fix = "has no train.csv but iris.csv; to train on it, give --dataset_option=train_files=iris.csv; dataset csv needs"
+    with pytest.raises(DataError, match=fix):
+        create(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,12 @@ def test_missing_files_are_named(tmp_path):
         create(tmp_path)
 
 
+def test_a_text_to_predict_for_must_be_utf_8(tmp_path):
+    (tmp_path / "new").write_bytes(b"a\xff")
+    with pytest.raises(DataError, match="new: byte 1: not UTF-8"):
+        create(None).read(tmp_path / "new", 2)
+
+
 def test_a_broken_file_is_named_with_the_position(tmp_path):
     (tmp_path / "train.txt").write_bytes("é".encode() * 40_000 + b"\xff bc")
     with pytest.raises(DataError, match="train.txt: byte 80000: not UTF-8"):

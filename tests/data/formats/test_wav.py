@@ -192,7 +192,7 @@ def test_a_broken_list_is_named_with_the_line(tmp_path):
     edit(tmp_path, 1, lambda line: "a,b,c")
     with pytest.raises(DataError, match="line 1 must be wav_filename,wav_filesize,transcript"):
         create(tmp_path)
-    with pytest.raises(DataError, match="has no other.csv; dataset wav needs"):
+    with pytest.raises(DataError, match="has no other.csv but train.csv; .*train_files=train.csv; dataset wav needs"):
         create(tmp_path, train_files=("other.csv",))
 
 
