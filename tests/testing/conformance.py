@@ -67,6 +67,7 @@ class EndedRun(NamedTuple):
         codes: Exit code of each worker.
         losses: Losses of each worker's steps.
         dropped: Number of each worker's gradients that ps 0 did not use.
+        used: Number of each worker's gradients that updates used, as the summary says; None if the rule counts none.
         values: Final values that the chief reads.
         left_threads: Names of the threads that the run left behind.
         graphs: Graph of each worker, in the order in which the workers built them.
@@ -75,6 +76,7 @@ class EndedRun(NamedTuple):
     codes: list[int]
     losses: list[list[float]]
     dropped: list[int]
+    used: list[int | None]
     values: dict[str, np.ndarray]
     left_threads: list[str]
     graphs: list[WorkerGraph]
@@ -134,10 +136,12 @@ class Runs:
                 call.stop.request(Interrupted(15))
             cluster.close()
             raise
+        workers = outcomes[0].worker.summary.workers
         return EndedRun(
             codes=[outcome.code for outcome in outcomes],
             losses=[outcome.losses for outcome in outcomes],
             dropped=[sum(int(s[0]) < 0 for s in o.progress.staleness_values if len(s)) for o in outcomes],
+            used=[workers[index].gradients_used for index in range(cluster.num_workers)],
             values=outcomes[0].worker.final_values,
             left_threads=_left_of(threads),
             graphs=graphs,

@@ -81,7 +81,7 @@ def test_a_local_step_runs_no_op_on_a_ps_task(cluster):
         assert worker.jobs_of_phase(worker.phase_of_next_step()) == {"worker", "ps"}  # step 2 fetches
 
 
-# The conformance suite restarts this rule in the other layout.
+# A worker saves the same in both layouts.
 @pytest.mark.parametrize("layout", repetitions(LAYOUTS))
 def test_a_restarted_run_equals_an_uninterrupted_one(one_worker, layout, tmp_path):
     def run(max_steps, logdir):
@@ -111,7 +111,7 @@ def pushed_staleness(outcome):
 def test_other_workers_begin_after_the_chiefs_warm_start(cluster):
     config = config_of(
         "Dense", "Rows", update="downpour", update_option=options(n_push=2, n_fetch=2, warm_start_steps=20),
-        batch_size=4, max_steps=400,
+        batch_size=4, max_steps=200,
     )  # fmt: skip
     outcomes = cluster.run(config)
     assert outcomes[0].progress.global_steps[:40:2] == [0, *range(1, 20)]  # no other worker pushes

@@ -50,8 +50,8 @@ def test_sync_staleness_is_zero_and_no_gradient_is_dropped():
         assert set(np.concatenate(outcome.progress.staleness_values)) == {0}
 
 
-# Other tests show that several ps tasks use the same gradients: the scripts and `test_averages.py`.
-@pytest.mark.parametrize("num_ps", repetitions([1, 2]))
+@pytest.mark.full  # the conformance suite does the same with `backup`, which is the same rule
+@pytest.mark.parametrize("num_ps", [1, 2])
 def test_with_backup_workers_an_update_is_the_average_of_the_gradients_counted_as_used(num_ps):
     config = config_of(
         "CreditRows", "Rows", update="sync", update_option=("replicas_to_aggregate=2",), batch_size=4, max_steps=60
@@ -66,8 +66,9 @@ def test_with_backup_workers_an_update_is_the_average_of_the_gradients_counted_a
         np.testing.assert_allclose(2 * credits, used, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("update", ["async", "sync"])
-@pytest.mark.parametrize("first", [0, 1])
+# `test_synchronous.py` compares such a run of `sync` with NumPy.
+@pytest.mark.parametrize("update", repetitions(["async", "sync"]))
+@pytest.mark.parametrize("first", repetitions([0, 1]))
 def test_a_worker_that_runs_out_of_data_first_blocks_no_other_and_is_not_averaged(update, first):
     lengths = [40, 40]
     lengths[first] = 10
@@ -96,7 +97,7 @@ def test_uneven_ends_of_an_embedding_model(update):
 
 
 def test_a_run_after_another_with_other_settings_does_not_inherit_its_state():
-    with InProcessCluster(1, 2) as cluster:
+    with InProcessCluster(1, 1) as cluster:
         cluster.run(config_of("Dense", "Rows", update="sync", batch_size=4, max_steps=10))
         outcomes = cluster.run(config_of("Embedded", "Rows", update="sync", batch_size=4, max_steps=5))
     assert outcomes[0].progress.global_steps == [1, 2, 3, 4, 5]

@@ -123,31 +123,11 @@ def test_gradients_are_applied_one_by_one_as_in_async(cluster, model, layout):
 
 
 @pytest.mark.parametrize("staleness", repetitions([0, 2], first=1))
-def test_a_worker_waits_for_the_slowest_and_continues_with_its_step(cluster, staleness):
+def test_a_worker_waits_until_the_slowest_continues_or_its_loss_is_reported(cluster, staleness):
     config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=100)
-    with Turnstile(cluster) as gate:
-        components = components_lib.load(config, 3)._replace(rule=Ssp(SspOptions(staleness=staleness)))
-        gate.start(config, components=components)
-        for worker in range(3):
-            gate.wait_arrived(worker, 1)
-        for worker in (0, 1):
-            gate.play([worker] * staleness)
-            gate.release(worker)  # its clock is s + 1 after this push, worker 2's is 0
-        wait_until(lambda: gate.values()["global_step"] == 2 * (staleness + 1))
-        assert [gate.steps(worker) for worker in (0, 1)] == [staleness, staleness]
-        gate.play([2])
-        for worker in (0, 1):
-            gate.wait_steps(worker, staleness + 1)
-        gate.open()
-        for call in gate.calls.values():
-            assert cluster.finish(call).code == 0
-
-
-def test_a_lost_worker_holds_the_others_until_its_loss_is_reported(cluster):
-    config = config_of("tests.testing.script:Linear", "Rows", update="ssp", batch_size=2, max_steps=60)
     services = []
     with Turnstile(cluster) as gate:
-        components = components_lib.load(config, 3)._replace(rule=Ssp(SspOptions(staleness=1)))
+        components = components_lib.load(config, 3)._replace(rule=Ssp(SspOptions(staleness=staleness)))
         build = components.rule.build
 
         def noting(store, gradients, context):
@@ -159,14 +139,23 @@ def test_a_lost_worker_holds_the_others_until_its_loss_is_reported(cluster):
         gate.start(config, components=components)
         for worker in range(3):
             gate.wait_arrived(worker, 1)
+        for worker in (0, 1):
+            gate.play([worker] * staleness)
+            gate.release(worker)  # its clock is s + 1 after this push, worker 2's is 0
+        wait_until(lambda: gate.values()["global_step"] == 2 * (staleness + 1))
+        assert [gate.steps(worker) for worker in (0, 1)] == [staleness, staleness]
+        gate.play([2])
+        for worker in (0, 1):
+            gate.wait_steps(worker, staleness + 1)
         for worker in (0, 1):  # worker 2 stands at the gate, as if it were dead
             for _ in range(100):
                 gate.release(worker)
-        wait_until(lambda: gate.values()["global_step"] == 4)  # s + 1 pushes of each of the two
+        wait_until(lambda: gate.values()["global_step"] == 2 * (staleness + 2) + 1)  # each of the two pushed once more
+        assert [gate.steps(worker) for worker in (0, 1)] == [staleness + 1, staleness + 1]
         (service,) = [service for service in services if service is not None]
         service.worker_left(2, 1)
-        wait_until(lambda: gate.values()["global_step"] >= 60)
-        assert gate.steps(2) == 0
+        wait_until(lambda: gate.values()["global_step"] >= 100)
+        assert gate.steps(2) == 1
         gate.open()
         for worker in (0, 1):
             assert cluster.finish(gate.calls[worker]).code == 0
@@ -218,7 +207,7 @@ def test_a_late_worker_starts_at_the_slowest_workers_clock(cluster):
         cluster.finish_call(call)
 
 
-# The conformance suite has three workers and two ps tasks.
+@pytest.mark.full  # the conformance suite has three workers, with one and with two ps tasks
 def test_a_worker_that_ends_first_blocks_no_other_with_one_ps_task():
     config = config_of(
         "Dense", "Rows", ["lengths=5,30"], update="ssp", update_option=("staleness=1",), batch_size=4,
