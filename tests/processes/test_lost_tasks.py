@@ -12,7 +12,7 @@ from tests.testing.repetitions import repetitions
 FAILED = 1
 
 
-@pytest.mark.parametrize(("update", "num_ps"), [("async", 1), ("sync", 2)])
+@pytest.mark.parametrize(("update", "num_ps"), repetitions([("async", 1), ("sync", 2)], first=1))
 def test_killed_ps_ends_the_others_and_is_named(create_run, update, num_ps):
     run = create_run(num_ps=num_ps)
     *ps, chief, worker = run.start_all(UNLIMITED, f"--update={update}")
@@ -37,24 +37,25 @@ def test_killed_worker_does_not_hold_up_async_and_the_ps_ends(create_run):
 
 
 @pytest.mark.parametrize(
-    ("update", "option", "max_steps"),
-    repetitions([("backup", "backup_workers=1", 60), ("ssp", "staleness=2", 80), ("k_batch_sync", "k=3", 50)], every=3),
+    ("update", "option", "max_steps", "num_workers"),
+    repetitions(
+        [("backup", "backup_workers=1", 60, 2), ("ssp", "staleness=2", 80, 3), ("k_batch_sync", "k=3", 50, 3)], every=3
+    ),
 )
-def test_killed_worker_does_not_hold_up_a_rule_that_can_continue_without_it(create_run, update, option, max_steps):
-    run = create_run(num_workers=3)
-    ps, chief, second, third = run.start_all(
-        f"--max_steps={max_steps}", f"--update={update}", f"--update_option={option}"
-    )
+def test_killed_worker_does_not_hold_up_a_rule_that_can_continue_without_it(
+    create_run, update, option, max_steps, num_workers
+):
+    run = create_run(num_workers=num_workers)
+    ps, *others, last = run.start_all(f"--max_steps={max_steps}", f"--update={update}", f"--update_option={option}")
     run.wait_for_step(10)
-    third.send(signal.SIGKILL)
-    for task in (chief, second):
+    last.send(signal.SIGKILL)
+    for task in others:
         assert task.wait(START_SECS) == 0
     assert ps.wait(LOST_SECS) == FAILED
-    assert "worker 2 failed" in ps.log
+    assert f"worker {len(others)} failed" in ps.log
     summary = run.summary()
     assert summary["global_step"] >= max_steps
-    assert summary["workers"]["2"]["status"] == "failed"
-    assert summary["workers"]["1"]["status"] == "done"
+    assert [figures["status"] for figures in summary["workers"].values()] == ["done"] * len(others) + ["failed"]
 
 
 def test_killed_worker_ends_sync_and_is_named(create_run):

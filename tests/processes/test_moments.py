@@ -27,8 +27,9 @@ def wait_for_state(run, task_name, pattern):
 @pytest.mark.parametrize("update", repetitions(["async", "sync", "all_reduce"]))
 @pytest.mark.parametrize("role", ["chief", "worker", "ps"])
 def test_a_task_killed_while_joining_is_restarted_and_the_run_ends_well(create_run, update, role):
-    run = create_run(num_ps=2, flags=(RECOVER, "--max_steps=30", f"--update={update}", "--join_wait_secs=60"))
-    tasks = {"ps-0": run.start_ps(0), "ps-1": run.start_ps(1)}
+    num_ps = 2 if role == "ps" else 1
+    run = create_run(num_ps=num_ps, flags=(RECOVER, "--max_steps=30", f"--update={update}", "--join_wait_secs=60"))
+    tasks = {f"ps-{index}": run.start_ps(index) for index in range(num_ps)}
     if role == "chief":  # started alone, so that it waits for the worker once it has set up the run
         tasks["chief"] = run.start_worker(0)
         wait_for_state(run, "worker-0", "waiting for worker-1")

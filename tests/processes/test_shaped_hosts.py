@@ -61,7 +61,7 @@ def test_a_run_trains_over_shaped_links_and_reports_their_traffic(create_run):
 @needs_namespaces
 @pytest.mark.parametrize("signum", repetitions([signal.SIGINT, signal.SIGTERM], first=1))
 def test_signal_to_the_launcher_ends_the_tasks_with_a_checkpoint_and_removes_the_hosts(create_run, signum):
-    run = create_run(flags=(UNLIMITED,))
+    run = create_run(num_workers=1, flags=(UNLIMITED,))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
     run.wait_for_step(10)
     launcher.send(signum)
@@ -73,12 +73,12 @@ def test_signal_to_the_launcher_ends_the_tasks_with_a_checkpoint_and_removes_the
 
 @needs_namespaces
 def test_after_a_kill_of_the_launcher_the_tasks_end_and_the_next_start_removes_the_hosts(create_run):
-    run = create_run(flags=(UNLIMITED,))
+    run = create_run(num_workers=1, flags=(UNLIMITED,))
     launcher = run.start_local("--hosts=netns", "--rate=200mbit")
     run.wait_for_step(10)
     launcher.kill()
     run.wait_until_gone(LOST_SECS)
-    assert len(namespaces_of(launcher.pid)) == 1 + 3
-    next_run = create_run(flags=("--max_steps=10",))
+    assert len(namespaces_of(launcher.pid)) == 1 + 2  # switch, ps, worker
+    next_run = create_run(num_workers=1, flags=("--max_steps=10",))
     assert next_run.start_local("--hosts=netns").wait(START_SECS) == 0
     assert namespaces_of(launcher.pid) == []

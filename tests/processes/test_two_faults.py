@@ -15,10 +15,11 @@ from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED, 
 from tests.testing.repetitions import repetitions
 
 FAILED = 1
+# (update rule, its option, workers)
 RULES = [
-    ("backup", "backup_workers=1"),
-    ("k_sync", "k=2"),
-    ("local_sgd", "period=4"),
+    ("backup", "backup_workers=1", 2),
+    ("k_sync", "k=2", 3),
+    ("local_sgd", "period=4", 3),
 ]
 STEP_MS = 200.0  # the others still have steps to make when the restarted worker is back
 SOFT = ("--recover_timeout_secs=90", "--save_checkpoint_secs=1", "--learning_rate=0.02")
@@ -43,43 +44,45 @@ def assert_done(run, *tasks):
     assert run.checkpoint_step() == run.summary()["global_step"]
 
 
-@pytest.mark.parametrize(("update", "option"), repetitions(RULES, every=3))
-def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, option):
-    run, ps_0, ps_1, *workers = start(create_run, update, option, "--max_steps=60", step_ms=STEP_MS)
+@pytest.mark.parametrize(("update", "option", "num_workers"), repetitions(RULES, every=3))
+def test_a_ps_task_and_a_worker_that_are_killed_together(create_run, update, option, num_workers):
+    flags = ("--max_steps=60",)
+    run, ps_0, ps_1, *workers = start(create_run, update, option, *flags, num_workers=num_workers, step_ms=STEP_MS)
     run.wait_for_step(10)
     ps_1.send(signal.SIGKILL)
-    workers[2].send(signal.SIGKILL)
+    workers[-1].send(signal.SIGKILL)
     workers[0].wait_for_log("waiting up to 90 s for it to rejoin", LOST_SECS)
-    ps_1, workers[2] = run.start_ps(1), run.start_worker(2)
+    ps_1, workers[-1] = run.start_ps(1), run.start_worker(num_workers - 1)
     assert_done(run, ps_0, ps_1, *workers)
 
 
 # The test above continues under such a rule after both losses; the test below notices the freeze.
 @pytest.mark.full
-@pytest.mark.parametrize(("update", "option"), RULES)
-def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(create_run, update, option):
+@pytest.mark.parametrize(("update", "option", "num_workers"), RULES)
+def test_a_ps_task_that_is_frozen_while_a_worker_is_killed_is_noticed_and_waited_for(
+    create_run, update, option, num_workers
+):
     flags = ("--max_steps=60", "--heartbeat_timeout_secs=4")
-    run, ps_0, ps_1, *workers = start(create_run, update, option, *flags, step_ms=STEP_MS)
+    run, ps_0, ps_1, *workers = start(create_run, update, option, *flags, num_workers=num_workers, step_ms=STEP_MS)
     run.wait_for_step(10)
     ps_1.freeze()
-    kill(workers[2])
-    for task in workers[:2]:
+    kill(workers[-1])
+    for task in workers[:-1]:
         task.wait_for_log(r"ps-1 \(localhost:\d+\) has not answered for \d+ s", LOST_SECS)
     ps_1.thaw()
-    workers[2] = run.start_worker(2)
+    workers[-1] = run.start_worker(num_workers - 1)
     assert_done(run, ps_0, ps_1, *workers)
 
 
 def test_a_ps_task_that_stays_frozen_while_a_worker_is_killed_ends_the_run_in_time(create_run):
     """The limit is the heartbeat and recovery timeouts, the 8 s in which a task leaves, and some slack."""
-    run = create_run(num_ps=2, num_workers=3, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
-    ps_0, ps_1, *workers = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
+    run = create_run(num_ps=2, flags=("--recover_timeout_secs=5", "--heartbeat_timeout_secs=4"))
+    ps_0, ps_1, chief, worker = run.start_all(UNLIMITED, "--update=backup", "--update_option=backup_workers=1")
     run.wait_for_step(10)
     ps_1.freeze()
-    kill(workers[2])
-    for task in workers[:2]:
-        assert task.wait(LOST_SECS) == FAILED
-        assert "ps-1" in task.log
+    kill(worker)
+    assert chief.wait(LOST_SECS) == FAILED
+    assert "ps-1" in chief.log
     assert ps_0.wait(LOST_SECS) == FAILED
 
 
