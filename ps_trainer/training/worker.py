@@ -149,12 +149,12 @@ class Worker(WorkerTask):
         """Builds the graph for the most likely start of the run, while the chief builds its own."""
         if self._run is not None or self._prepared is not None or self._config.sharding == "dynamic":
             return
-        train = None
-        start = GraphStart(run.run_id, self._recovery.start_name(newest_step(self._config), is_first=True))
+        self._prepared = GraphStart(run.run_id, ""), None
         # An error is raised when this worker has joined and builds the graph again, because then the others learn it.
+        # An unreadable folder of checkpoints, which only the chief needs, does not matter.
         with contextlib.suppress(Exception):
-            train = self._build_graph(start)
-        self._prepared = start, train
+            start = GraphStart(run.run_id, self._recovery.start_name(newest_step(self._config), is_first=True))
+            self._prepared = start, self._build_graph(start)
 
     def _build_graph(self, start: GraphStart) -> TrainGraph:
         self._writer.state("building the graph")

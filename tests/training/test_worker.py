@@ -160,3 +160,13 @@ def test_an_error_in_a_graph_that_was_prepared_is_told_to_the_others(monkeypatch
         errors = [cluster.finish_call(call).error for call in calls]
     assert str(errors[1]) == "this worker's op is missing"
     assert isinstance(errors[0], PeerFailedError) and "worker 1" in str(errors[0])
+
+
+def test_only_the_chief_needs_the_folder_of_the_checkpoints(tmp_path):
+    of_worker = tmp_path / "of_worker"
+    of_worker.mkdir()
+    (of_worker / "checkpoints").write_text("no folder")
+    with InProcessCluster(1, 2) as cluster:
+        logdirs = (tmp_path / "of_chief", of_worker)
+        calls = [cluster.start(config(logdir, max_steps=10, update="sync"), at) for at, logdir in enumerate(logdirs)]
+        assert [cluster.finish(call).code for call in calls] == [0, 0]
