@@ -26,6 +26,7 @@ from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.data.pipeline.facts_cache import VARIABLE
 from ps_trainer.experiments.toolkit.clusters import read_steps
 from ps_trainer.launch.command import run_local
+from ps_trainer.metrics.step_record import StepRecord
 
 NUM_WORDS = 100_000
 _BLOCK = 200_000
@@ -112,8 +113,12 @@ def start(
     started_at = time.time()
     with PeakWatch(logdir) as peak:
         run_local(flags, logdir, deadline_secs, cwd=REPOSITORY, environ=os.environ | {VARIABLE: str(folder / "cache")})
-    first = {step.worker: step.wall_time for step in reversed(read_steps(logdir))}
-    return max(first.values()) - started_at, peak.mib("worker-")
+    return first_step_at(read_steps(logdir)) - started_at, peak.mib("worker-")
+
+
+def first_step_at(steps: Sequence[StepRecord]) -> float:
+    """Returns the end of each worker's first step, the later one, in seconds since the epoch."""
+    return max({step.worker: step.wall_time for step in reversed(steps)}.values())
 
 
 if __name__ == "__main__":

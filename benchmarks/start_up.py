@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from benchmarks import arguments
 from benchmarks.contenders import REPOSITORY
+from benchmarks.first_step import first_step_at
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer import component_tables
 from ps_trainer.experiments.toolkit.clusters import read_steps
@@ -79,8 +80,7 @@ def main(argv: Sequence[str]) -> int:
             cwd=REPOSITORY,
             preloaded=LAUNCHERS[launcher],
         )
-        first = {step.worker: step.wall_time for step in reversed(read_steps(logdir))}
-        secs[model, launcher].append(max(first.values()) - started_at)
+        secs[model, launcher].append(first_step_at(read_steps(logdir)) - started_at)
     for (model, launcher), measured in secs.items():
         report.add(
             StartRow(

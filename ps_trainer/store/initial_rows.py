@@ -18,7 +18,7 @@ _DRAWS: dict[str, Callable[..., tf.Tensor]] = {
     "TruncatedNormal": tf.raw_ops.StatelessTruncatedNormalV2,
 }
 _COUNTERS_OF_TRUNCATED = 64
-"""Blocks of which the truncated normal distribution uses up to this many for each number, until one is in range."""
+"""Number of blocks that the truncated normal distribution reserves for each number: it draws until one is in range."""
 _ELEMENTWISE = ("Identity", "Mul", "Add", "AddV2", "Sub", "RealDiv", "Cast")
 
 

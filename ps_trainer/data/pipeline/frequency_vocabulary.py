@@ -164,16 +164,9 @@ def _count_chars(document: Document) -> Counter[str]:
 
 
 def _count_words(document: Document) -> Counter[str]:
-    counts, num_lines = WordCounts(), 0
-
-    def texts() -> Iterator[bytes]:
-        nonlocal num_lines
-        for block in blocks(document.chunks()):
-            num_lines += block.count(b"\n")
-            yield block
-
-    counts.add(texts())
-    return Counter(dict(counts.items())) + Counter({LINE_END["word"]: num_lines})
+    counts = WordCounts()
+    counts.add(blocks(document.chunks()))
+    return Counter(dict(counts.items())) + Counter({LINE_END["word"]: counts.num_lines})
 
 
 def _words(document: Document) -> Iterator[list[bytes]]:

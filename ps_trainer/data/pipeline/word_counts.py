@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 _BLOCK_BYTES = 2**20  # more would leave the cache of the processor
-_MAX_THREADS = 4  # with more, the thread that adds up the blocks does not keep pace
+_MAX_THREADS = 4  # two take 0.65 of the time of one; more than two were not measured
 _WORD_BREAKS = np.isin(np.arange(256), list(b" \t\n\r\v\f"))  # those of `bytes.split`
 _BYTES_OF_KEY = 8
 # Of a key's bytes, those of a word that has 0 to 8 bytes left.
@@ -24,9 +24,13 @@ class WordCounts:
     """Numbers of occurrences of words, which are told apart by 64-bit hashes.
 
     Among a million words, two have the same hash with a probability of 1 in 37 million; they count as the first one.
+
+    Attributes:
+        num_lines: Number of newlines.
     """
 
     def __init__(self) -> None:
+        self.num_lines = 0
         self._hashes = np.zeros(0, np.uint64)  # sorted
         self._numbers = np.zeros(0, np.int64)
         self._words: dict[int, bytes] = {}
@@ -38,12 +42,13 @@ class WordCounts:
         with ThreadPoolExecutor(num_threads) as pool:
             for text in texts:
                 pending.append(pool.submit(_split, text))
-                if len(pending) > num_threads:  # no more, as each block needs ten times its bytes
+                if len(pending) > num_threads:  # no more, as each block needs several times its bytes
                     self._add_up(pending.popleft().result())
             for block in pending:
                 self._add_up(block.result())
 
     def _add_up(self, block: _Block) -> None:
+        self.num_lines += block.text.count(b"\n")
         at = np.searchsorted(self._hashes, block.found)
         is_known = np.append(self._hashes, 0)[at] == block.found
         is_known &= at < len(self._hashes)
