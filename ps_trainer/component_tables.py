@@ -165,6 +165,7 @@ EXPERIMENTS = Registry(
         "staleness_quality": "ps_trainer.experiments.staleness_quality.experiment:StalenessQuality",
         "staleness_aware_rate": "ps_trainer.experiments.staleness_aware_rate.experiment:StalenessAwareRate",
         "backup_workers": "ps_trainer.experiments.backup_workers.experiment:BackupWorkers",
+        "backups_at_scale": "ps_trainer.experiments.backups_at_scale.experiment:BackupsAtScale",
         "bounded_staleness": "ps_trainer.experiments.bounded_staleness.experiment:BoundedStaleness",
         "client_cache": "ps_trainer.experiments.client_cache.experiment:ClientCache",
         "scaling_curve": "ps_trainer.experiments.scaling_curve.experiment:ScalingCurve",

@@ -233,7 +233,7 @@ class AsyncVsSync(Experiment):
     name = "async_vs_sync"
     source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, sections 4 and 5"
     texts = TEXTS
-    untested = "Chen et al.'s final accuracy with up to 64 workers, and with backup workers"
+    untested = "Chen et al.'s final accuracy of many workers, with backup workers too (`backups_at_scale` tests it)"
     parts = (Calibrations(), VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
     num_seeds = 10
     num_quick_seeds = 1

@@ -232,7 +232,7 @@ class BackupWorkers(Experiment):
         " section 6.3, Fig. 8c"
     )
     texts = TEXTS
-    untested = "Chen et al.'s time to a final accuracy, and the slower updates of many backup workers by their traffic"
+    untested = "Chen et al.'s final accuracy, and the traffic of many backup workers (`backups_at_scale` tests them)"
     published = claims.PUBLISHED
     parts = (Calibrations(), BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1

@@ -56,6 +56,7 @@ class RateSettings(Record):
     splits: int | None  # n of n-softsync; None otherwise
     arm: Rate  # how the learning rate follows the staleness
     epochs: int
+    model: str = "mlp"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,12 +93,14 @@ class TunedSettings(Record):
     shape: Shape
     splits: int | None
     arm: Rate
+    rate_of: Rate  # the arm for which the pilot run has chosen the rate
     epochs: int
+    model: str
 
     def at(self, lr: float) -> RateSettings:
         """Returns the settings of a training with a learning rate."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del values["is_tuned"]
+        del values["is_tuned"], values["rate_of"]
         return RateSettings(lr=lr, **values)
 
 
@@ -152,8 +155,9 @@ class RateTraining(Case):
 
 
 class TunedTraining(Case):
-    """Trainings of one arm with the rate that its pilot run has chosen, all seeds together."""
+    """Trainings of one arm with the rate that a pilot run has chosen, all seeds together."""
 
+    model = setting("model")
     mode = setting("mode")
     shape = setting("shape")
     splits = setting("splits")

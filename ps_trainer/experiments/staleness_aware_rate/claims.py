@@ -95,9 +95,11 @@ def _dispersed(trainings: RateTrainings) -> list[Measure]:
     return [difference(f"n={one.splits}", one.errors, other.errors)]
 
 
-def _tuned(arms: Sequence[TunedTraining], mode: Updates, rate: Rate, shape: Shape) -> TunedTraining | None:
-    wanted = (mode, rate, shape)
-    return next((one for one in arms if (one.mode, one.arm, one.shape) == wanted), None)
+def _tuned(
+    arms: Sequence[TunedTraining], mode: Updates, rate: Rate, shape: Shape, model: str = "mlp"
+) -> TunedTraining | None:
+    wanted = (model, mode, rate, shape)
+    return next((one for one in arms if (one.model, one.mode, one.arm, one.shape) == wanted), None)
 
 
 def _tuned_aware_over_sync(arms: Sequence[TunedTraining]) -> list[Measure]:
@@ -111,6 +113,14 @@ def _tuned_full_over_aware(arms: Sequence[TunedTraining]) -> list[Measure]:
     pair = [_tuned(arms, Updates.SOFTSYNC, rate, Shape.EXPONENTIAL) for rate in (Rate.FULL, Rate.BY_STALENESS)]
     full, aware = pair
     return [difference(f"n={full.splits}", full.errors, aware.errors)] if full and aware else []
+
+
+def _cnn_over_sync(arms: Sequence[TunedTraining], rate: Rate) -> list[Measure]:
+    """Returns the error of a convolutional network under λ-softsync less that under synchronous updates."""
+    even = Shape.NEARLY_EVEN
+    sync = _tuned(arms, Updates.SYNC, Rate.FULL, even, "cnn")
+    soft = _tuned(arms, Updates.SOFTSYNC, rate, even, "cnn")
+    return [difference(f"n={soft.splits}, {rate}, α₀={soft.rate:g}", soft.errors, sync.errors)] if sync and soft else []
 
 
 def _have_failed(arm: RealArm) -> list[tuple[bool, bool]]:
@@ -192,6 +202,20 @@ OF_TUNED_ARMS = (
         quantity="test error with one rate less that with α₀/τ",
         limit=Limit(low=0.0),
         measure=_tuned_full_over_aware,
+    ),
+    _fails(
+        key="cnn_fails",
+        sentence="A convolutional network fails under λ-softsync with the α₀ that is best for α₀/τ",
+        kind=ClaimKind.LITERATURE,
+        measure=lambda arms: _cnn_over_sync(arms, Rate.FULL),
+        amended="",
+    ),
+    _ends_alike(
+        key="cnn_aware",
+        sentence="A convolutional network ends under λ-softsync with α₀/τ where synchronous updates end",
+        kind=ClaimKind.LITERATURE,
+        measure=lambda arms: _cnn_over_sync(arms, Rate.BY_STALENESS),
+        amended="",
     ),
 )
 

@@ -48,8 +48,8 @@ _NUM_QUICK_LEARNERS, _QUICK_BATCH_SIZE = 8, 15
 # Training at a small rate needs more epochs to converge: (full form, short form).
 _NUM_EPOCHS, _NUM_SMALL_RATE_EPOCHS = (12, 6), (24, 16)
 _NUM_EXAMPLES = 1437
-_MODEL_OPTIONS = ("hidden=32",)
-_SECS_PER_STEP = 0.002
+_MODEL_OPTIONS = {"mlp": ("hidden=32",), "cnn": ()}
+_SECS_PER_STEP = {"mlp": 0.002, "cnn": 0.004}
 _GRID = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 # One rate for all gradients is that of α₀/τ divided by a staleness of about λ.
 _TUNED_RATES = {Rate.BY_STALENESS: _GRID, Rate.FULL: tuple(rate / 32 for rate in _GRID)}
@@ -124,7 +124,11 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
 
 
 class TunedArms(TunedPart[TunedSettings, TunedFigures]):
-    """Test errors of synchronous updates and of λ-softsync, each with the rate that a pilot run has chosen."""
+    """Test errors of synchronous updates and of λ-softsync, each with the rate that a pilot run has chosen.
+
+    The convolutional network has an arm as in the source, too: one rate for all gradients, which is the best one for
+    α₀/τ.
+    """
 
     figures_type = TunedFigures
     selects = {"is_tuned": True}
@@ -132,10 +136,16 @@ class TunedArms(TunedPart[TunedSettings, TunedFigures]):
 
     def arms(self, *, quick: bool) -> list[TunedArm]:
         softsync = itertools.product((Shape.NEARLY_EVEN, Shape.EXPONENTIAL), (Rate.FULL, Rate.BY_STALENESS))
-        kinds = [(Updates.SYNC, Shape.NEARLY_EVEN, Rate.FULL), *((Updates.SOFTSYNC, *one) for one in softsync)]
+        sync = (Updates.SYNC, Shape.NEARLY_EVEN, Rate.FULL, Rate.FULL)
+        kinds = [("mlp", *sync), *(("mlp", Updates.SOFTSYNC, shape, arm, arm) for shape, arm in softsync)]
+        kinds += [("cnn", *sync)]
+        kinds += [
+            ("cnn", Updates.SOFTSYNC, Shape.NEARLY_EVEN, arm, Rate.BY_STALENESS)
+            for arm in (Rate.BY_STALENESS, Rate.FULL)
+        ]
         return [
             TunedArm(
-                f"tuned-mode={mode}-arm={_NAMES[arm]}-steps={shape.split()[-1]}",
+                f"tuned-model={model}-mode={mode}-arm={_NAMES[arm]}-steps={shape.split()[-1]}",
                 TunedSettings(
                     mode=mode,
                     learners=_NUM_LEARNERS,
@@ -143,13 +153,20 @@ class TunedArms(TunedPart[TunedSettings, TunedFigures]):
                     shape=shape,
                     splits=_NUM_LEARNERS if mode is Updates.SOFTSYNC else None,
                     arm=arm,
+                    rate_of=rate_of,
                     epochs=_NUM_EPOCHS[0],
+                    model=model,
                 ),
-                _TUNED_RATES[Rate.BY_STALENESS if mode is Updates.SYNC else arm],
-                0.5 + _SECS_PER_STEP * _NUM_EPOCHS[0] * _NUM_EXAMPLES / _BATCH_SIZE,
+                _TUNED_RATES[Rate.BY_STALENESS if mode is Updates.SYNC else rate_of],
+                0.5 + _SECS_PER_STEP[model] * _NUM_EPOCHS[0] * _NUM_EXAMPLES / _BATCH_SIZE,
             )
-            for mode, shape, arm in (() if quick else kinds)
+            for model, mode, shape, arm, rate_of in (() if quick else kinds)
         ]
+
+    def needed_by(self, run: Run[TunedSettings]) -> Run[Any]:
+        """Returns the pilot run that chooses the rate."""
+        settings = dataclasses.replace(run.settings, arm=run.settings.rate_of)
+        return super().needed_by(dataclasses.replace(run, settings=settings))
 
     def train(self, settings: TunedSettings, rate: float, seed: int) -> TunedFigures:
         figures, _ = _train(settings.at(rate), seed)
@@ -161,7 +178,7 @@ class TunedArms(TunedPart[TunedSettings, TunedFigures]):
     def why_none(self, arms: Sequence[TunedTraining]) -> str:
         return "" if arms else "the short form has no tuned arms"
 
-    cases = staticmethod(case_factory(TunedTraining, "mode", "shape", "arm"))
+    cases = staticmethod(case_factory(TunedTraining, "model", "mode", "shape", "arm"))
     tables = staticmethod(tables.of_tuned_arms)
 
 
@@ -200,7 +217,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
         learners, arm = settings.learners, settings.arm
         update, options = _rule_of(arm, learners)
         delays = [with_mean(Shape.NEARLY_EVEN.text, settings.mean_ms)]
-        model = {"model": "mlp", "model_option": _MODEL_OPTIONS, "batch_size": settings.batch_size}
+        model = {"model": "mlp", "model_option": _MODEL_OPTIONS["mlp"], "batch_size": settings.batch_size}
         model |= {"optimizer": "momentum", "optimizer_option": f"momentum={settings.momentum}"}
         model |= {"learning_rate": _rate_of(settings.lr, arm, learners)}
         return real_clusters.DelayedTraining(update, options, learners, settings.num_updates, delays, settings=model)
@@ -229,7 +246,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
         settings = run.settings
         arm, learners, batch_size = settings.arm, settings.learners, settings.batch_size
         update, options = _rule_of(arm, learners)
-        training = _training(settings.lr, arm, learners, batch_size, run.seed)
+        training = _training("mlp", settings.lr, arm, learners, batch_size, run.seed)
         training["optimizer_options"] = (f"momentum={settings.momentum}",)
         with virtual_training.open_replay(done.schedule, update, options, **training) as replay:
             virtual_training.follow(replay, batch_size, target=None)
@@ -250,7 +267,6 @@ class StalenessAwareRate(Experiment):
     name = "staleness_aware_rate"
     source = "Zhang, Gupta, Lian and Liu 2016, Staleness-aware Async-SGD, section 4, Figs 3 and 4; Gupta et al. 2016"
     texts = TEXTS
-    untested = "a convolutional network, as the source has"
     published = claims.PUBLISHED
     parts = (Calibrations(), Pilots(TunedArms()), TunedArms(), VirtualArms(), RealArms())
     num_seeds = 10
@@ -277,7 +293,7 @@ def _train(settings: RateSettings, seed: int) -> tuple[RateTrainingFigures, virt
         seed=seed,
     ).schedule
     arithmetic = PerGradient if arm is Rate.BY_STALENESS else None
-    training = _training(settings.lr, arm, splits, batch_size, seed)
+    training = _training(settings.model, settings.lr, arm, splits, batch_size, seed)
     with virtual_training.open_replay(schedule, update, options, arithmetic=arithmetic, **training) as replay:
         course = virtual_training.follow(replay, batch_size, target=None)
         test_accuracy = replay.evaluate().metrics["accuracy"]
@@ -301,9 +317,9 @@ def _rate_of(lr: float, arm: Rate, splits: int | None) -> float:
     return lr / splits if arm is Rate.BY_SPLITS and splits else lr
 
 
-def _training(lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
-    """Returns arguments of `virtual_training.setup_of`."""
-    model = {"model": "mlp", "model_options": _MODEL_OPTIONS, "optimizer": "momentum"}
+def _training(name: str, lr: float, arm: Rate, splits: int | None, batch_size: int, seed: int) -> dict[str, Any]:
+    """Returns arguments of `virtual_training.setup_of` for a model."""
+    model = {"model": name, "model_options": _MODEL_OPTIONS[name], "optimizer": "momentum"}
     return {**model, "learning_rate": _rate_of(lr, arm, splits), "batch_size": batch_size, "seed": seed}
 
 
@@ -315,7 +331,7 @@ def _virtual_runs(seeds: Sequence[int], settings: RateSettings) -> list[Run[Rate
     if settings.mode is Updates.SINGLE:
         num_steps /= settings.learners
     key = "-".join(["L0", *parts, f"learners={settings.learners}"])
-    return runs_of_seeds(seeds, key, settings, 0.5 + _SECS_PER_STEP * num_steps)
+    return runs_of_seeds(seeds, key, settings, 0.5 + _SECS_PER_STEP["mlp"] * num_steps)
 
 
 def _updates_per_sec(update_secs: np.ndarray) -> float:

@@ -33,9 +33,9 @@ def of_virtual_time(trainings: RateTrainings) -> list[Table]:
 
 
 def of_tuned_arms(arms: Sequence[TunedTraining]) -> list[Table]:
-    """Returns the test errors of arms with the best rate of each."""
+    """Returns the test errors of arms with rates that pilot runs have chosen."""
     columns = (
-        *texts("updates from", "arm", "steps"),
+        *texts("model", "updates from", "arm", "steps"),
         *numbers("d", "n"),
         *numbers("g", "rate"),
         *numbers(".2f", "test error", "± SE of seeds", unit="%"),
@@ -43,11 +43,11 @@ def of_tuned_arms(arms: Sequence[TunedTraining]) -> list[Table]:
         *numbers("d", "seeds"),
     )
     rows = [
-        [one.mode, one.arm, one.shape, one.splits, one.rate]
+        [one.model, one.mode, one.arm, one.shape, one.splits, one.rate]
         + [100 * one.error, 100 * standard_error(one.errors), float(np.mean(one.losses)), len(one.errors)]
         for one in arms
     ]
-    return [Table("The best rate of each arm", columns, rows)]
+    return [Table("Rates that pilot runs have chosen", columns, rows)]
 
 
 def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:

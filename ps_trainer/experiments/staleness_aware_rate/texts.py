@@ -47,7 +47,8 @@ TEXTS = PageTexts(
     setup=(
         "A perceptron with 32 hidden units on digits, momentum 0.9, λ = 30 learners with batches of 4. Runs have 12"
         " epochs, or 24 with the small α₀. The learning rate does not decay. Tuned arms have the rate with the"
-        " smallest training loss on two pilot seeds. In virtual time, each gradient is divided by its own staleness"
+        " smallest training loss on two pilot seeds. Three of them are of a convolutional network: synchronous"
+        " updates, α₀/τ, and α₀ with the α₀ of α₀/τ. In virtual time, each gradient is divided by its own staleness"
         " before the mean of an update and before the momentum. The real clusters are λ ="
         f" {NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push. There,"
         " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
@@ -66,12 +67,14 @@ TEXTS = PageTexts(
         ),
         Outcomes("global", "With nearly even steps, nearly every gradient has the staleness n."),
         Outcomes("dispersed", "Gradients that are staler than the mean move the parameters less, and fresh ones more."),
+        Outcomes("cnn_fails", "The α₀ that is best for α₀/τ is about λ times the rate that staleness λ can stand."),
         Outcomes("batch", "The mean of λ gradients of batches of μ is the gradient of a batch of λμ."),
     ),
     limits=(
         "Two arms end alike if the 90 % t interval of their difference, of the same seeds, is within 1 point. All arms"
         " see the same 360 test digits, so the claims are about these.",
         "The small α₀ is below the best rate of synchronous training. Only the tuned arms have a rate of their own.",
+        "The convolutional network learns digits of 8 × 8 pixels; the source's learns CIFAR-10.",
         "How far the sources' α₀ = 0.001 is below the limit of their network was not measured.",
         "n-softsync makes n times as many updates per epoch as synchronous training. With α₀/n and α₀/τ, the parameters"
         " move about as far per epoch.",

@@ -26,6 +26,8 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.replay import shared_parameters
 from tests.experiments.executed import drawn
 
+TUNED = ["tuned", "tuned_dispersed", "cnn_fails", "cnn_aware"]
+
 
 def figures_as_claimed(run):
     """The figures of a run if every claim were true."""
@@ -33,6 +35,8 @@ def figures_as_claimed(run):
     if isinstance(settings, PilotSettings):
         return {"rate": settings.rates[0], "cost": 0.1, "costs": {}}
     if isinstance(settings, TunedSettings):
+        if settings.arm != settings.rate_of:
+            return {"lr": 0.1, "test_error": 0.9, "loss": 2.0}
         is_worse = (settings.arm, settings.shape) == (Rate.FULL, Shape.EXPONENTIAL)
         return {"lr": 0.1, "test_error": 0.05 + 0.001 * run.seed + (0.02 if is_worse else 0), "loss": 0.1}
     fails = settings.lr > 2 * NEAR_RATE or (settings.mode == Updates.SOFTSYNC and settings.arm == Rate.FULL)
@@ -65,7 +69,7 @@ def full_runs():
     return virtual_runs(quick=False, seeds=range(3))
 
 
-@pytest.mark.parametrize(("quick", "untested"), [(False, []), (True, ["tuned", "tuned_dispersed", "dispersed"])])
+@pytest.mark.parametrize(("quick", "untested"), [(False, []), (True, [*TUNED, "dispersed"])])
 def test_results_as_claimed_confirm_all_claims(quick, untested):
     results = results_of(virtual_runs(quick, range(1 if quick else 3)))
     found = findings(results)
@@ -86,12 +90,14 @@ def test_results_as_claimed_confirm_all_claims(quick, untested):
         ("dispersed", lambda s: 0.01 if (s.arm, s.shape) == (Rate.BY_SPLITS, Shape.EXPONENTIAL) else None),
         ("tuned", lambda s: 0.12 if s.mode == Updates.SYNC else None),
         ("tuned_dispersed", lambda s: 0.01 if (s.arm, s.shape) == (Rate.FULL, Shape.EXPONENTIAL) else None),
+        ("cnn_fails", lambda s: 0.05 if s.arm != s.rate_of else None),
+        ("cnn_aware", lambda s: 0.12 if (s.model, s.arm) == ("cnn", Rate.BY_STALENESS) else None),
     ],
 )
 def test_contrary_errors_refute_a_claim(claim, error_of):
     def figures(run):
         given, settings = figures_as_claimed(run), run.settings
-        if isinstance(settings, PilotSettings) or isinstance(settings, TunedSettings) != claim.startswith("tuned"):
+        if isinstance(settings, PilotSettings) or isinstance(settings, TunedSettings) != (claim in TUNED):
             return given
         error = error_of(settings)
         return given if error is None else given | {"test_error": error}
@@ -146,6 +152,17 @@ def test_tuned_arms_take_the_rate_with_the_smallest_loss_on_pilot_seeds(monkeypa
     figures = experiment.execute(run, None, needed).figures
     assert figures.lr == 0.08
     assert trained[-1] == (0.08, run.seed)
+
+
+def test_one_rate_for_all_gradients_of_the_cnn_is_the_one_that_is_best_for_rates_by_staleness():
+    by_arm = {
+        run.settings.arm: run
+        for run in full_runs()
+        if getattr(run.settings, "rate_of", None) is Rate.BY_STALENESS and run.settings.model == "cnn"
+    }
+    full, aware = (StalenessAwareRate().needed_by(by_arm[arm]) for arm in (Rate.FULL, Rate.BY_STALENESS))
+    assert full == aware
+    assert full.settings.training.arm is Rate.BY_STALENESS
 
 
 def test_full_runs_have_the_papers_learners_and_splits():
