@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,22 @@ class RecordedProgress(WorkerProgress):
         self.global_steps.append(int(global_step))
         self.staleness_values.append(np.array(staleness))
         super().add(global_step, staleness, loss, times)
+
+
+@contextlib.contextmanager
+def held(progress: RecordedProgress) -> Iterator[None]:
+    """Holds a worker at the end of its step for as long as the context is open."""
+    release, add = threading.Event(), progress.add
+
+    def wait_and_add(*args: Any) -> None:
+        release.wait(DEADLINE_SECS)
+        add(*args)
+
+    progress.add = wait_and_add  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        release.set()
 
 
 class Outcome(NamedTuple):

@@ -9,7 +9,7 @@ from ps_trainer.errors import OptionError, StartTimeoutError
 from ps_trainer.updates.base import RunPlan
 from ps_trainer.updates.options import SyncOptions
 from ps_trainer.updates.synchronous import Sync
-from tests.testing.cluster import InProcessCluster, config_of, wait_until
+from tests.testing.cluster import InProcessCluster, config_of, held, wait_until
 from tests.testing.repetitions import repetitions
 
 LEARNING_RATE = 0.1  # the default of `config_of`
@@ -130,7 +130,10 @@ def test_sync_with_backup_workers_starts_without_a_missing_worker_and_admits_it_
     with InProcessCluster(1, 3) as cluster:
         calls = [cluster.start(config, index) for index in (0, 1)]
         wait_until(lambda: len(calls[0].made[-1].losses) > 20)
-        calls.append(cluster.start(config, 2))
+        # An update needs two of three gradients. Without the chief's, none is made before the late worker joins.
+        with held(calls[0].made[-1]):
+            calls.append(cluster.start(config, 2))
+            wait_until(lambda: calls[2].made and len(calls[2].made[-1].losses) > 20)
         outcomes = [cluster.finish(call) for call in calls]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0]
     assert len(outcomes[2].losses) > 20
