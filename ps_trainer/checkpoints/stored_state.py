@@ -7,15 +7,16 @@ pieces. Each ps task makes the initial values of its part of a large table by it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.checkpoints import compatibility, large_table
+from ps_trainer.checkpoints import compatibility, file_arrays, large_table
 from ps_trainer.checkpoints.large_table import LargeTable
 from ps_trainer.checkpoints.reader import Checkpoint
+from ps_trainer.checkpoints.table_on_ps import TableOnPs, TableRows
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store import extents as extents_lib
 from ps_trainer.store.base import ParameterStore
@@ -110,6 +111,11 @@ class StoredState:
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)
         self.variables = [saved.variable for saved in self.saved_variables] + self._clocks
         self.variables += [count.variable for count in counts]
+        self._tables = {
+            spec.name: TableOnPs(spec, [piece for piece in store.pieces if piece.extents[0].name == spec.name])
+            for spec in store.specs
+            if spec.is_table and spec.num_bytes >= file_arrays.LARGE_BYTES
+        }
         self._slot_initializer = tf.group(*(slot.initializer for _, slot in slots))
         self._reads = [saved.variable.read_value() for saved in self.saved_variables]
         self._are_initialized = [variable.is_initialized() for variable in self.variables]
@@ -176,14 +182,24 @@ class StoredState:
         self._set_clocks(session, step)
         return step
 
-    def read_parameters(self, session: tf.Session) -> dict[str, np.ndarray]:
-        """Reads the current values of the model variables, by name, one piece after the other."""
+    def read_parameters(
+        self, session: tf.Session, looked_up: Collection[str] = ()
+    ) -> dict[str, np.ndarray | TableRows]:
+        """Reads the current values of the model variables, by name, one piece after the other.
+
+        Args:
+            session: Session on the graph.
+            looked_up: Names of variables of which only rows are needed. Large tables among them stay on the ps tasks.
+        """
+        tables = {name: TableRows(self._tables[name], session) for name in looked_up if name in self._tables}
         chosen = [
             (saved.extents, read)
             for saved, read in zip(self.saved_variables, self._reads, strict=True)
-            if not saved.is_slot
+            if not saved.is_slot and saved.extents[0].name not in tables
         ]
-        return extents_lib.from_pieces(self._model_specs, [(extents, session.run(read)) for extents, read in chosen])
+        specs = [spec for spec in self._model_specs if spec.name not in tables]
+        values = extents_lib.from_pieces(specs, [(extents, session.run(read)) for extents, read in chosen])
+        return {**values, **tables}
 
     def _load_counts(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
         for name, count in self._counts.items():

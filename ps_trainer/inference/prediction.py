@@ -24,6 +24,7 @@ from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predicted, 
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.components import Components
 from ps_trainer.training.plain_model import build_plain, load_values
+from ps_trainer.training.row_lookups import RowLookups
 
 
 def write(
@@ -90,10 +91,10 @@ def predict(
         # Separate ops, by which an error finds the tensor that it is about.
         batch = tf.nest.map_structure(tf.identity, batch)
         predictions = build_plain(components.model, batch).predictions
-        variables = tf.global_variables()
+        lookups = RowLookups(tf.global_variables(), [predictions])
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
-    with tf.Session(graph=graph) as session:
-        load_values(session, variables, values)
+    with tf.Session(graph=graph) as session, lookups.use(values):
+        load_values(session, lookups.others, values)
         session.run(init_op)
         num_done = 0
         while True:

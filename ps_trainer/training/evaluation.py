@@ -16,6 +16,7 @@ from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, EvaluationTooSlow, Pace
 from ps_trainer.training.evaluation_sums import EvaluationSums
 from ps_trainer.training.plain_model import build_plain, load_values
+from ps_trainer.training.row_lookups import RowLookups
 
 BATCH_SIZE = 256
 """Number of test examples in a batch; the last batch may be smaller."""
@@ -123,13 +124,15 @@ class EvaluationGraph:
         has_parts: Whether several workers can evaluate parts of the examples. `tf.metrics` keep their sums in one
             session, and a dataset must give parts.
         has_pooled: Whether the model has metrics that are computed from all examples together.
-        variable_names: Names of the model variables.
+        variable_names: Names of the model variables that the session holds.
+        looked_up: Names of the large model variables of which it only looks up rows.
     """
 
     def __init__(self, components: Components, num_examples: int | None):
         self.num_examples = num_examples
         self.has_pooled = False
         self.variable_names: tuple[str, ...] = ()
+        self.looked_up: tuple[str, ...] = ()
         self._dataset = components.dataset
         self._graph = tf.Graph()
         self._session: tf.Session | None = None
@@ -159,16 +162,18 @@ class EvaluationGraph:
         self._streaming = dict(getattr(output, "streaming", {}))
         updates = [update for _, update in self._streaming.values()]
         self._fetches = [size, output.loss, weight, per_example, parts, updates]
-        self._variables = tf.global_variables()
-        self.variable_names = tuple(variable.op.name for variable in self._variables)
+        streamed = [value for value, _ in self._streaming.values()]
+        self._lookups = RowLookups(tf.global_variables(), tf.nest.flatten([self._fetches, streamed]))
+        self.looked_up = self._lookups.names
+        self.variable_names = tuple(variable.op.name for variable in self._lookups.others)
         self._init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
         self.has_parts = not self._streaming and gives_parts(self._dataset)
 
     @contextlib.contextmanager
-    def open(self, values: Mapping[str, np.ndarray]) -> Iterator[None]:
-        """Opens the session with some values of the model variables."""
-        with tf.Session(graph=self._graph) as self._session:
-            load_values(self._session, self._variables, values)
+    def open(self, values: Mapping[str, Any]) -> Iterator[None]:
+        """Opens the session with some values of the model variables; those in `looked_up` may be a `RowSource`."""
+        with tf.Session(graph=self._graph) as self._session, self._lookups.use(values):
+            load_values(self._session, self._lookups.others, values)
             self._session.run(self._init_op)
             yield
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
@@ -29,7 +29,7 @@ _POLL_SECS = 0.25  # as the watcher during the training, so that ps 0 is asked n
 _MAX_MESSAGE_BYTES = 16 * 2**20
 """Limit to the arrays of pooled metrics in the message about a part, which must arrive before the call's deadline."""
 _MAX_TABLE_BYTES = 2**28
-"""A helper reads all parameters. Its memory may be too small for larger tables, of which training needs only rows."""
+"""Limit to tables that the model reads as a whole. Training needs only rows, so a helper may lack the memory."""
 
 
 class EvaluationHelper:
@@ -40,7 +40,8 @@ class EvaluationHelper:
         run_id: Name of the run.
         worker: Index of this worker.
         components: Components of the run.
-        read_parameters: Function that reads the model variables from the ps tasks.
+        open_parameters: Function that reads the model variables from the ps tasks. It gets the names of those of which
+            only rows are needed, and may give these as `RowSource`, until its context ends.
         report: Function that is told in words what this worker does.
         silence_secs: Time without an answer of ps 0 after which it counts as lost.
         time_fn: Monotonic time in seconds.
@@ -53,7 +54,7 @@ class EvaluationHelper:
         run_id: str,
         worker: int,
         components: Components,
-        read_parameters: Callable[[], Mapping[str, np.ndarray]],
+        open_parameters: Callable[[Collection[str]], AbstractContextManager[Mapping[str, Any]]],
         report: Callable[[str], Any],
         silence_secs: float,
         time_fn: Callable[[], float] = time.monotonic,
@@ -62,7 +63,7 @@ class EvaluationHelper:
         self._run_id = run_id
         self._worker = worker
         self._components = components
-        self._read_parameters = read_parameters
+        self._open_parameters = open_parameters
         self._report = report
         self._silence_secs = silence_secs
         self._time_fn = time_fn
@@ -114,19 +115,27 @@ class EvaluationHelper:
         """Evaluates one part after the other, until none is left."""
         try:
             evaluation = EvaluationGraph(self._components, call.num_examples)
-            values = self._read_parameters()
-            if checksum(values, evaluation.variable_names) != call.parameters:
-                raise _NoHelpError("the parameters have changed since the chief read them")
-            if self._components.dataset.num_test_examples != call.num_test_examples:
-                raise _NoHelpError(f"the chief has {call.num_test_examples} test examples")
-            evaluation.prepare_parts(call.first_batch, call.num_parts)
-            with evaluation.open(values):
-                while not self._is_leaving.is_set() and (part := self._ps_0.take_part()) < call.num_parts:
-                    self._evaluate_part(evaluation, call, part)
+            self._check_size(evaluation)
+            with self._open_parameters(evaluation.looked_up) as values:
+                if checksum(values, evaluation.variable_names) != call.parameters:
+                    raise _NoHelpError("the parameters have changed since the chief read them")
+                if self._components.dataset.num_test_examples != call.num_test_examples:
+                    raise _NoHelpError(f"the chief has {call.num_test_examples} test examples")
+                evaluation.prepare_parts(call.first_batch, call.num_parts)
+                with evaluation.open(values):
+                    while not self._is_leaving.is_set() and (part := self._ps_0.take_part()) < call.num_parts:
+                        self._evaluate_part(evaluation, call, part)
         # The dataset and the model may be the user's, and raise anything.
         except Exception as error:  # noqa: BLE001 - a worker that is done must not fail
             if not self._is_leaving.is_set():
                 logging.warning("this worker does not help with the evaluation any more: %s", error)
+
+    def _check_size(self, evaluation: EvaluationGraph) -> None:
+        """Raises _NoHelpError if the model reads large tables as a whole."""
+        specs = self._components.trace_model().specs
+        num_bytes = sum(spec.num_bytes for spec in specs if spec.is_table and spec.name in evaluation.variable_names)
+        if num_bytes > _MAX_TABLE_BYTES:
+            raise _NoHelpError(f"the model reads tables of {num_bytes} bytes as a whole")
 
     def _evaluate_part(self, evaluation: EvaluationGraph, call: EvaluationCall, part: int) -> None:
         sums = evaluation.sums()
@@ -139,15 +148,13 @@ class EvaluationHelper:
 
 
 def can_help(components: Components, num_examples: int | None) -> bool:
-    """Returns whether an evaluation may be shared, by the dataset, the number of test examples and the size of tables.
+    """Returns whether an evaluation may be shared, by the dataset and the number of test examples.
 
     Args:
         components: Components of the run.
         num_examples: Number of test examples of an evaluation; None = all.
     """
     if not gives_parts(components.dataset):
-        return False
-    if sum(spec.num_bytes for spec in components.trace_model().specs if spec.is_table) > _MAX_TABLE_BYTES:
         return False
     total = components.dataset.num_test_examples
     return min(total, total if num_examples is None else num_examples) >= MIN_EXAMPLES

@@ -30,16 +30,21 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
         CheckpointError: A variable is missing in `values`, or has another shape there.
     """
     for variable in variables:
-        name, shape = variable.op.name, variable.shape.as_list()
-        value = values.get(name)  # the only access, since a `Checkpoint` reads the value from the disk each time
-        if value is None or list(value.shape) != shape:
-            got = "is missing in the checkpoint" if value is None else f"has the shape {list(value.shape)}"
-            raise CheckpointError(
-                f"model variable {name!r} {got}; the model needs the shape {shape};"
-                " give the --model and --model_option that the checkpoint was trained with"
-            )
+        value = values.get(variable.op.name)  # the only access: a `Checkpoint` reads the value from the disk each time
+        check_shape(variable, None if value is None else value.shape)
         # Feeding the initializer's input assigns the value without further ops for each variable.
         session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+
+
+def check_shape(variable: tf.Variable, got: Sequence[int] | None) -> None:
+    """Raises CheckpointError if a variable's value is missing, which None stands for, or has another shape."""
+    name, shape = variable.op.name, variable.shape.as_list()
+    if got is None or list(got) != shape:
+        fault = "is missing in the checkpoint" if got is None else f"has the shape {list(got)}"
+        raise CheckpointError(
+            f"model variable {name!r} {fault}; the model needs the shape {shape};"
+            " give the --model and --model_option that the checkpoint was trained with"
+        )
 
 
 def _whole_getter(getter: Callable[..., tf.Variable], name: str, *args: Any, **kwargs: Any) -> tf.Variable:

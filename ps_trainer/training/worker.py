@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -203,16 +203,17 @@ class Worker(WorkerTask):
         if not can_help(self._components, self._config.eval_examples):
             return
 
-        def read_parameters() -> dict[str, np.ndarray]:
+        @contextlib.contextmanager
+        def open_parameters(looked_up: Collection[str]) -> Iterator[Mapping[str, Any]]:
             with self._sessions.open_bounded(train) as session:
-                return train.state.read_parameters(session)
+                yield train.state.read_parameters(session, looked_up)
 
         EvaluationHelper(
             ps_0,
             run_id=self._current_run.run_id,
             worker=self._cluster.worker_index,
             components=self._components,
-            read_parameters=read_parameters,
+            open_parameters=open_parameters,
             report=self._writer.state,
             silence_secs=self._config.heartbeat_timeout_secs,
         ).help(stop)

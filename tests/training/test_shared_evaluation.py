@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import types
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from models import layers
+from ps_trainer.checkpoints import file_arrays
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
 from ps_trainer.runtime import messages
 from ps_trainer.runtime.control import PsState
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import EvaluationCall, PackedArray, RunStatus, Status, TaskFingerprint
-from ps_trainer.store.extents import VariableSpec
 from ps_trainer.training import components as components_lib
-from ps_trainer.training import shared_evaluation
+from ps_trainer.training import evaluation_helper, shared_evaluation
 from ps_trainer.training.components import ComponentObjects
 from ps_trainer.training.evaluation import evaluate
 from ps_trainer.training.evaluation_helper import EvaluationHelper, can_help
@@ -130,7 +131,7 @@ class Shared:
             run_id="r",
             worker=worker,
             components=components or load(),
-            read_parameters=lambda: values,
+            open_parameters=lambda looked_up: contextlib.nullcontext(values),
             report=lambda words: None,
             silence_secs=30.0,
         )
@@ -328,13 +329,54 @@ def test_only_a_dataset_that_gives_parts_of_its_test_examples_is_shared():
         assert not can_help(load()._replace(dataset=dataset), None)
 
 
-def test_a_model_with_large_tables_is_evaluated_by_the_chief_alone():
-    def with_table(num_rows):
-        table = VariableSpec("table", (num_rows, 64), np.dtype(np.float32), trainable=True, is_table=True)
-        return load()._replace(trace_model=lambda: types.SimpleNamespace(specs=[table]))
+class Embedded(Clicks):
+    """`Clicks` with the row of each example in a table of 1 MiB."""
 
-    assert can_help(with_table(2**20), None)
-    assert not can_help(with_table(2**20 + 1), None)
+    def build(self, batch, training):
+        output = super().build(batch, training)
+        rows_BD = layers.embedding("table", 2**16, 4, batch["number"])
+        return output._replace(metrics=output.metrics | {"row": tf.reduce_sum(rows_BD, axis=1)})
+
+
+class EmbeddedWhole(Embedded):
+    """`Embedded`, whose loss also needs the whole table."""
+
+    def build(self, batch, training):
+        output = super().build(batch, training)
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            return output._replace(loss=output.loss + tf.reduce_sum(tf.get_variable("table", [2**16, 4])))
+
+
+EMBEDDED = VALUES | {"table": np.random.RandomState(1).standard_normal([2**16, 4]).astype(np.float32)}
+
+
+def test_a_helper_gets_only_the_rows_of_a_large_table(monkeypatch):
+    monkeypatch.setattr(file_arrays, "LARGE_BYTES", 2**20)
+
+    class Rows:
+        shape, num_rows = (2**16, 4), 0
+
+        def take_rows(self, ids):
+            Rows.num_rows += len(ids)
+            return EMBEDDED["table"][ids]
+
+    def helps(shared, call):
+        shared.help(call, 1, components=load(Embedded()), values=VALUES | {"table": Rows()})
+
+    wanted = evaluate(load(Embedded()), EMBEDDED)
+    assert_same(Shared(helps).evaluate(load(Embedded()), EMBEDDED), wanted)
+    assert 0 < Rows.num_rows < NUM_EXAMPLES
+
+
+def test_a_worker_does_not_help_where_it_would_need_a_large_table_as_a_whole(monkeypatch):
+    monkeypatch.setattr(evaluation_helper, "_MAX_TABLE_BYTES", 2**20 - 1)
+    monkeypatch.setattr(file_arrays, "LARGE_BYTES", 2**20)
+    components = load(EmbeddedWhole())
+    wanted = evaluate(components, EMBEDDED)
+    shared = Shared(lambda shared, call: shared.help(call, 1, components=components, values=EMBEDDED))
+    with log_lines() as lines:
+        assert_same(shared.evaluate(components, EMBEDDED), wanted)
+    assert any(line.endswith("the model reads tables of 1048576 bytes as a whole") for line in lines)
 
 
 def test_tf_metrics_are_computed_by_the_chief_alone():

@@ -1,0 +1,51 @@
+"""The tables of the experiment on the time to an accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.toolkit import real_clusters
+from ps_trainer.experiments.toolkit.statistics import spread
+
+from .cases import PacedTraining, TimedAccuracy, batch_size, over_one
+
+
+def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
+    """Returns a row per kind of batches, rule and number of workers; a dash where most seeds miss the target."""
+    columns = (
+        *texts("batches", "updates"),
+        *numbers("d", "n", "batch of a worker"),
+        *numbers("g", "learning rate"),
+        *numbers(",.0f", "examples", "p10", "p90"),
+        *numbers(".3f", "an update", unit="steps of one worker"),
+        *numbers(".1f", "time", unit="steps of one worker"),
+        *numbers(".2f", "speed-up", "from", "to"),
+        *numbers("d", "not reached", "seeds"),
+    )
+    rows = []
+    for case in sorted(cases, key=lambda one: (one.batches, one.rule, one.n)):
+        rule = "one worker" if case.n == 1 else case.rule
+        of_time = over_one(cases, case.batches, case.rule, case.n)
+        ends = of_time[1] if of_time else None
+        speedup = [1 / of_time[0], *([1 / ends.high, 1 / ends.low] if ends else [None] * 2)] if of_time else [None] * 3
+        figures = (
+            [None] * 3 + [spread(case.update_times).median] + [None] * 4
+            if case.is_lost
+            else [*spread(case.examples), spread(case.update_times).median, spread(case.times).median, *speedup]
+        )
+        size = batch_size(case.batches, case.n)
+        rows.append([case.batches, rule, case.n, size, case.rate, *figures, case.num_lost, len(case.times)])
+    return [Table("To the test accuracy", columns, rows)]
+
+
+def of_clusters(cases: Sequence[PacedTraining]) -> list[Table]:
+    """Returns the time to the loss and the gradients per mean step, each beside the simulator's."""
+    timed = [(case.name, runs) for case in cases if (runs := case.runs.uncontended())]
+    return [
+        real_clusters.timing_table(what, unit, [real_clusters.pair(name, runs, figure) for name, runs in timed])
+        for what, unit, figure in (
+            ("time to a training loss", "steps of one worker", "time"),
+            ("throughput", "gradients per mean step", "gradients"),
+        )
+    ]

@@ -1,0 +1,87 @@
+"""The words on the page of the experiment on the time to an accuracy."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
+
+TEXTS = PageTexts(
+    question="How much sooner do several workers reach an accuracy than one?",
+    answers=(
+        Outcomes(
+            "async_sooner",
+            "more asynchronous workers of the same batch are there sooner than one",
+            "more asynchronous workers of the same batch are not always there sooner than one",
+        ),
+        Outcomes(
+            "sync_sooner",
+            "so are synchronous ones",
+            "synchronous ones are not always there sooner",
+        ),
+        Outcomes(
+            "halves",
+            "two synchronous workers need half of one worker's updates",
+            "two synchronous workers do not need half of one worker's updates",
+        ),
+        Outcomes("wastes", "16 need more examples than one", "16 do not need many more examples than one"),
+        Outcomes(
+            "fixed_batch",
+            "workers that share one batch need as many examples as one worker",
+            "workers that share one batch do not need as many examples as one worker",
+        ),
+    ),
+    best_plot="speedups",
+    background=(
+        "Strong scaling keeps the work of an update: n workers share the batch of one, so each computes for the n-th"
+        " part of the time. What does not become shorter limits the gain, such as pulls and pushes (Amdahl's law)."
+        " Weak scaling keeps the work of a worker: each has the whole batch, so an update has n batches. It gains as"
+        " far as fewer updates with larger batches go as far. Synchronous workers also wait for the slowest step;"
+        " asynchronous ones push stale gradients instead."
+    ),
+    formula=(
+        "speed-up S(n) = time of one worker / time of n workers\n"
+        "strong, synchronous:  S(n) = (1 + c) / ((1 − α + α H_n)/n + c)\n"
+        "weak, synchronous:    S(n) = n (1 + c) / (1 − α + α H_n + c) · examples(1)/examples(n)\n"
+        "\n"
+        "c  time of a step besides computing, in mean steps of one worker\n"
+        "α  share of a step that is exponential; the slowest of n steps takes 1 − α + α H_n"
+    ),
+    finding=(
+        "Dean et al. (Figs 4 and 5) train a speech network to a fixed accuracy. Asynchronous training with 20 replicas"
+        " is there sooner than one, and 200 replicas with Adagrad are sooner still. Goyal et al. (abstract) train"
+        " ResNet-50 with 256 synchronous GPUs in an hour, each with the batch that it has among 8. Shallue et al."
+        " (section 4.1) find one form for all problems: at first twice the batch halves the steps to a goal. Then the"
+        " gain diminishes, until larger batches save nothing."
+    ),
+    setup=(
+        "A perceptron with 32 hidden units on digits, to a test accuracy of 93 %. Strong scaling: 32 examples an"
+        " update; weak scaling: 8 a worker. A fifth of a step is exponential, and 1 % of one worker's step is cost"
+        " besides computing. The learning rate of each arm is the fastest of five on the seeds"
+        f" {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]}; claims are judged on ten others. Real clusters train with some of"
+        " these rates to a training loss of 0.7, because steps log no accuracy. Their workers sleep for at least 160"
+        " ms between pull and push, 8 workers for 400 ms. All times are in mean steps of a worker that works alone."
+    ),
+    reasons=(
+        Outcomes("async_sooner", "No worker waits, and at its own learning rate staleness costs few examples."),
+        Outcomes("sync_sooner", "Waiting for the slowest of few similar steps costs less than the others' work gains."),
+        Outcomes("halves", "With so small a batch, the noise of the gradient limits an update."),
+        Outcomes("wastes", "The gradient of 128 examples is nearly exact, so a more exact one goes no further."),
+        Outcomes("update_time", "This follows from the drawn step times, so it checks the simulator."),
+        Outcomes(
+            "small_pushes",
+            "The others make n − 1 small updates meanwhile, which together are less than one whole update.",
+        ),
+        Outcomes(
+            "async_first",
+            "They do not wait for the slowest step.",
+            "What they gain by not waiting, their stale gradients lose.",
+        ),
+    ),
+    limits=(
+        "Steps vary little: with heavy tails synchronous workers wait longer (page `async_vs_sync`).",
+        "Links are not shared: with large models transfers limit the gain (page `scaling_curve`).",
+        "The first crossing of the accuracy counts, as noisy as tests on 360 digits are.",
+        "Of real clusters, strong scaling has one and eight workers only; their target is a training loss.",
+        "The sources train for hours on up to hundreds of machines, and all fix a rule for the learning rate.",
+    ),
+)
