@@ -47,10 +47,10 @@ TEXTS = PageTexts(
     setup=(
         "A perceptron with 32 hidden units on digits, momentum 0.9, λ = 30 learners with batches of 4. Runs have 12"
         " epochs, or 24 with the small α₀. The learning rate does not decay. Tuned arms have the rate with the"
-        " smallest training loss on two pilot seeds. Three of them are of a convolutional network: synchronous"
-        " updates, α₀/τ, and α₀ with the α₀ of α₀/τ. In virtual time, each gradient is divided by its own staleness"
-        " before the mean of an update and before the momentum. The real clusters are λ ="
-        f" {NUM_REAL_LEARNERS} processes on one machine that sleep between pull and push. There,"
+        " smallest training loss on two pilot seeds. Three of them are of a convolutional network; the one with α₀ has"
+        " the rate of α₀/τ. In virtual time, each gradient is divided by its own staleness"
+        " before the mean of an update and before the momentum. Real clusters are λ ="
+        f" {NUM_REAL_LEARNERS} processes on one machine that sleep. There,"
         " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
     ),
     reasons=(
