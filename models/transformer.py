@@ -165,9 +165,15 @@ class Transformer:
                 return layers.layer_norm(x_BSD, "norm")
 
     def _decode(
-        self, before_BT: tf.Tensor, memory_BSD: tf.Tensor, source_BS: tf.Tensor, *, training: bool
+        self,
+        before_BT: tf.Tensor,
+        memory_BSD: tf.Tensor,
+        source_BS: tf.Tensor,
+        *,
+        training: bool,
+        last_only: bool = False,
     ) -> tf.Tensor:
-        """Computes the logits [B, T, V] of the symbol at each position, given the symbols before it."""
+        """Computes the logits [B, T, V] of the symbol after each position, or [B, 1, V] after the last one only."""
         with tf.variable_scope("decoder"):
             with self._stage(self.options.num_layers):
                 # In the stage of the first block, so that the rows do not travel to another worker first.
@@ -179,7 +185,7 @@ class Transformer:
                     x_BTD = self._block(x_BTD, layer, training=training, mask=mask, memory=memory)
             with self._stage(2 * self.options.num_layers - 1):
                 return layers.dense(
-                    layers.layer_norm(x_BTD, "norm"),
+                    layers.layer_norm(x_BTD[:, -1:] if last_only else x_BTD, "norm"),
                     self.options.target_vocab_size,
                     "logits",
                     kernel_initializer=tf.truncated_normal_initializer(stddev=0.02),
@@ -233,7 +239,8 @@ class Transformer:
         def next_logits(before_NT: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
             # The body of a loop must not create variables. The callers have created these before.
             with tf.variable_scope("", reuse=True):
-                return self._decode(before_NT[:, :-1], memory_NSD, source_NS, training=False)[:, at]
+                so_far = before_NT[:, : at + 1]
+                return self._decode(so_far, memory_NSD, source_NS, training=False, last_only=True)[:, 0]
 
         return layers.decode(
             next_logits, tf.shape(source_BS)[0], length=length, beam_size=beam_size, length_penalty=length_penalty

@@ -12,6 +12,7 @@ from absl import logging
 
 from ps_trainer.data.pipeline.decode_errors import data_error
 from ps_trainer.store.trace import placeholders
+from ps_trainer.training.batch_slices import BatchSlices
 from ps_trainer.training.components import Components
 from ps_trainer.training.evaluation_pace import NO_LIMITS, EvaluationLimits, EvaluationTooSlow, Pace
 from ps_trainer.training.evaluation_sums import EvaluationSums
@@ -102,11 +103,15 @@ def _sums_of(
         return None
     if helpers is not None and evaluation.has_parts:
         pace.count_helpers = helpers.count
+
+    def after_slice(num_examples: int) -> bool:
+        # The decision for help ends this pass with a whole batch: parts of the rest follow.
+        return pace.after_batch(num_examples) and not (pace.num_helpers and num_examples % BATCH_SIZE == 0)
+
     with evaluation.open(values):
         sums = evaluation.sums()
-        # The decision for help ends this pass: parts of the rest follow.
-        evaluation.add_all(sums, lambda num_examples: pace.after_batch(num_examples) and not pace.num_helpers)
-        if helpers is not None and pace.num_helpers:
+        evaluation.add_all(sums, after_slice)
+        if helpers is not None and pace.num_helpers and not pace.is_cut and sums.num_examples < (pace.total or 0):
             helpers.finish(evaluation, values, sums, pace)
     return sums
 
@@ -145,10 +150,13 @@ class EvaluationGraph:
 
     def _build(self, components: Components, examples: tf.data.Dataset) -> None:
         self._iterator = tf.data.make_initializable_iterator(examples)
-        batch = self._iterator.get_next()
+        self._read = tf.nest.flatten(self._iterator.get_next())
+        # Fed, so that a batch can be evaluated in slices.
+        batch = placeholders(examples.element_spec)
+        tensors = tf.nest.flatten(batch)
+        self._slices = BatchSlices(tensors, BATCH_SIZE)
         output = build_plain(components.model, batch)
-        # The last batch may be smaller than the others.
-        size = tf.shape(tf.nest.flatten(batch)[0])[0]
+        size = tf.shape(tensors[0])[0]
         self._metric_names = tuple(output.metrics)
         per_example = {name: tf.reduce_sum(metric) for name, metric in output.metrics.items()}
         # A user's model may return its own type, without this field.
@@ -166,7 +174,8 @@ class EvaluationGraph:
         self._lookups = RowLookups(tf.global_variables(), tf.nest.flatten([self._fetches, streamed]))
         self.looked_up = self._lookups.names
         self.variable_names = tuple(variable.op.name for variable in self._lookups.others)
-        self._init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+        self._begin_op = tf.local_variables_initializer()
+        self._init_op = tf.group(self._begin_op, tf.tables_initializer())
         self.has_parts = not self._streaming and gives_parts(self._dataset)
 
     @contextlib.contextmanager
@@ -217,9 +226,10 @@ class EvaluationGraph:
         after_batch: Callable[[int], bool],
     ) -> None:
         self._run(initializer, feeds)
+        slices = self._slices.feeds(lambda: self._run(self._read), self._measure)
         while True:
             try:
-                *fetched, _ = self._run(self._fetches)
+                *fetched, _ = self._run(self._fetches, next(slices))
             except tf.errors.OutOfRangeError:
                 return
             except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
@@ -230,7 +240,12 @@ class EvaluationGraph:
             if not after_batch(sums.num_examples):
                 return
 
-    def _run(self, fetches: Any, feeds: Mapping[tf.Tensor, int] | None = None) -> Any:
+    def _measure(self, feeds: Mapping[tf.Tensor, np.ndarray]) -> None:
+        """Evaluates examples before all others, and forgets them: also what the model counts in local variables."""
+        self._run(self._fetches[:-1], feeds)
+        self._run(self._begin_op)
+
+    def _run(self, fetches: Any, feeds: Mapping[tf.Tensor, Any] | None = None) -> Any:
         if self._session is None:
             raise RuntimeError("the evaluation is not open")
         return self._session.run(fetches, feeds)

@@ -18,7 +18,6 @@ _MEASURE_SECS = 2.0  # after which the pace is known well enough for that decisi
 _PROBE_SHARE = 0.1  # of the time, after which the evaluation judges whether it will end in time
 _REPORT_SECS = 5.0
 _MARGIN = 0.7  # of the examples that would just fit, because later batches may be slower
-_MIN_EXAMPLES = 256
 
 
 class EvaluationLimits(NamedTuple):
@@ -126,7 +125,7 @@ class Pace:
             # Of this worker alone: how much the helpers gain depends on how much of the time is reading.
             per_sec = self._per_sec(self._first, now, num_done)
             if (self.total - num_done) / per_sec > left:
-                raise EvaluationTooSlow(max(_MIN_EXAMPLES, int(_MARGIN * per_sec * left)))
+                raise EvaluationTooSlow(max(1, int(_MARGIN * per_sec * left)))
         return True
 
     def _look_for_help(self, first: _FirstBatch, now: float, num_done: int) -> None:

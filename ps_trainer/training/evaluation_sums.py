@@ -17,7 +17,6 @@ class EvaluationSums:
 
     Attributes:
         num_examples: Number of examples.
-        num_batches: Number of batches.
         loss: Sum of the losses of the batches, each multiplied by its weight.
         weight: Sum of the weights.
         totals: Sum of each metric over the examples.
@@ -30,14 +29,13 @@ class EvaluationSums:
         self.totals = dict.fromkeys(metric_names, 0.0)
         self.collected: list[Mapping[str, Sequence[np.ndarray]]] = []
         self.loss = self.weight = 0.0
-        self.num_examples = self.num_batches = 0
+        self.num_examples = 0
         self.streamed: dict[str, float] = {}
 
     def add(self, size: Any, loss: Any, weight: Any, sums: Mapping[str, Any], parts: dict[str, list[Any]]) -> None:
         """Adds a batch."""
         self.collected.append(parts)
         self.num_examples += int(size)
-        self.num_batches += 1
         self.loss += float(loss) * float(weight)
         self.weight += float(weight)
         for name, value in sums.items():
@@ -47,7 +45,6 @@ class EvaluationSums:
         """Adds the sums over other batches."""
         self.collected += other.collected
         self.num_examples += other.num_examples
-        self.num_batches += other.num_batches
         self.loss += other.loss
         self.weight += other.weight
         for name, value in other.totals.items():

@@ -11,6 +11,9 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import CheckpointError
 from ps_trainer.store.trace import without_partitioner
 
+_MAX_FED_BYTES = 2**26
+"""Size of values from which a session gets them before the next one is read."""
+
 
 def build_plain(model: Any, batch: Any) -> Any:
     """Builds the model in the default graph with ordinary variables, none of them partitioned."""
@@ -29,11 +32,23 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
     Raises:
         CheckpointError: A variable is missing in `values`, or has another shape there.
     """
+    # Several variables in one call: TensorFlow prepares the whole graph for each new set of ops.
+    assign_ops: list[tf.Operation] = []
+    feeds: dict[tf.Tensor, Any] = {}
     for variable in variables:
         value = values.get(variable.op.name)  # the only access: a `Checkpoint` reads the value from the disk each time
         check_shape(variable, None if value is None else value.shape)
-        # Feeding the initializer's input assigns the value without further ops for each variable.
-        session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+        # Feeding the initializer's input assigns the value without further ops. Variables may share this input.
+        initial = variable.initializer.inputs[1]
+        if initial in feeds:
+            session.run(assign_ops, feeds)
+            assign_ops, feeds = [], {}
+        assign_ops.append(variable.initializer)
+        feeds[initial] = value
+        if sum(fed.nbytes for fed in feeds.values()) >= _MAX_FED_BYTES:
+            session.run(assign_ops, feeds)
+            assign_ops, feeds = [], {}
+    session.run(assign_ops, feeds)
 
 
 def check_shape(variable: tf.Variable, got: Sequence[int] | None) -> None:

@@ -97,14 +97,15 @@ class SharedEvaluation:
             sums: Sums over the first batches.
             pace: Limits of the evaluation.
         """
-        num_batches = -(-(pace.total or 0) // BATCH_SIZE) - sums.num_batches
+        first_batch = sums.num_examples // BATCH_SIZE
+        num_batches = -(-(pace.total or 0) // BATCH_SIZE) - first_batch
         call = EvaluationCall(
             call_id=uuid.uuid4().hex[:12],
             workers=self._called,
             parameters=checksum(values, evaluation.variable_names),
             num_test_examples=self._num_test_examples,
             num_examples=evaluation.num_examples,
-            first_batch=sums.num_batches,
+            first_batch=first_batch,
             num_parts=_num_parts(num_batches, len(self._called), has_pooled=evaluation.has_pooled),
         )
         evaluation.prepare_parts(call.first_batch, call.num_parts)

@@ -23,6 +23,7 @@ HEADERS = tuple(separator.join(COLUMNS) for separator in SEPARATORS)
 SAMPLE_BYTES = 2
 LETTERS = " 'abcdefghijklmnopqrstuvwxyz"
 """The default alphabet."""
+_CONVERT = "convert it, for example with `sox in.wav -c 1 -b 16 -e signed out.wav`"
 
 
 class Longest(NamedTuple):
@@ -136,20 +137,22 @@ def scan_sound(path: pathlib.Path) -> tuple[int, int]:
         DataError: The sound cannot be read or has the wrong form. The message does not name the line of the list.
     """
     try:
-        with wave.open(str(path), "rb") as file:
+        with path.open("rb") as content, wave.open(content) as file:
             form = file.getparams()
-        num_bytes = path.stat().st_size
-    except (wave.Error, EOFError) as error:
-        raise DataError(f"{path}: not a PCM WAV file ({error or 'it ends too early'})") from error
+            num_bytes = path.stat().st_size - content.tell()  # the header has been read
+    except EOFError as error:
+        raise DataError(f"{path}: it ends within the header of a WAV file; download it again") from error
+    except wave.Error as error:
+        raise DataError(f"{path}: not a PCM WAV file ({error}); {_CONVERT}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     if (form.nchannels, form.sampwidth) != (1, SAMPLE_BYTES):
         raise DataError(
-            f"{path} has {form.nchannels} channels of {8 * form.sampwidth} bits; it must have 1 of 16; convert it, for"
-            " example with `sox in.wav -c 1 -b 16 out.wav`"
+            f"{path} has {form.nchannels} channels of {8 * form.sampwidth} bits; it must have 1 of 16; {_CONVERT}"
         )
     if not form.nframes or num_bytes < SAMPLE_BYTES * form.nframes:
         raise DataError(
-            f"{path}: {form.nframes} samples in {num_bytes} bytes; it is truncated or empty: download it again"
+            f"{path}: the header tells {form.nframes} samples, but {num_bytes} bytes follow; the file is truncated or"
+            " empty: download it again"
         )
     return form.nframes, form.framerate

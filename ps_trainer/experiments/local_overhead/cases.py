@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.statistics import Line, Spread, fit_line, spread
+from ps_trainer.experiments.toolkit.statistics import Interval, Line, Spread, fit_line, log_ratio_interval, spread
 
 SIZES = "sizes"  # part of the runs: models of growing size, for the overhead
 RULES = "rules"  # part of the runs: other optimizers, rules, layouts and numbers of ps tasks, for equality
@@ -40,7 +40,7 @@ class OverheadSettings(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverheadFigures(Record):
-    """Losses and step times of both trainings of a run."""
+    """Losses and step times of the trainings of a run."""
 
     loss_difference: float  # largest |difference| of a step's loss
     first_loss: float | None  # None for NaN
@@ -49,6 +49,8 @@ class OverheadFigures(Record):
     parameters: int  # number of the model's parameters
     local_ms: Sequence[float]  # times of the steps of one process
     cluster_ms: Sequence[float]  # times of the steps with a ps task
+    stock_ms: Sequence[float] | None = None  # the same of the hand-written TF1 script; None if it was not run
+    stock_loss_difference: float | None = None  # largest |difference| of a loss of the script and of one process
 
 
 class SizedModel(Case):
@@ -95,8 +97,26 @@ class SizedModel(Case):
         """Median step with a ps task minus median step without."""
         return self.cluster.median - self.local.median
 
+    @property
+    def stock(self) -> Spread | None:
+        """Step times of the TF1 script with a ps task in ms; None if it was not run."""
+        return self._medians("stock_ms") if self.has_stock else None
+
+    @property
+    def has_stock(self) -> bool:
+        """Whether the TF1 script was run beside all of its runs."""
+        return None not in self.runs.figures("stock_ms")
+
+    def over(self, name: str, other: str) -> tuple[float, Interval | None]:
+        """Returns the ratio of the median step times of two arms ("cluster_ms"), paired by seed, and its interval."""
+        pair = self._of_seeds(name), self._of_seeds(other)
+        return spread(pair[0]).median / spread(pair[1]).median, log_ratio_interval(*pair)
+
     def _medians(self, name: str) -> Spread:
-        return spread([spread(ms).median for ms in (self._quiet or self.runs).figures(name)])
+        return spread(self._of_seeds(name))
+
+    def _of_seeds(self, name: str) -> list[float]:
+        return [spread(ms).median for ms in (self._quiet or self.runs).figures(name)]
 
 
 class Overheads(NamedTuple):
@@ -114,6 +134,11 @@ class Overheads(NamedTuple):
     def line(self) -> Line | None:
         """Line of the overhead in ms against the size in MB."""
         return line_of(self.timed)
+
+    def over_others(self) -> list[tuple[SizedModel, float]]:
+        """Returns each model's overhead over that which the line of all other models gives; empty with too few."""
+        lines = [(size, line_of([other for other in self.timed if other is not size])) for size in self.timed]
+        return [(size, size.overhead_ms / line.at(size.megabytes)) for size, line in lines if line]
 
 
 def overheads_of(results: Results) -> Overheads:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.toolkit import looks
 
 from .cases import SizedModel, line_of
 
@@ -13,8 +14,18 @@ from .cases import SizedModel, line_of
 def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
     axis = figure.add_subplot()
     sizes = sorted(sizes, key=lambda size: size.megabytes)
-    axis.plot([s.megabytes for s in sizes], [s.overhead_ms for s in sizes], "o", mfc="none", label="overhead")
-    axis.plot([s.megabytes for s in sizes], [s.local.median for s in sizes], "x:", lw=0.8, label="step of one process")
+    axis.plot([s.megabytes for s in sizes], [s.overhead_ms for s in sizes], "o", mfc="none", label="ps_trainer")
+    axis.plot(
+        [s.megabytes for s in sizes],
+        [s.local.median for s in sizes],
+        "x:",
+        color="0.4",
+        lw=0.8,
+        label="step of one process",
+    )
+    stock = [size for size in sizes if size.has_stock]
+    more = [size.stock.median - size.local.median for size in stock if size.stock]
+    axis.plot([s.megabytes for s in stock], more, "s", mfc="none", color=looks.TOKEN_QUEUE, label="TF1 script")
     line = line_of(sizes)
     if line:
         low, high = sizes[0].megabytes, sizes[-1].megabytes
@@ -30,10 +41,11 @@ PLOTS = (
         key="overhead",
         title="What one ps task adds to a step",
         shows="Time against the size of the model, both axes logarithmic: circles, what a step with a ps task takes"
-        " more than one without; crosses, the step without; black line, the fitted a + b·M.",
+        " more than one without; squares, the same of the TF1 script; crosses, the step without; black line, the fitted"
+        " a + b·M.",
         expected="a constant for small models and growth in proportion to the size for large ones, so that the circles"
-        " follow the black line.",
-        claims=("slower", "linear"),
+        " follow the black line; the squares lie above the circles.",
+        claims=("slower", "linear", "over_stock"),
         draw=_draw,
         data=lambda overheads: overheads.timed,
         level=Level.PROCESSES,

@@ -13,7 +13,7 @@ from .cases import Overheads, SizedModel
 
 
 def tables(overheads: Overheads) -> list[Table]:
-    """Makes the tables of step times of each model and of losses of each run."""
+    """Returns the tables of step times of each model and of losses of each run."""
     return [_size_table(overheads.sizes, overheads.line), _equality_table(overheads.results)]
 
 
@@ -32,11 +32,12 @@ def _size_table(sizes: Sequence[SizedModel], line: Line | None) -> Table:
         *numbers(",d", "parameters"),
         *(*numbers(".2f", "local step", unit="ms"), *numbers(".2f", "p10", "p90")),
         *(*numbers(".2f", "step with a ps", unit="ms"), *numbers(".2f", "p10", "p90")),
+        *(*numbers(".2f", "step of the TF1 script", unit="ms"), *numbers(".2f", "p10", "p90")),
         *numbers(".2f", "overhead", "a + b·M", unit="ms"),
         *texts("disturbed"),
     )
     rows = [
-        [size.model, size.parameters, *size.local, *size.cluster, size.overhead_ms]
+        [size.model, size.parameters, *size.local, *size.cluster, *(size.stock or [None] * 3), size.overhead_ms]
         + [line.at(size.megabytes) if line else None, "yes" if size.is_disturbed else "no"]
         for size in sizes
     ]
@@ -48,10 +49,11 @@ def _equality_table(results: Results) -> Table:
         *texts("run"),
         *numbers("d", "steps"),
         *numbers(".4f", "first loss", "last loss"),
-        *numbers(".1e", "max |Δ loss|"),
+        *numbers(".1e", "max |Δ loss|", "of the TF1 script"),
     )
     rows = [
         [result.run.key, found.num_steps, found.first_loss, found.last_loss, found.loss_difference]
+        + [found.stock_loss_difference]
         for result in results
         for found in [result.figures]
     ]

@@ -13,9 +13,12 @@ from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import shaped_clusters, theory, virtual_run
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
+from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
+from ps_trainer.experiments.toolkit.socket_rounds import SocketCluster
 from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
 
+NUM_CHUNKS = 16  # of a ps task's share, where pushes and pulls overlap
 LARGEST_SHARE = 0.75  # share of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
 
 # Time of a step besides its transfers, without computation. It is exponential, so that workers do not stay in step.
@@ -32,6 +35,24 @@ class Arm(Label):
     RING = "ring"  # all-reduce among the workers
     UNSHARDED = "unsharded"  # as `PS`, each variable whole on one ps task
     PARTITIONED = "partitioned"  # the same variables, each cut into as many parts as there are ps tasks
+    SOCKETS = "sockets"  # as `PS`, by plain sockets
+    PIPELINED = "pipelined"  # as `SOCKETS`, in chunks: pushes and pulls overlap
+    SOCKETS_COLOCATED = "sockets_colocated"  # as `COLOCATED`, by plain sockets
+
+    @property
+    def words(self) -> str:
+        """Name in tables and claims."""
+        return self.value.replace("_", ", ")
+
+    @property
+    def is_of_sockets(self) -> bool:
+        """Whether plain sockets move the gradients, in place of a cluster of ps_trainer."""
+        return self in (Arm.SOCKETS, Arm.PIPELINED, Arm.SOCKETS_COLOCATED)
+
+    @property
+    def is_colocated(self) -> bool:
+        """Whether ps task i is on the host of worker i."""
+        return self in (Arm.COLOCATED, Arm.SOCKETS_COLOCATED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +65,17 @@ class LinkSetting(Record):
     num_bytes: int  # M, bytes of the model
     rate: str  # rate of each host's link
     rounds: int  # steps of each worker
+    congestion_control: str = CONGESTION_CONTROL  # of TCP
 
     @property
     def name(self) -> str:
-        return f"{self.arm}, n={self.n}" if self.arm is Arm.RING else f"{self.arm}, n={self.n}, p={self.p}"
+        p = "" if self.arm is Arm.RING else f", p={self.p}"
+        return f"{self.arm.words}, n={self.n}{p}" + ("" if self.is_usual else f", {self.congestion_control}")
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it has the congestion control of all claims about times, and not the one to compare with."""
+        return self.congestion_control == CONGESTION_CONTROL
 
     @property
     def bytes_per_sec(self) -> float:
@@ -57,7 +85,7 @@ class LinkSetting(Record):
     @property
     def num_hosts(self) -> int:
         """Number of hosts that take part."""
-        return self.n if self.arm in (Arm.RING, Arm.COLOCATED) else self.n + self.p
+        return self.n if self.arm is Arm.RING or self.arm.is_colocated else self.n + self.p
 
     @property
     def unit_secs(self) -> float:
@@ -69,6 +97,19 @@ class LinkSetting(Record):
         """Whether the model has one variable that is much larger than the others."""
         return self.arm in (Arm.UNSHARDED, Arm.PARTITIONED)
 
+    def sockets(self) -> SocketCluster:
+        """Returns the tasks that make the run by plain sockets."""
+        return SocketCluster(
+            num_workers=self.n,
+            num_ps=self.p,
+            num_bytes=self.num_bytes,
+            rate=self.rate,
+            num_rounds=self.rounds,
+            num_chunks=NUM_CHUNKS if self.arm is Arm.PIPELINED else 1,
+            shared=self._shared,
+            congestion_control=self.congestion_control,
+        )
+
     def cluster(self, seed: int) -> ShapedCluster:
         """Returns the cluster that makes the run."""
         update = {Arm.ASYNC: "async", Arm.RING: "all_reduce"}.get(self.arm, "sync")
@@ -77,7 +118,8 @@ class LinkSetting(Record):
             num_workers=self.n,
             num_ps=max(1, self.p),
             rate=self.rate,
-            shared={f"ps-{i}": f"worker-{i}" for i in range(self.p)} if self.arm is Arm.COLOCATED else {},
+            shared=self._shared,
+            congestion_control=self.congestion_control,
             settings={
                 **model,
                 "update": update,
@@ -91,8 +133,10 @@ class LinkSetting(Record):
         m, n, p, b = self.num_bytes, self.n, self.p, self.bytes_per_sec
         if self.arm is Arm.RING:
             return theory.ring_secs(m, n, b)
-        if self.arm is Arm.COLOCATED:
+        if self.arm.is_colocated:
             return colocated_secs(m, n, p, b)
+        if self.arm is Arm.PIPELINED:
+            return theory.byteps_secs(m, n, p, b)
         if self.arm is Arm.UNSHARDED:
             return 2 * max(m / b, theory.slowest_ps_secs(self.bytes_by_ps, n, b))
         return simulated_secs(m, n, p, b) if self.arm is Arm.ASYNC else theory.ps_round_secs(m, n, p, b)
@@ -108,11 +152,15 @@ class LinkSetting(Record):
         m, n, p = self.num_bytes, self.n, self.p
         if self.arm is Arm.RING:
             payload = 2 * (n - 1) / n * m
-        elif self.arm is Arm.COLOCATED:  # pushes of n - 1 other workers, and pulls from p - 1 other ps tasks
+        elif self.arm.is_colocated:  # pushes of n - 1 other workers, and pulls from p - 1 other ps tasks
             payload = (n - 1) / p * m + (p - 1) / p * m
         else:
             payload = max(n * (max(self.bytes_by_ps) if self.arm is Arm.UNSHARDED else m / p), m)
         return payload
+
+    @property
+    def _shared(self) -> dict[str, str]:
+        return {f"ps-{i}": f"worker-{i}" for i in range(self.p)} if self.arm.is_colocated else {}
 
     def _skewed_model(self) -> dict[str, Any]:
         partitioner = "fixed_size" if self.arm is Arm.PARTITIONED else "none"
@@ -131,6 +179,7 @@ class LinkFigures(Record):
 
     round_secs: float  # time in which every worker makes a step
     bytes_per_round: Mapping[str, Sequence[float]]  # host -> bytes that it receives and sends, headers included
+    num_retransmitted: int = 0  # TCP segments that all hosts have sent again, in the whole run
 
 
 class D2lBar(NamedTuple):
@@ -225,8 +274,19 @@ def cases_of(results: Results) -> list[LinkCase]:
 
 
 def timed_cases(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
-    """Returns the cases of some arms whose times count."""
-    return [case for case in cases if case.setting.arm in arms and case.secs is not None]
+    """Returns the cases of some arms whose times count, with the usual congestion control."""
+    return [case for case in cases if case.setting.arm in arms and case.setting.is_usual and case.secs is not None]
+
+
+def by_congestion_control(cases: Sequence[LinkCase]) -> list[tuple[LinkCase, LinkCase]]:
+    """Returns each case with another congestion control, and the same case with the usual one; both have a time."""
+    timed = {case.setting: case for case in cases if case.secs is not None}
+    usual = {
+        setting: dataclasses.replace(setting, congestion_control=CONGESTION_CONTROL)
+        for setting in timed
+        if not setting.is_usual
+    }
+    return [(timed[setting], timed[other]) for setting, other in usual.items() if other in timed]
 
 
 def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCase, LinkCase]]:
@@ -241,7 +301,7 @@ def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCas
 
 def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
     """Returns each bar, its published and measured time over the last bar's times; empty unless all were measured."""
-    by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in cases if c.secs is not None}
+    by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in timed_cases(cases, *Arm)}
     d2l_cases = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
     if len(d2l_cases) < len(D2L_BARS):
         return []

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.toolkit import theory
 
-from .cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, d2l_ratios, pairs, timed_cases
+from .cases import D2L_BARS, LARGEST_SHARE, Arm, LinkCase, by_congestion_control, d2l_ratios, pairs, timed_cases
 
 _D2L = "Dive into Deep Learning, Parameter Servers"
 _BYTEPS = "Jiang et al. 2020 (BytePS)"
@@ -49,7 +48,8 @@ CLAIMS = (
         measure=lambda cases: [
             Measure(c.setting.name, c.most_bytes / c.setting.predicted_bytes())
             for c in cases
-            if c.setting.arm is not Arm.ASYNC  # in its rounds, the workers do not step together
+            # In the rounds of asynchronous workers, the workers do not step together.
+            if c.setting.arm is not Arm.ASYNC and c.setting.is_usual
         ],
     ),
     Claim(
@@ -66,6 +66,7 @@ CLAIMS = (
         kind=ClaimKind.LITERATURE,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
+        amended="2026-11-27: under TCP's reno, as bbr does not fill both directions of these links at once",
         measure=lambda cases: _over_predicted(cases, Arm.COLOCATED, Arm.RING),
     ),
     Claim(
@@ -91,16 +92,34 @@ CLAIMS = (
         ],
     ),
     Claim(
-        key="extra_hosts",
-        sentence="With p = n hosts beside the workers' a round takes M/B, which is up to twice as fast as the ring",
-        kind=ClaimKind.EXTENSION,
+        key="pipelined",
+        sentence="With p = n hosts beside the workers', pushes and pulls that overlap take M/B",
+        kind=ClaimKind.LITERATURE,
         quantity="measured time of a round over M/B",
         limit=_WITHIN,
+        amended="2026-11-27: by an arm that overlaps, as the source does, in place of a push and then a pull",
+        measure=lambda cases: _over_predicted(cases, Arm.PIPELINED),
+    ),
+    Claim(
+        key="sockets",
+        sentence="By plain sockets, too, a push and then a pull take 2M/B, and on the workers' hosts 2(n − 1)M/(nB)",
+        kind=ClaimKind.THEORY,
+        quantity=_OVER_PREDICTED,
+        limit=_WITHIN,
+        amended="2026-11-27: new, a control of links and TCP",
+        measure=lambda cases: _over_predicted(cases, Arm.SOCKETS, Arm.SOCKETS_COLOCATED),
+    ),
+    Claim(
+        key="congestion",
+        sentence="Under bbr, hosts that send and receive at once take longer than under reno, without gRPC as well",
+        kind=ClaimKind.EXTENSION,
+        quantity="time of a round under bbr over that under reno",
+        limit=Limit(low=1.0),
+        expected=Limit(low=1.1),
+        amended="2026-11-27: new, after single runs of each arm had shown it",
         measure=lambda cases: [
-            Measure(one.name, c.timed_secs.median / theory.byteps_secs(one.num_bytes, one.n, one.n, one.bytes_per_sec))
-            for c in timed_cases(cases, Arm.PS)
-            for one in [c.setting]
-            if one.p == one.n > 1
+            Measure(other.setting.name, other.timed_secs.median / usual.timed_secs.median)
+            for other, usual in by_congestion_control(cases)
         ],
     ),
     Claim(

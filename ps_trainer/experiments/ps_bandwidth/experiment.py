@@ -12,6 +12,8 @@ from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
+from ps_trainer.experiments.toolkit.shaped_clusters import ShapedTraining
+from ps_trainer.experiments.toolkit.socket_rounds import SocketRounds
 
 from . import claims, plots, tables
 from .cases import Arm, LinkCase, LinkFigures, LinkSetting, cases_of
@@ -32,8 +34,14 @@ _ARMS = (
     *((Arm.COLOCATED, n, p) for n, p in ((2, 2), (4, 4), (4, 1))),
     *((arm, 4, 4) for arm in (Arm.UNSHARDED, Arm.PARTITIONED)),
     *((Arm.ASYNC, 4, p) for p in (1, 2)),
+    *((arm, n, n) for n in (2, 4) for arm in (Arm.SOCKETS, Arm.PIPELINED, Arm.SOCKETS_COLOCATED)),
 )
-_QUICK_ARMS = ((Arm.PS, 2, 1), (Arm.COLOCATED, 2, 2), (Arm.RING, 2, 0), (Arm.UNSHARDED, 2, 2))
+# Arms whose hosts send and receive at once.
+_BOTH_WAYS = tuple(arm for arm in _ARMS if arm[0] in (Arm.RING, Arm.COLOCATED, Arm.SOCKETS_COLOCATED) and arm[2] != 1)
+_QUICK_ARMS = ((Arm.PS, 2, 1), (Arm.COLOCATED, 2, 2), (Arm.RING, 2, 0), (Arm.UNSHARDED, 2, 2), (Arm.PIPELINED, 2, 2))
+_QUICK_BOTH_WAYS = ((Arm.COLOCATED, 2, 2),)
+_OTHER_CONGESTION_CONTROL = "bbr"
+_ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 class ShapedLinks(Part[LinkSetting, LinkFigures]):
@@ -46,17 +54,27 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
         """Returns no runs where shaped hosts are not available."""
         if shaped_clusters.why_not():
             return []
-        common, arms = (_QUICK, _QUICK_ARMS) if quick else (_FULL, _ARMS)
-        settings = [_long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common)) for arm, n, p in arms]
+        common, arms, others = (_QUICK, _QUICK_ARMS, _QUICK_BOTH_WAYS) if quick else (_FULL, _ARMS, _BOTH_WAYS)
+        usual = [_long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common)) for arm, n, p in arms]
+        settings = [
+            *usual,
+            *(
+                dataclasses.replace(one, congestion_control=name)
+                for name in _other_congestion_controls()
+                for one in usual
+                if (one.arm, one.n, one.p) in others
+            ),
+        ]
         # Seed by seed, so that a change on the machine in the meantime affects all settings alike.
         return [run for seed in (seeds[:1] if quick else seeds) for one in settings for run in _runs([seed], one)]
 
     def execute(self, run: Run[LinkSetting], folder: pathlib.Path) -> Measured[LinkFigures]:
+        if run.settings.arm.is_of_sockets:
+            rounds = run.settings.sockets().run()
+            return Measured(_figures_of(rounds), (), rounds.window, run.settings.n)
         done = run.settings.cluster(run.seed).train(folder)
-        figures = LinkFigures(round_secs=done.round_secs, bytes_per_round=done.bytes_per_round)
-        return Measured(
-            figures, done.training.steps_as_json() if run.seed == 0 else (), done.training.window, run.settings.n
-        )
+        steps = done.training.steps_as_json() if run.seed == 0 else ()
+        return Measured(_figures_of(done), steps, done.training.window, run.settings.n)
 
     cases = staticmethod(cases_of)
 
@@ -81,10 +99,21 @@ class PsBandwidth(Experiment):
         " Balso 2018 (Horovod); Li et al. 2014"
     )
     texts = TEXTS
-    untested = "BytePS's push and pull that overlap"
     published = claims.PUBLISHED
     parts = (ShapedLinks(),)
     num_seeds = 3
+
+
+def _other_congestion_controls() -> tuple[str, ...]:
+    """Returns the congestion control to compare with, if this machine has it."""
+    allowed = _ALLOWED.read_text().split() if _ALLOWED.exists() else []
+    return (_OTHER_CONGESTION_CONTROL,) if _OTHER_CONGESTION_CONTROL in allowed else ()
+
+
+def _figures_of(done: ShapedTraining | SocketRounds) -> LinkFigures:
+    return LinkFigures(
+        round_secs=done.round_secs, bytes_per_round=done.bytes_per_round, num_retransmitted=done.num_retransmitted
+    )
 
 
 def _long_enough(setting: LinkSetting) -> LinkSetting:
@@ -97,5 +126,6 @@ def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run[LinkSetting]]:
     secs = (
         _START_SECS + _START_SECS_PER_TASK * (setting.n + max(1, setting.p)) + setting.rounds * setting.predicted_secs()
     )
-    key = f"L3-{setting.arm}-n={setting.n}-p={setting.p}"
+    of_tcp = "" if setting.is_usual else f"-{setting.congestion_control}"
+    key = f"L3-{setting.arm}-n={setting.n}-p={setting.p}{of_tcp}"
     return runs_of_seeds(seeds, key, setting, secs, Level.SHAPED)

@@ -12,6 +12,8 @@ from ps_trainer.experiments.toolkit import looks, theory
 
 from .cases import Arm, D2lBar, LinkCase, LinkSetting, d2l_ratios, timed_cases
 
+_ROUND_ARMS = (Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC, Arm.SOCKETS, Arm.PIPELINED)
+
 
 def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis = figure.add_subplot()
@@ -35,6 +37,8 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
         "one ps on a worker's host": (looks.COLOCATED, "v", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
         "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC and s.p == 1),
         "asynchronous, p = 2": (looks.ASYNC, "x", lambda s: s.arm is Arm.ASYNC and s.p == 2),
+        "sockets, p = n, overlapped": (looks.SOCKETS, "o", lambda s: s.arm is Arm.PIPELINED),
+        "sockets, p = n": (looks.SOCKETS, "^", lambda s: s.arm is Arm.SOCKETS),
     }
     for label, (colour, marker, belongs) in series.items():
         _points(axis, [case for case in data if belongs(case.setting)], label, colour, marker)
@@ -74,7 +78,7 @@ def _draw_skewed(figure: Figure, data: Sequence[LinkCase]) -> None:
 
 
 def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
-    cases = [case for case in data if case.setting.arm is not Arm.ASYNC]
+    cases = [case for case in data if case.setting.arm is not Arm.ASYNC and case.setting.is_usual]
     axis = figure.add_subplot()
     positions = np.arange(len(cases))
     axis.barh(positions, [case.most_bytes / case.setting.num_bytes for case in cases], color=looks.MEASURED)
@@ -94,10 +98,11 @@ PLOTS = (
         " percentile; lines: the models (A10, A11, A12).",
         expected="points on their lines: with one ps task the time grows by 2 per worker, with two half as fast, with"
         " as many ps tasks as workers it stays at 2; the ring and ps tasks on the workers' own hosts lie together"
-        " below 2; asynchronous workers lie below the lines of synchronous ones.",
-        claims=("ps_round", "colocated", "both_directions"),
+        " below 2; asynchronous workers lie below the lines of synchronous ones; plain sockets with as many ps tasks as"
+        " workers lie at 1 if they overlap, at 2 if not.",
+        claims=("ps_round", "colocated", "pipelined", "sockets", "both_directions"),
         draw=_draw_rounds,
-        data=lambda cases: timed_cases(cases, Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC),
+        data=lambda cases: timed_cases(cases, *_ROUND_ARMS),
         level=Level.SHAPED,
         size=(7.2, 4.4),
     ),

@@ -20,21 +20,27 @@ def tables(cases: Sequence[LinkCase]) -> list[Table]:
 
 def notes(cases: Sequence[LinkCase]) -> list[str]:
     """Returns the note of the report, if both of its arms were measured."""
-    beside = pairs(cases, Arm.PS, Arm.RING)
+    beside = pairs(cases, Arm.PIPELINED, Arm.RING)
     mixed = [f"{case.timed_secs.median / ring.timed_secs.median:.2f} (n={case.setting.n})" for case, ring in beside]
-    return [f"Time with p = n hosts beside the workers' over the ring's time: {', '.join(mixed)}."] if mixed else []
+    return (
+        [f"Time with p = n hosts beside the workers', overlapped, over the ring's time: {', '.join(mixed)}."]
+        if mixed
+        else []
+    )
 
 
 def _case_table(cases: Sequence[LinkCase]) -> Table:
     """Returns a line per case."""
     columns = (
         *texts("arm"),
+        *texts("TCP"),
         *numbers("d", "n", "p", "hosts"),
         *numbers(".2f", "busiest host receives", "predicted", unit="MB"),
         *numbers(".3f", "round p50", "p10", "p90", "predicted", unit="s"),
         *numbers(".3f", "measured / predicted"),
         *numbers(".2f", "round", unit="M/B"),
         *numbers(".0f", "CPU", unit="%"),
+        *numbers(".0f", "segments sent again per round"),
         *numbers("d", "seeds"),
     )
     return Table("Time per round", columns, [_row(case) for case in cases], Level.SHAPED)
@@ -54,11 +60,12 @@ def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
 def _row(case: LinkCase) -> list[object]:
     setting = case.setting
     shares = [result.cpu.share for result in case.runs if result.cpu is not None]
+    again = [num / setting.rounds for num in case.runs.figures("num_retransmitted")]
     times = [case.timed_secs.median, case.timed_secs.p10, case.timed_secs.p90] if case.secs else [None] * 3
     ratios = [case.over_predicted, case.in_units] if case.secs else [None] * 2
     return [
-        *(setting.arm.value, setting.n, setting.p or None, setting.num_hosts),
+        *(setting.arm.words, setting.congestion_control, setting.n, setting.p or None, setting.num_hosts),
         *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),
         *(*times, setting.predicted_secs(), *ratios),
-        *(100 * spread(shares).median if shares else None, len(case.runs.uncontended())),
+        *(100 * spread(shares).median if shares else None, spread(again).median, len(case.runs.uncontended())),
     ]

@@ -40,11 +40,11 @@ class Comparison(NamedTuple):
 
     def local_ms(self) -> list[float]:
         """Returns the duration of each step in one process, without warm-up."""
-        return _step_ms(self.local)
+        return step_ms(self.local)
 
     def cluster_ms(self) -> list[float]:
         """Returns the duration of each step on the cluster, without warm-up."""
-        return _step_ms(self.cluster.steps)
+        return step_ms(self.cluster.steps)
 
 
 def compare(
@@ -68,5 +68,6 @@ def compare(
     return Comparison(local.steps, cluster.train(folder))
 
 
-def _step_ms(steps: Sequence[StepRecord]) -> list[float]:
+def step_ms(steps: Sequence[StepRecord]) -> list[float]:
+    """Returns the duration of each step in ms, without warm-up."""
     return [1000.0 * (step.t_end - step.t_start) for step in without_warmup(steps)[0]]

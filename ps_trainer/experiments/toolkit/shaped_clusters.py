@@ -16,7 +16,7 @@ from rich.console import Console
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, RunError
 from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, flags_of, read_training
-from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec, MeteredHosts
+from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL, BytesPerSec, MeteredHosts
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
 from ps_trainer.launch.hosts_rate import parse_rate
@@ -49,6 +49,7 @@ class ShapedTraining(NamedTuple):
     training: Training
     # mean rates of each host after warm-up; a host has the name of its task, or of its first task
     traffic: Mapping[str, BytesPerSec]
+    num_retransmitted: int = 0  # TCP segments that all hosts have sent again, in the whole run
 
     @property
     def round_secs(self) -> float:
@@ -82,6 +83,7 @@ class ShapedCluster:
     num_ps: int  # number of ps tasks
     rate: str  # rate of each host's link, each way: "200mbit"
     shared: Mapping[str, str] = dataclasses.field(default_factory=dict)  # task -> the task on whose host it is
+    congestion_control: str = CONGESTION_CONTROL  # of TCP on all hosts
     # fields of `TrainConfig`, in addition to those that all such runs share
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -105,7 +107,7 @@ class ShapedCluster:
             preload=True,
             plain=True,
         )
-        hosts = MeteredHosts(parse_rate(self.rate, "--rate"), self.shared)
+        hosts = MeteredHosts(parse_rate(self.rate, "--rate"), self.shared, congestion_control=self.congestion_control)
         started = time.monotonic()
         output = logdir / OUTPUT_NAME
         with output.open("w", encoding="utf-8") as file:
@@ -122,7 +124,7 @@ class ShapedCluster:
             lines = tail.last_lines(output, _LOG_LINES)
             raise RunError("\n".join([f"exit code {code}", f"--- the end of {output}", *lines]))
         training = read_training(logdir, time.monotonic() - started)
-        return ShapedTraining(training, hosts.between(*_whole_steps(training)))
+        return ShapedTraining(training, hosts.between(*_whole_steps(training)), hosts.num_retransmitted)
 
 
 def why_not() -> str:

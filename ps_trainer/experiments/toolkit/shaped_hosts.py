@@ -12,10 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from ps_trainer.errors import RunError
+from ps_trainer.launch import hosts_iproute
 from ps_trainer.launch.hosts import TaskHost
 from ps_trainer.launch.hosts_netns import HostTraffic, NetnsHosts
 
+CONGESTION_CONTROL = "reno"
+"""TCP's congestion control on shaped hosts. Every kernel has it, and it fills links in both directions at once.
+
+Under bbr, hosts that send and receive at once do not fill such links: it sends as much as the shortest round trip
+needs, but acknowledgements wait behind the data of the other direction (`experiments/ps_bandwidth`).
+"""
+
 _SAMPLE_SECS = 0.25
+_SET_CONGESTION_CONTROL = "echo {} > /proc/sys/net/ipv4/tcp_congestion_control"
 
 
 class BytesPerSec(NamedTuple):
@@ -36,6 +45,11 @@ class MeteredHosts:
         hosts: Maker of the hosts; None = network namespaces.
         sample_secs: Time between two readings of the counters.
         time_fn: Seconds since the epoch.
+        congestion_control: TCP's congestion control on the hosts.
+        run: Function that runs one command.
+
+    Attributes:
+        num_retransmitted: TCP segments that all hosts have sent again, known after leaving.
     """
 
     def __init__(
@@ -45,7 +59,13 @@ class MeteredHosts:
         hosts: NetnsHosts | None = None,
         sample_secs: float = _SAMPLE_SECS,
         time_fn: Callable[[], float] = time.time,
+        congestion_control: str = CONGESTION_CONTROL,
+        run: hosts_iproute.Run = hosts_iproute.run,
     ):
+        self.num_retransmitted = 0
+        self._congestion_control = congestion_control
+        self._run = run
+        self._placed: list[TaskHost] = []
         self._hosts = hosts or NetnsHosts(ps_rate=rate, worker_rate=rate)
         self._shared = dict(shared or {})
         self._sample_secs = sample_secs
@@ -64,6 +84,7 @@ class MeteredHosts:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+            self.num_retransmitted = sum(map(self._retransmitted, self._placed))
         self._hosts.__exit__(exc_type, exc, traceback)
 
     @property
@@ -84,6 +105,9 @@ class MeteredHosts:
     def place(self, tasks: Sequence[str]) -> dict[str, TaskHost]:
         """Makes the hosts and starts the readings; tasks on the same host have consecutive ports."""
         placed = self._hosts.place([task for task in tasks if task not in self._shared])
+        self._placed = list(placed.values())
+        for one in self._placed:
+            self._run([*one.prefix, "sh", "-c", _SET_CONGESTION_CONTROL.format(self._congestion_control)])
         num_more = dict.fromkeys(placed, 0)
         for task, host in self._shared.items():
             num_more[host] += 1
@@ -108,6 +132,15 @@ class MeteredHosts:
             )
             for host in self._samples[-1][1]
         }
+
+    def _retransmitted(self, host: TaskHost) -> int:
+        """Returns the TCP segments that a host has sent again; of two lines of the kernel, the first has the names."""
+        names, values = (
+            line.split()
+            for line in self._run([*host.prefix, "cat", "/proc/net/snmp"]).splitlines()
+            if line[:4] == "Tcp:"
+        )
+        return int(values[names.index("RetransSegs")])
 
     def _counted(self, host: str, field: str) -> list[int]:
         return [getattr(traffic[host], field) for _, traffic in self._samples]

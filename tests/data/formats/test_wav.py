@@ -166,6 +166,11 @@ def change_header(path, offset, data):
     path.write_bytes(content)
 
 
+def with_format(content, number):
+    """The content of a WAV file, in whose header another number stands for the format; 3: floats."""
+    return content[:20] + number.to_bytes(2, "little") + content[22:]
+
+
 def test_a_broken_list_is_named_with_the_line(tmp_path):
     write_set(tmp_path, ["one", "two"])
     original = (tmp_path / "train.csv").read_text()
@@ -201,9 +206,13 @@ def test_a_sound_of_another_form_is_named(tmp_path):
     file = tmp_path / "train" / "00001.wav"
     original = file.read_bytes()
     for data, message in (
-        (original[:100], "200 samples in 100 bytes; it is truncated or empty"),
-        (b"ID3" + original, "not a PCM WAV file"),
-        (b"", "not a PCM WAV file"),
+        (original[:100], "the header tells 200 samples, but 56 bytes follow; the file is truncated or empty"),
+        (original[:-1], "the header tells 200 samples, but 399 bytes follow; the file is truncated or empty"),
+        (original[:40] + bytes(4), "the header tells 0 samples, but 0 bytes follow; the file is truncated or empty"),
+        (b"ID3" + original, "not a PCM WAV file .*; convert it, for example with `sox"),
+        (with_format(original, 3), "not a PCM WAV file .unknown format: 3.; convert it, for example with `sox"),
+        (original[:30], "it ends within the header of a WAV file; download it again"),
+        (b"", "it ends within the header of a WAV file; download it again"),
     ):
         file.write_bytes(data)
         with pytest.raises(DataError, match=f"train.csv: line 3: {file}: {message}"):

@@ -9,10 +9,11 @@ import pytest
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
-from ps_trainer.experiments.local_overhead.cases import SizedModel, line_of, overheads_of
+from ps_trainer.experiments.local_overhead.cases import Overheads, SizedModel, line_of, overheads_of
 from ps_trainer.experiments.local_overhead.experiment import LocalOverhead
 from ps_trainer.experiments.toolkit import local_control
 from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.stock_clusters import StockCluster
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 from tests.testing import plain_loop
 from tests.testing.step_records import step_record
@@ -70,8 +71,16 @@ def trained(monkeypatch):
         summary = {"workers": {"0": {"push_bytes_computed": pushed}}}
         return Training(summary, records(broken[-1].change(config), 1.0 + FIXED_MS + MS_PER_MB * pushed / 1e6), 1.0)
 
+    def train_stock(cluster, folder):
+        settings = {name: value for name, value in cluster.settings.items() if name != "model_option"}
+        config = plain_loop.config_of({**settings, "model_option": list(cluster.settings["model_option"])})
+        changed = broken_stock[-1].change(config)
+        return Training({}, records(changed, 1.0 + stock_ms[-1]), 1.0)
+
+    broken_stock, stock_ms = [Right], [60.0]
     monkeypatch.setattr(local_control.Cluster, "train", train)
-    return broken
+    monkeypatch.setattr(StockCluster, "train", train_stock)
+    return SimpleNamespace(cluster=broken, stock=broken_stock, stock_ms=stock_ms)
 
 
 @pytest.fixture
@@ -92,8 +101,19 @@ def test_one_worker_has_the_losses_of_one_process(quick):
 
 @pytest.mark.parametrize("fault", [Twice, Shifted])
 def test_a_broken_cluster_refutes_the_equality(quick, trained, fault):
-    trained.append(fault)
+    trained.cluster.append(fault)
     assert refuted(findings_of(*quick())) == {"equal"}
+
+
+def test_a_script_that_trains_otherwise_refutes_the_comparison(quick, trained):
+    trained.stock.append(Twice)
+    assert refuted(findings_of(*quick())) == {"stock_equal"}
+
+
+@pytest.mark.parametrize(("stock_ms", "claims"), [(1.0, {"over_stock"}), (-0.5, {"over_stock", "stock_slower"})])
+def test_a_fast_script_refutes_the_claims_about_it(quick, trained, stock_ms, claims):
+    trained.stock_ms.append(stock_ms)
+    assert refuted(findings_of(*quick())) == claims
 
 
 def test_a_cluster_that_lacks_a_step_is_not_equal(tmp_path):
@@ -116,16 +136,28 @@ def test_sizes_are_medians_over_seeds_and_the_overhead_their_difference(quick):
 def test_two_models_are_too_few_for_a_line(quick):
     experiment, results = quick()
     checked = {one.claim.key: one.text for one in experiment.analyse(results).checked}
-    assert "needs 3 models" in checked["linear"]
+    assert "needs 4 models" in checked["linear"]
+
+
+def test_each_model_is_predicted_by_the_line_of_the_others():
+    sizes = [
+        sized(parameters, FIXED_MS + MS_PER_MB * parameters * 4 / 1e6) for parameters in (10**3, 10**5, 10**6, 10**7)
+    ]
+    assert [ratio for _, ratio in Overheads(Results(), sizes).over_others()] == pytest.approx([1.0] * 4)
+    off = [*sizes[:3], sized(10**7, 2 * sizes[3].overhead_ms)]
+    assert Overheads(Results(), off).over_others()[3][1] == pytest.approx(2.0)
+    assert Overheads(Results(), sizes[:3]).over_others() == []
+
+
+def sized(parameters, overhead_ms):
+    """A model with this overhead."""
+    figures = SimpleNamespace(parameters=parameters, local_ms=[1.0], cluster_ms=[1.0 + overhead_ms], stock_ms=None)
+    run = Run(key="k", level=Level.PROCESSES, settings=SimpleNamespace())
+    return SizedModel(Results([RunResult(run, figures, 1.0, None, None)]))
 
 
 def test_three_models_on_a_line_give_its_two_parameters():
-    sizes = []
-    for parameters in (1_000, 100_000, 10_000_000):
-        cluster_ms = 1.0 + FIXED_MS + MS_PER_MB * parameters * 4 / 1e6
-        figures = SimpleNamespace(parameters=parameters, local_ms=[1.0], cluster_ms=[cluster_ms])
-        run = Run(key="k", level=Level.PROCESSES, settings=SimpleNamespace())
-        sizes.append(SizedModel(Results([RunResult(run, figures, 1.0, None, None)])))
+    sizes = [sized(parameters, FIXED_MS + MS_PER_MB * parameters * 4 / 1e6) for parameters in (10**3, 10**5, 10**7)]
     line = line_of(sizes)
     assert (line.a, line.b) == (pytest.approx(FIXED_MS), pytest.approx(MS_PER_MB))
     assert line_of(sizes[:2]) is None

@@ -9,6 +9,7 @@ import pytest
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.runs import Results, RunResult
+from ps_trainer.experiments.ps_bandwidth import experiment as experiment_module
 from ps_trainer.experiments.ps_bandwidth.cases import (
     Arm,
     LinkSetting,
@@ -20,6 +21,7 @@ from ps_trainer.experiments.ps_bandwidth.cases import (
 from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth
 from ps_trainer.experiments.toolkit import shaped_clusters
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
+from ps_trainer.experiments.toolkit.socket_rounds import SocketCluster
 from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 M = 8_000_000
@@ -43,15 +45,35 @@ class FakeTransfer:
     Args:
         is_sharded: Whether the store divides variables between the ps tasks as it should.
         slowness: Factor on all times.
+        overlaps: Whether chunks are pulled while others are pushed.
+        of_bbr: Factor on the times under bbr.
     """
 
-    def __init__(self, is_sharded=True, slowness=1.0):
+    def __init__(self, is_sharded=True, slowness=1.0, overlaps=True, of_bbr=1.3):
         self.is_sharded = is_sharded
         self.slowness = slowness
+        self.overlaps = overlaps
+        self.of_bbr = of_bbr
+
+    def run(self, cluster):
+        """Rounds of plain sockets: chunks overlap, a whole share does not."""
+        n, p, unit_secs = (
+            cluster.num_workers,
+            cluster.num_ps,
+            self.factor(cluster) / payload_bytes_per_sec(cluster.rate),
+        )
+        sent, received = phase(n, [cluster.num_bytes / p] * p, cluster.shared)
+        both = {host: received.get(host, 0) + sent.get(host, 0) for host in {*sent, *received}}
+        phases = 1 if cluster.num_chunks > 1 and self.overlaps else 2
+        secs = phases * max([*sent.values(), *received.values()]) * unit_secs
+        return self.done(secs, {host: (value, value) for host, value in both.items()})
+
+    def factor(self, cluster):
+        return self.of_bbr if cluster.congestion_control == "bbr" else 1.0
 
     def train(self, cluster, folder):
         n, p = cluster.num_workers, cluster.num_ps
-        unit_secs = 1 / payload_bytes_per_sec(cluster.rate)
+        unit_secs = self.factor(cluster) / payload_bytes_per_sec(cluster.rate)
         num_bytes, is_whole = self.model(cluster)
         if cluster.settings["update"] == "all_reduce":
             each = 2 * (n - 1) / n * num_bytes
@@ -70,7 +92,13 @@ class FakeTransfer:
 
     def done(self, secs, traffic):
         training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
-        return SimpleNamespace(round_secs=self.slowness * secs, bytes_per_round=traffic, training=training)
+        return SimpleNamespace(
+            round_secs=self.slowness * secs,
+            bytes_per_round=traffic,
+            training=training,
+            window=(0.0, 1.0),
+            num_retransmitted=7,
+        )
 
     def model(self, cluster):
         options = dict(text.split("=") for text in cluster.settings["model_option"])
@@ -80,23 +108,50 @@ class FakeTransfer:
 
 def executed(monkeypatch, folder, wire, quick=False):
     monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
+    monkeypatch.setattr(experiment_module, "_other_congestion_controls", lambda: ("bbr",))
     monkeypatch.setattr(ShapedCluster, "train", lambda cluster, folder: wire.train(cluster, folder))
+    monkeypatch.setattr(SocketCluster, "run", lambda cluster: wire.run(cluster))
     experiment = PsBandwidth()
     return experiment, results_of(experiment, experiment.runs([0], quick=quick), folder)
 
 
-def test_a_correct_wire_refutes_only_the_claim_of_both_directions_at_once(monkeypatch, tmp_path):
+def test_a_correct_wire_refutes_no_claim(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer())
     findings = findings_of(experiment, results)
     assert set(findings) == {claim.key for claim in experiment.claims}
-    assert refuted(findings) == {"extra_hosts"}  # a pull that waits for its push takes 2M/B
+    assert set(findings.values()) == {ClaimFinding.OK}
     assert drawn(experiment.plots(results)) == ["round", "d2l", "largest_variable", "bytes"]
+
+
+def test_pulls_that_wait_for_pushes_refute_the_overlap(monkeypatch, tmp_path):
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(overlaps=False))
+    assert refuted(findings_of(experiment, results)) == {"pipelined"}
+
+
+def test_links_that_carry_both_directions_under_bbr_refute_the_cause(monkeypatch, tmp_path):
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(of_bbr=0.98))
+    assert refuted(findings_of(experiment, results)) == {"congestion"}
+
+
+def test_runs_under_bbr_count_for_the_comparison_only(monkeypatch, tmp_path):
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(of_bbr=3.0))
+    assert refuted(findings_of(experiment, results)) == set()
+
+
+def test_without_bbr_nothing_is_compared_with_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(experiment_module, "_ALLOWED", tmp_path / "allowed")
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
+    (tmp_path / "allowed").write_text("reno cubic\n")
+    assert {run.settings.congestion_control for run in PsBandwidth().runs([0], quick=False)} == {"reno"}
+    (tmp_path / "allowed").write_text("reno bbr\n")
+    assert {run.settings.congestion_control for run in PsBandwidth().runs([0], quick=False)} == {"reno", "bbr"}
 
 
 def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(), quick=True)
     findings = findings_of(experiment, results)
-    assert findings == dict.fromkeys(["bytes", "ps_round", "colocated", "equals_ring", "unsharded"], ClaimFinding.OK)
+    tested = ["bytes", "ps_round", "colocated", "equals_ring", "unsharded", "pipelined", "congestion"]
+    assert findings == dict.fromkeys(tested, ClaimFinding.OK)
 
 
 def test_a_store_with_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
@@ -109,7 +164,9 @@ def test_a_store_with_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path
 def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(slowness=2.0))
     findings = findings_of(experiment, results)
-    assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned"} <= refuted(findings)
+    assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned", "pipelined", "sockets"} <= refuted(
+        findings
+    )
     assert findings["bytes"] is ClaimFinding.OK
 
 
@@ -150,7 +207,7 @@ def test_the_books_example_in_ratios(monkeypatch, tmp_path):
 def test_a_run_is_identified_by_the_json_of_its_setting(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(), quick=True)
     assert all(isinstance(result, RunResult) for result in results)
-    names = ("arm", "n", "p", "num_bytes", "rate", "rounds")
-    values = dict(zip(names, ("ps", 2, 1, 6_000_000, "100mbit", 5), strict=True))
+    names = ("arm", "n", "p", "num_bytes", "rate", "rounds", "congestion_control")
+    values = dict(zip(names, ("ps", 2, 1, 6_000_000, "100mbit", 5, "reno"), strict=True))
     assert results[0].run.identity()["settings"] == values
     assert results[0].run.settings == LinkSetting(Arm.PS, 2, 1, 6_000_000, "100mbit", 5)

@@ -27,6 +27,7 @@ class Namespaces:
 
     def __init__(self, failing=()):
         self.events = []
+        self.commands = []
         self.num_readings = 0
         self.failing = failing
 
@@ -47,6 +48,10 @@ class Namespaces:
     def write_report(self, logdir):
         self.events.append(logdir)
 
+    def run(self, command):
+        self.commands.append(list(command))
+        return "Ip: Forwarding\nIp: 1\nTcp: InSegs RetransSegs\nTcp: 70 3\n"
+
     def traffic(self):
         self.num_readings += 1
         if self.num_readings in self.failing:
@@ -55,9 +60,10 @@ class Namespaces:
         return {"worker-0": HostTraffic(3 * n * MB, n * MB, 0, 0), "worker-1": HostTraffic(0, 0, 0, 0)}
 
 
-def metered(inner, shared=None):
+def metered(inner, shared=None, **more):
     """Reads as fast as possible; its time advances by a second with each reading."""
-    return MeteredHosts(MB, shared, inner, sample_secs=0.001, time_fn=lambda: float(inner.num_readings))
+    clock = lambda: float(inner.num_readings)  # noqa: E731
+    return MeteredHosts(MB, shared, inner, sample_secs=0.001, time_fn=clock, run=inner.run, **more)
 
 
 def wait_for_readings(inner, count):
@@ -94,6 +100,15 @@ def test_rates_are_those_of_the_window():
     rates = hosts.between(2.5, 6.5)  # 3 MB and 1 MB in each second of its time
     assert rates["worker-0"] == pytest.approx((3 * MB, 1 * MB))
     assert rates["worker-1"] == (0, 0)
+
+
+def test_every_host_gets_the_congestion_control_and_its_retransmissions_are_counted():
+    inner = Namespaces()
+    with metered(inner, {"ps-0": "worker-0"}, congestion_control="bbr") as hosts:
+        hosts.place(["ps-0", "worker-0", "worker-1"])
+    set_commands = [command for command in inner.commands if command[-1].startswith("echo bbr > ")]
+    assert [command[:4] for command in set_commands] == [["ip", "netns", "exec", f"netns-worker-{i}"] for i in range(2)]
+    assert hosts.num_retransmitted == 2 * 3
 
 
 def test_the_counters_are_not_read_after_the_end():
