@@ -167,6 +167,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rows", type=arguments.at_least(100), default=10_000_000, help="rows of the large table")
     parser.add_argument("--small_rows", type=arguments.at_least(100), default=100_000, help="rows of the small table")
     parser.add_argument("--repetitions", type=arguments.at_least(1), default=5, help="runs of each size, in turn")
+    parser.add_argument(
+        "--steps",
+        type=arguments.at_least(4 * WARMUP_STEPS),
+        help="global steps before the save beside the steps, and after its beginning; by default as many as it takes",
+    )
     arguments.add_deadline(parser, 1800.0)
     arguments.add_out_dir(parser)
     flags = parser.parse_args(argv)
@@ -178,7 +183,7 @@ def main(argv: Sequence[str]) -> int:
         for num_rows in list(step_ms)[:: 1 if repetition % 2 else -1]:
             logdir = out_dir / f"{num_rows}-{repetition}"
             try:
-                row = measure(num_rows, repetition, logdir, flags.deadline_secs)
+                row = measure(num_rows, repetition, logdir, flags.deadline_secs, flags.steps)
             except RunError as error:
                 print(f"{logdir.name} failed: {error}", flush=True)
                 return report.finish(has_failed=True)
@@ -190,14 +195,23 @@ def main(argv: Sequence[str]) -> int:
     return report.finish()
 
 
-def measure(num_rows: int, repetition: int, logdir: pathlib.Path, deadline_secs: float) -> ScaleRow:
+def measure(
+    num_rows: int, repetition: int, logdir: pathlib.Path, deadline_secs: float, num_steps: int | None = None
+) -> ScaleRow:
     """Trains with one save beside the steps, and then restores the last checkpoint.
+
+    Args:
+        num_rows: Rows of the table.
+        repetition: Number of the run, from 1.
+        logdir: Folder of the run.
+        deadline_secs: Time in seconds that each start may take.
+        num_steps: Global steps before the save, and after its beginning; None = enough for it to end beside the steps.
 
     Raises:
         RunError: A run failed or was too slow.
     """
     table_mb = num_rows * _DIM * 4 / 1e6
-    save_at = _CALM_STEPS + int(_STEPS_PER_MB * table_mb)
+    save_at = num_steps or _CALM_STEPS + int(_STEPS_PER_MB * table_mb)
     last = 2 * save_at - 1
     run = _train(num_rows, last, [f"--save_checkpoint_steps={save_at}"], logdir, deadline_secs)
     folder = logdir / "checkpoints"

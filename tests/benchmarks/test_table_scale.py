@@ -63,3 +63,16 @@ def test_runs_are_paired_and_the_ratio_is_that_of_the_steps(tmp_path, runs):
     assert row["kept_rate"] == pytest.approx(1, abs=0.05)
     assert row["checkpoint_mb"] > 1000 * 4 * 4 / 1e6
     assert not (tmp_path / "out" / "1000-1" / "checkpoints").exists()
+
+
+def test_a_shorter_run_has_as_many_steps_before_its_save_as_after_it(tmp_path, monkeypatch, runs):
+    asked, run_local = [], table_scale.run_local
+
+    def noted(flags, *args, **options):
+        asked.append([flag for flag in flags if flag.startswith(("--max_steps", "--save_checkpoint_steps"))])
+        return run_local(flags, *args, **options)
+
+    monkeypatch.setattr(table_scale, "run_local", noted)
+    argv = ["--rows=1000", "--small_rows=100", "--repetitions=1", "--steps=1200", f"--out_dir={tmp_path / 'out'}"]
+    assert table_scale.main(argv) == 0
+    assert asked[0] == asked[2] == ["--max_steps=2399", "--save_checkpoint_steps=1200"]

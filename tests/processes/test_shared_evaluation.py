@@ -24,9 +24,9 @@ def create_slow_run(create_run, tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
 
-    def create(num_workers, batch_secs):
+    def create(num_workers, batch_secs, model="Clicks"):
         options = [f"--dataset_option={option}" for option in (f"secs={batch_secs}", f"notes={notes}")]
-        flags = [f"--model={HERE}:Clicks", f"--dataset={HERE}:Slow", *options, "--batch_size=4", "--max_steps=10"]
+        flags = [f"--model={HERE}:{model}", f"--dataset={HERE}:Slow", *options, "--batch_size=4", "--max_steps=10"]
         run = create_run(num_workers=num_workers, step_ms=0, flags=flags)
         run.notes = notes
         return run
@@ -54,8 +54,8 @@ def helpers_of(run) -> list[int]:
     return [pid for pid, numbers in noted_by(run).items() if 0 not in numbers]
 
 
-def assert_metrics_of_one_pass(run):
-    config = config_of(f"{HERE}:Clicks", f"{HERE}:Slow", batch_size=4)
+def assert_metrics_of_one_pass(run, model="Clicks"):
+    config = config_of(f"{HERE}:{model}", f"{HERE}:Slow", batch_size=4)
     wanted = evaluate(components_lib.load(config, 1), reader.latest(run.logdir / "checkpoints"))
     found = run.summary()["metrics"]
     assert found.keys() == wanted.keys()
@@ -72,6 +72,16 @@ def test_a_helper_that_is_killed_in_its_share_changes_no_result(run):
     assert_metrics_of_one_pass(run)
     assert {worker["status"] for worker in run.summary()["workers"].values()} == {"done"}
     assert len(noted_by(run)) == 3 and run.remaining() == []
+
+
+def test_a_helper_looks_up_rows_of_a_large_table_on_the_ps_tasks(create_slow_run):
+    run = create_slow_run(2, 0.8, "Embedded")
+    launcher = run.start_local()
+    assert launcher.wait(START_SECS) == 0
+    assert_metrics_of_one_pass(run, "Embedded")
+    assert len(helpers_of(run)) == 1
+    chief, helper = ((run.logdir / "logs" / f"worker-{index}.log").read_text() for index in (0, 1))
+    assert "workers 1 have helped with the evaluation" in chief and "does not help" not in helper
 
 
 def test_ctrl_c_ends_chief_and_helpers(run):

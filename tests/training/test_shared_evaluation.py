@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from models import layers
 from ps_trainer.checkpoints import file_arrays
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted
@@ -28,7 +27,7 @@ from ps_trainer.training.shared_evaluation import SharedEvaluation
 from tests.runtime.fakes import GONE, entry, ready_run, roster
 from tests.testing.logs import log_lines
 from tests.testing.repetitions import repetitions
-from tests.training.shared_components import BATCH_SIZE, Clicks, Slow, SlowOptions, Streaming
+from tests.training.shared_components import BATCH_SIZE, Clicks, Embedded, Slow, SlowOptions, Streaming
 
 NUM_BATCHES = 20
 NUM_EXAMPLES = NUM_BATCHES * BATCH_SIZE - 100
@@ -329,53 +328,50 @@ def test_only_a_dataset_that_gives_parts_of_its_test_examples_is_shared():
         assert not can_help(load()._replace(dataset=dataset), None)
 
 
-class Embedded(Clicks):
-    """`Clicks` with the row of each example in a table of 1 MiB."""
-
-    def build(self, batch, training):
-        output = super().build(batch, training)
-        rows_BD = layers.embedding("table", 2**16, 4, batch["number"])
-        return output._replace(metrics=output.metrics | {"row": tf.reduce_sum(rows_BD, axis=1)})
-
-
 class EmbeddedWhole(Embedded):
     """`Embedded`, whose loss also needs the whole table."""
 
     def build(self, batch, training):
         output = super().build(batch, training)
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-            return output._replace(loss=output.loss + tf.reduce_sum(tf.get_variable("table", [2**16, 4])))
+            return output._replace(loss=output.loss + tf.reduce_sum(tf.get_variable("table", TABLE.shape)))
 
 
-EMBEDDED = VALUES | {"table": np.random.RandomState(1).standard_normal([2**16, 4]).astype(np.float32)}
+TABLE = np.random.RandomState(1).standard_normal([2**16, 4]).astype(np.float32)
 
 
-def test_a_helper_gets_only_the_rows_of_a_large_table(monkeypatch):
-    monkeypatch.setattr(file_arrays, "LARGE_BYTES", 2**20)
+@pytest.fixture
+def large_table(monkeypatch):
+    """Values of `Embedded`, whose table counts as large although it has 1 MiB."""
+    monkeypatch.setattr(Embedded, "num_rows", len(TABLE))
+    monkeypatch.setattr(Embedded, "dim", TABLE.shape[1])
+    monkeypatch.setattr(file_arrays, "LARGE_BYTES", TABLE.nbytes)
+    return VALUES | {"table": TABLE}
 
+
+def test_a_helper_gets_only_the_rows_of_a_large_table(large_table):
     class Rows:
-        shape, num_rows = (2**16, 4), 0
+        shape, num_rows = TABLE.shape, 0
 
         def take_rows(self, ids):
             Rows.num_rows += len(ids)
-            return EMBEDDED["table"][ids]
+            return TABLE[ids]
 
     def helps(shared, call):
         shared.help(call, 1, components=load(Embedded()), values=VALUES | {"table": Rows()})
 
-    wanted = evaluate(load(Embedded()), EMBEDDED)
-    assert_same(Shared(helps).evaluate(load(Embedded()), EMBEDDED), wanted)
+    wanted = evaluate(load(Embedded()), large_table)
+    assert_same(Shared(helps).evaluate(load(Embedded()), large_table), wanted)
     assert 0 < Rows.num_rows < NUM_EXAMPLES
 
 
-def test_a_worker_does_not_help_where_it_would_need_a_large_table_as_a_whole(monkeypatch):
-    monkeypatch.setattr(evaluation_helper, "_MAX_TABLE_BYTES", 2**20 - 1)
-    monkeypatch.setattr(file_arrays, "LARGE_BYTES", 2**20)
+def test_a_worker_does_not_help_where_it_would_need_a_large_table_as_a_whole(monkeypatch, large_table):
+    monkeypatch.setattr(evaluation_helper, "_MAX_TABLE_BYTES", TABLE.nbytes - 1)
     components = load(EmbeddedWhole())
-    wanted = evaluate(components, EMBEDDED)
-    shared = Shared(lambda shared, call: shared.help(call, 1, components=components, values=EMBEDDED))
+    wanted = evaluate(components, large_table)
+    shared = Shared(lambda shared, call: shared.help(call, 1, components=components, values=large_table))
     with log_lines() as lines:
-        assert_same(shared.evaluate(components, EMBEDDED), wanted)
+        assert_same(shared.evaluate(components, large_table), wanted)
     assert any(line.endswith("the model reads tables of 1048576 bytes as a whole") for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Sends the result of a step with the parameters of the next one, where these are few: one message in place of two.
+"""Sends the result of a step as one message, with the parameters of the next step where these are few.
 
 A message costs both tasks 0.1 to 0.2 ms of CPU, whatever its size; a copy of many parameters into another message would
 cost more. The numbers of the result travel in the memory of floats (`tf.bitcast`), since a tensor has one type. They
@@ -53,20 +53,22 @@ def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tens
         values = [(piece, value) for piece, value in snapshot.values if piece.ps == ps]
         is_stage = any(not _is_same_device(piece.device, store.worker_device) for piece, _ in values)
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
-        if _task_of(device) == _task_of(store.worker_device) or is_stage or not device_readers or not values:
+        if _task_of(device) == _task_of(store.worker_device) or not _are_known(numbers, tf.int64):
             continue
-        if _can_combine(numbers, [value for _, value in values]):
-            message, sizes = _build_message(device, numbers, [value for _, value in values])
-            with tf.device(store.worker_device):
-                found = tf.split(message, sizes)
-                there = {}
-                for number, part in zip(numbers, found, strict=False):
-                    shape = [*number.shape.as_list(), 2]  # two floats for each int64
-                    there[number.ref()] = tf.bitcast(tf.reshape(part, shape), tf.int64)
-                for (piece, value), part in zip(values, found[len(numbers) :], strict=True):
-                    arrived[piece.variable.op.name] = tf.reshape(part, value.shape)
-            for reader in device_readers:
-                reader.op._update_input(reader.place, there[reader.tensor.ref()])
+        if is_stage or not _are_few([value for _, value in values]):
+            values = []
+        if not numbers or len(numbers) + len(values) == 1:
+            continue
+        message, sizes = _build_message(device, numbers, [value for _, value in values])
+        with tf.device(store.worker_device):
+            found = tf.split(message, sizes)
+            there = {
+                number.ref(): _number_from(part, number.shape) for number, part in zip(numbers, found, strict=False)
+            }
+            for (piece, value), part in zip(values, found[len(numbers) :], strict=True):
+                arrived[piece.variable.op.name] = tf.reshape(part, value.shape)
+        for reader in device_readers:
+            reader.op._update_input(reader.place, there[reader.tensor.ref()])
     return arrived
 
 
@@ -74,15 +76,24 @@ def _build_message(
     device: str, numbers: Sequence[tf.Tensor], values: Sequence[tf.Tensor]
 ) -> tuple[tf.Tensor, list[int]]:
     with tf.device(device):
-        as_floats = [tf.bitcast(number, tf.float32) for number in numbers]
-        parts = [tf.reshape(part, [-1]) for part in (*as_floats, *values)]
+        numbers = [tf.bitcast(number, tf.float32) for number in numbers] if values else numbers
+        parts = [tf.reshape(part, [-1]) for part in (*numbers, *values)]
         return tf.concat(parts, axis=0), [part.shape.num_elements() for part in parts]
 
 
-def _can_combine(numbers: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> bool:
-    is_known = all(tensor.shape.is_fully_defined() for tensor in (*numbers, *values))
-    has_types = all(t.dtype == tf.int64 for t in numbers) and all(t.dtype == tf.float32 for t in values)
-    return is_known and has_types and sum(4 * value.shape.num_elements() for value in values) <= MAX_BYTES
+def _number_from(part: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """Returns the int64 tensor that is a part of a message: two floats for each number, or the numbers."""
+    if part.dtype == tf.int64:
+        return tf.reshape(part, shape)
+    return tf.bitcast(tf.reshape(part, [*shape.as_list(), 2]), tf.int64)
+
+
+def _are_few(values: Sequence[tf.Tensor]) -> bool:
+    return _are_known(values, tf.float32) and sum(4 * value.shape.num_elements() for value in values) <= MAX_BYTES
+
+
+def _are_known(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> bool:
+    return all(tensor.dtype == dtype and tensor.shape.is_fully_defined() for tensor in tensors)
 
 
 def _readers(results: Sequence[tf.Tensor]) -> list[_Reader]:

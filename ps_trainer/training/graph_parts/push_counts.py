@@ -74,8 +74,7 @@ class PushCounts:
 
         Returns:
             int64 [2] on ps task 0: the number of this worker's pushes, this one included, and the number at the last
-            save. The session fetches it from there, as an edge to the worker would cost a message. Empty for a phase
-            that pushes nothing.
+            save. Empty for a phase that pushes nothing.
         """
         if phase.pushed is None or self.is_in_lockstep:
             return []

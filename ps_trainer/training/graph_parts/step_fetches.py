@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -57,12 +57,15 @@ def build(
     fetches = []
     with tf.device(store.worker_device):
         computed = None if timed is None else _time_after([gradient.value for gradient in timed])
-        for phase, count in zip(step.phases, count_ops, strict=True):
+        for phase, batch_ops in zip(step.phases, count_ops, strict=True):
             times = [] if computed is None else [computed, _time_after([phase.global_step])]
-            targets = [*phase.targets, *_pull_ops(store, step, phase), *count]
+            counts = own.push_counts.build(phase) if own is not None else []
+            if _is_only_pull(store, step, phase):
+                # A fetch from a ps task is a message. An op on the worker can read the counts from a combined one.
+                counts = [tf.identity(count) for count in counts]
+            targets = [*phase.targets, *_pull_ops(store, step, phase, counts), *batch_ops]
             if not phase.is_local:  # the variables of these ops are on the ps tasks
                 targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-            counts = own.push_counts.build(phase) if own is not None else []
             if own is not None and counts:
                 # Built last: the copies wait for every op of the phase that reads or changes the worker's own state.
                 targets.append(own.after_pushes.build([phase.global_step, phase.staleness, loss, *targets]))
@@ -70,17 +73,23 @@ def build(
     return fetches
 
 
-def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase) -> list[tf.Operation]:
-    """Builds the ops that bring the parameters of the next step to the worker."""
+def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase, counts: Sequence[tf.Tensor]) -> list[tf.Operation]:
+    """Builds the ops that bring the parameters of the next step to the worker, with the step's result if possible."""
     if store.keeps_replica:
         return []
     if phase.applied is None:
         return store.pull.build_hold()
     snapshot = store.read(phase.applied) if phase.pulled is None else store.combine_snapshots(phase.pulled)
-    is_only = sum(other.applied is not None for other in step.phases) == 1
-    # Phases may share the ops of their result, which can read one message only.
-    arrived = combined_result.combine(store, snapshot, [phase.global_step, phase.staleness]) if is_only else {}
+    arrived: Mapping[str, tf.Tensor] = {}
+    if _is_only_pull(store, step, phase):
+        arrived = combined_result.combine(store, snapshot, [phase.global_step, phase.staleness, *counts])
     return store.pull.build_pull(snapshot, step.on_pull, arrived)
+
+
+def _is_only_pull(store: ParameterStore, step: TrainStep, phase: Phase) -> bool:
+    """Returns whether this phase alone pulls; phases may share the ops of their result, which can read one message."""
+    pulls = [other for other in step.phases if other.applied is not None]
+    return not store.keeps_replica and len(pulls) == 1 and pulls[0] is phase
 
 
 def _time_after(values: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:

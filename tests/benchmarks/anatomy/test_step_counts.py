@@ -29,6 +29,7 @@ EVERY_SECOND = {
 VARIANTS = {
     "pieces": {"layout_option": ("max_piece_bytes=16384",)},
     "spread": {"layout_option": ("least_share_bytes=1",)},
+    "feedback": {"gradient_transform": ("error_feedback", "top_k:ratio=0.5")},
     "16bit": {"pull_dtype": "bfloat16", "gradient_transform": ("cast:dtype=bfloat16",)},
 }
 
@@ -65,6 +66,7 @@ CHOSEN = [
     "hybrid/packed/Embedded/1",
     "async/packed/TwiceEmbedded/1",
     "async/packed/Dense/0/spread",
+    "async/packed/Dense/1/feedback",
 ]
 
 
