@@ -15,9 +15,12 @@ from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES
-from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
+from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, TABLE_RATIO
+from ps_trainer.experiments.toolkit.statistics import Interval, Spread, median_interval, spread, without_warmup
 from ps_trainer.metrics.step_record import StepRecord
+
+BLOCK_STEPS = 6
+"""Updates after which the other one of two tables is read."""
 
 ROWS_PER_STEP = 32
 """Rows of a table that a worker's step pulls and pushes, as in the paper."""
@@ -42,6 +45,7 @@ class Curve(Label):
     DENSE = "dense"  # all parameters, both ways
     SPARSE = "sparse"  # a few rows of a table
     GOODPUT = "goodput"  # no training: plain transfers over a shaped link
+    TABLES = "tables"  # rows of a small and of a large table by turns, in the same processes
 
 
 PAPER_STEP_SECS = {
@@ -80,6 +84,14 @@ class NullStepFigures(Record):
     bytes_per_step: float | None = None  # bytes that the last worker received and sent in a step
     loss_error: float | None = None  # largest |relative error| of a loss; None if the right loss is unknown
     switches_per_step: float | None = None  # context switches of the machine; None if not counted
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableFigures(Record):
+    """Figures of sparse steps that read a small and a large table by turns."""
+
+    small_ms: Sequence[float]  # median step of each block of steps that read the small table, without the delay
+    large_ms: Sequence[float]  # the same of the block of steps of the large table that follows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,11 +177,53 @@ class StepCase(Case):
         return 1000.0 * theory.ps_round_secs(self.num_bytes, self.n, self.p, bytes_per_sec)
 
 
+class TablePair(Case):
+    """Repetitions of a run that reads two tables by turns; runs that are not comparable count only if none is."""
+
+    level = setting("level")
+    megabytes = setting("megabytes")  # size of the small table
+    n = setting("n")
+    p = setting("p")
+
+    @functools.cached_property
+    def counted(self) -> Results:
+        """Runs whose times count, or all runs if none counts."""
+        return self.runs.uncontended() or self.runs
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether none of the runs is comparable."""
+        return not self.runs.uncontended()
+
+    @property
+    def name(self) -> str:
+        sizes = f"{self.megabytes * TABLE_RATIO:g} MB over {self.megabytes:g} MB"
+        return f"{self.level.value[:2]}, {sizes}, n={self.n}, p={self.p}"
+
+    def step_ms(self, which: str) -> float:
+        """Returns the median step of the blocks of a table, "small" or "large"."""
+        return spread([ms for run in self.counted.figures(f"{which}_ms") for ms in run]).median
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of pairs of blocks."""
+        return sum(map(len, self.counted.figures("small_ms")))
+
+    @property
+    def ratio(self) -> tuple[float, Interval]:
+        """Median over the pairs of blocks of the large table's step over the small one's, and its interval."""
+        runs = zip(self.counted.figures("small_ms"), self.counted.figures("large_ms"), strict=True)
+        logs = [math.log(large / small) for pair in runs for small, large in zip(*pair, strict=True)]
+        median, ends = median_interval(logs)
+        return math.exp(median), Interval(math.exp(ends.low), math.exp(ends.high))
+
+
 class NullSteps(NamedTuple):
     """All cases of the experiment."""
 
     cases: Sequence[StepCase]  # real and virtual, in the order of the runs
     bytes_per_sec: float | None  # B on shaped hosts; None = not measured
+    table_pairs: Sequence[TablePair] = ()  # tables that were read by turns
 
     @property
     def timed(self) -> list[StepCase]:
@@ -184,9 +238,11 @@ class NullSteps(NamedTuple):
 
 def null_steps_of(results: Results) -> NullSteps:
     """Returns all cases of the experiment's results."""
-    cases = cases_by(StepCase, results, "level", "curve", "megabytes", "n", "p")
-    steps = [case for case in cases if case.curve is not Curve.GOODPUT]
-    return NullSteps(steps, link_bytes_per_sec(results))
+    names = ("level", "curve", "megabytes", "n", "p")
+    cases = cases_by(StepCase, results, *names)
+    steps = [case for case in cases if case.curve not in (Curve.GOODPUT, Curve.TABLES)]
+    pairs = cases_by(TablePair, results.where(curve=Curve.TABLES), *names)
+    return NullSteps(steps, link_bytes_per_sec(results), pairs)
 
 
 def link_bytes_per_sec(results: Results) -> float | None:
@@ -212,6 +268,28 @@ def step_ms(training: Training) -> list[float]:
     updates = sorted(ends)
     times = [1000.0 * (ends[after] - ends[before] - delays[after]) for before, after in itertools.pairwise(updates)]
     return list(without_warmup(times)[0])
+
+
+def step_ms_by_table(training: Training) -> tuple[list[float], list[float]]:
+    """Returns the median step of each block of the small table, and of the block of the large table that follows.
+
+    Blocks of `BLOCK_STEPS` updates read the small and the large table by turns. The first step of a block does not
+    count, because a part of it may belong to the table before. Times are in ms, without the injected delay. The first
+    pairs of blocks are warm-up.
+    """
+    ends: dict[int, float] = {}
+    delays: dict[int, float] = {}
+    for step in training.steps:
+        ends[step.global_step] = max(ends.get(step.global_step, 0.0), step.t_end)
+        delays[step.global_step] = max(delays.get(step.global_step, 0.0), step.injected_delay)
+    blocks: dict[int, list[float]] = {}
+    for update in sorted(ends):
+        block, place = divmod(update - 1, BLOCK_STEPS)
+        if place and update - 1 in ends:
+            blocks.setdefault(block, []).append(1000.0 * (ends[update] - ends[update - 1] - delays[update]))
+    medians = [spread(blocks[block]).median for block in sorted(blocks) if len(blocks[block]) == BLOCK_STEPS - 1]
+    pairs, _ = without_warmup(list(zip(medians[::2], medians[1::2], strict=False)))
+    return [small for small, _ in pairs], [large for _, large in pairs]
 
 
 def skew_ms(training: Training) -> list[float]:

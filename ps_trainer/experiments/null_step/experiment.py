@@ -20,6 +20,7 @@ from ps_trainer.experiments.toolkit.statistics import without_warmup
 
 from . import claims, plots, tables
 from .cases import (
+    BLOCK_STEPS,
     LEARNING_RATE,
     MEGABYTE,
     PAPER_BYTES_PER_SEC,
@@ -31,12 +32,14 @@ from .cases import (
     NullSteps,
     RealStepSettings,
     StepSettings,
+    TableFigures,
     TransferFigures,
     loss_error,
     null_steps_of,
     num_values,
     skew_ms,
     step_ms,
+    step_ms_by_table,
 )
 from .texts import TEXTS
 
@@ -66,6 +69,9 @@ class _StepPlan(NamedTuple):
 
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
+_TABLES = Curve.TABLES
+_BLOCK_PAIRS = 25  # of which a fifth is warm-up
+_PAIR_UPDATES = 2 * BLOCK_STEPS * _BLOCK_PAIRS
 _LOCAL = (
     *(_StepPlan(_SCALAR, 0, n, 1, 60, 100, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
     *(_StepPlan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
@@ -74,11 +80,14 @@ _LOCAL = (
     *(_StepPlan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
     _StepPlan(_DENSE, 64, 1, 1, 15, 400),
     *(_StepPlan(_DENSE, 4, n, 1, 40, 100) for n in (2, 4)),
+    _StepPlan(_TABLES, 16, 1, 1, _PAIR_UPDATES, 50, is_repeated=True),
+    *(_StepPlan(_TABLES, 16, 4, p, _PAIR_UPDATES, 100) for p in (1, 4)),
 )
 _SHAPED = (
     _StepPlan(_GOODPUT, 0, 1, 1, 3, is_repeated=True),
     *(_StepPlan(_SCALAR, 0, n, 1, 40, 100) for n in (1, 4)),
     *(_StepPlan(_SPARSE, size, 2, 1, 40, 100) for size in (16, 256)),
+    _StepPlan(_TABLES, 16, 2, 1, _PAIR_UPDATES, 100),
     _StepPlan(_DENSE, 1, 2, 1, 30, is_repeated=True),
     _StepPlan(_DENSE, 4, 2, 1, 15, is_repeated=True),
     _StepPlan(_DENSE, 16, 2, 1, 8, is_repeated=True),
@@ -88,7 +97,8 @@ _SHAPED = (
 )
 _QUICK_LOCAL = (
     *(_StepPlan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
-    *(_StepPlan(_SPARSE, size, 1, 1, 60, 50, is_repeated=True) for size in (1, 16)),
+    _StepPlan(_SPARSE, 16, 1, 1, 60, 50),
+    _StepPlan(_TABLES, 1, 1, 1, _PAIR_UPDATES // 2, 50),
     _StepPlan(_DENSE, 16, 1, 1, 20, 100),
 )
 _QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 20), _StepPlan(_DENSE, 4, 2, 1, 10))
@@ -121,6 +131,22 @@ class PlainTransfers(Part[RealStepSettings, TransferFigures]):
         return Measured(TransferFigures(bytes_per_sec=goodput.measure(RATE, run.settings.updates)))
 
 
+class TablesByTurns(Part[RealStepSettings, TableFigures]):
+    """Sparse steps that read a small and a large table by turns, so that a change of the machine affects both."""
+
+    figures_type = TableFigures
+    selects = {"curve": Curve.TABLES}
+
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
+        return [run for run in _real_runs(seeds, quick=quick) if self.owns(run)]
+
+    def execute(self, run: Run[RealStepSettings], folder: pathlib.Path) -> Measured[TableFigures]:
+        training, _ = _train(run, folder)
+        small_ms, large_ms = step_ms_by_table(training)
+        steps = training.steps_as_json() if run.seed == 0 else ()
+        return Measured(TableFigures(small_ms=small_ms, large_ms=large_ms), steps, training.window, run.settings.n)
+
+
 class RealSteps(Part[RealStepSettings, NullStepFigures]):
     """Processes on one machine and on shaped hosts, and the claims over all parts."""
 
@@ -129,8 +155,8 @@ class RealSteps(Part[RealStepSettings, NullStepFigures]):
     sees_all = True
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
-        local = [run for plan in (_QUICK_LOCAL if quick else _LOCAL) for run in _runs_of(plan, Level.PROCESSES, seeds)]
-        return local + [run for run in _shaped_runs(seeds, quick=quick) if run.settings.curve is not Curve.GOODPUT]
+        others = (Curve.GOODPUT, Curve.TABLES)
+        return [run for run in _real_runs(seeds, quick=quick) if run.settings.curve not in others]
 
     def execute(self, run: Run[RealStepSettings], folder: pathlib.Path) -> Measured[NullStepFigures]:
         with SwitchWatch() as switches:
@@ -162,8 +188,14 @@ class NullStep(Experiment):
     source = "Abadi et al. 2016 (OSDI), section 6.2, Fig. 7"
     texts = TEXTS
     published = claims.PUBLISHED
-    parts = (SourceScale(), PlainTransfers(), RealSteps())
+    parts = (SourceScale(), PlainTransfers(), TablesByTurns(), RealSteps())
     num_quick_seeds = 2
+
+
+def _real_runs(seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
+    """Plans the runs of processes, and those on shaped hosts where there are any."""
+    local = [run for plan in (_QUICK_LOCAL if quick else _LOCAL) for run in _runs_of(plan, Level.PROCESSES, seeds)]
+    return local + _shaped_runs(seeds, quick=quick)
 
 
 def _shaped_runs(seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
@@ -235,14 +267,16 @@ def _train(run: Run[RealStepSettings], folder: pathlib.Path) -> tuple[Training, 
 
 def _training_settings(run: Run[RealStepSettings]) -> dict[str, Any]:
     settings = run.settings
-    is_table = settings.curve is Curve.SPARSE
+    is_pair = settings.curve is Curve.TABLES
+    is_table = settings.curve is Curve.SPARSE or is_pair
     option = "num_rows" if is_table else "num_values"
+    blocks = (f"block_examples={BLOCK_STEPS * ROWS_PER_STEP}", f"num_workers={settings.n}")
     delay = {"straggler": (f"det:jitter=0,mean_ms={settings.delay_ms}",)} if settings.delay_ms else {}
     return {
-        "model": f"{_MODULE}:{'Sparse' if is_table else 'Dense'}",
+        "model": f"{_MODULE}:{'TwoTables' if is_pair else 'Sparse' if is_table else 'Dense'}",
         "model_option": (f"{option}={num_values(settings)}",),
-        "dataset": f"{_MODULE}:RandomIds",
-        "dataset_option": (),
+        "dataset": f"{_MODULE}:{'AlternatingIds' if is_pair else 'RandomIds'}",
+        "dataset_option": blocks if is_pair else (),
         "batch_size": ROWS_PER_STEP,
         "learning_rate": LEARNING_RATE,
         "update": "sync",

@@ -6,26 +6,30 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.toolkit.sized_settings import TABLE_RATIO
 
-from .cases import PAPER_STEP_SECS, Curve, NullSteps, StepCase
+from .cases import PAPER_STEP_SECS, Curve, NullSteps, StepCase, TablePair
 
 
 def tables(steps: NullSteps) -> list[Table]:
     """Makes a table of real runs for each level, and a table at the source's scale."""
-    cases, bytes_per_sec = steps
+    cases, bytes_per_sec, pairs = steps
     level_tables = []
     for level in (Level.PROCESSES, Level.SHAPED):
         level_cases = [case for case in cases if case.level is level]
         if level_cases:
             level_tables.append(_real_table(level, level_cases, bytes_per_sec if level is Level.SHAPED else None))
+        own = [pair for pair in pairs if pair.level is level]
+        level_tables += [_pair_table(level, own)] if own else []
     virtual = [case for case in cases if case.level is Level.VIRTUAL]
     return [*level_tables, _paper_table(virtual)] if virtual else level_tables
 
 
 def notes(steps: NullSteps) -> list[str]:
     """Returns the notes of the report."""
-    cases, bytes_per_sec = steps
-    contended = [case.name for case in cases if case.is_contended]
+    bytes_per_sec = steps.bytes_per_sec
+    contended = [case.name for case in steps.cases if case.is_contended]
+    contended += [pair.name for pair in steps.table_pairs if pair.is_contended]
     return [
         *(
             [f"Plain TCP transfers between two shaped hosts give B = {bytes_per_sec / 1e6:.2f} MB/s."]
@@ -65,6 +69,26 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
             + ["no" if case.is_contended else "yes"]
         )
     return Table("Null steps", columns, rows, level)
+
+
+def _pair_table(level: Level, pairs: Sequence[TablePair]) -> Table:
+    columns = (
+        *texts("tables"),
+        *numbers("d", "n", "p"),
+        *numbers(".2f", "median step, small", "large", unit="ms"),
+        *numbers(".3f", "large over small", "from", "to"),
+        *numbers("d", "pairs of blocks"),
+        *texts("comparable"),
+    )
+    rows = []
+    for pair in pairs:
+        ratio, ends = pair.ratio
+        sizes = f"{pair.megabytes:g} MB and {TABLE_RATIO * pair.megabytes:g} MB"
+        rows.append(
+            [sizes, pair.n, pair.p, pair.step_ms("small"), pair.step_ms("large"), ratio, *ends, pair.num_blocks]
+            + ["no" if pair.is_contended else "yes"]
+        )
+    return Table("Sparse steps that read two tables by turns", columns, rows, level)
 
 
 def _paper_table(cases: Sequence[StepCase]) -> Table:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.array_source import ArraySource
-from ps_trainer.experiments.toolkit.sized_settings import DIM
+from ps_trainer.experiments.toolkit.sized_settings import DIM, TABLE_RATIO
 from ps_trainer.options import option
 from ps_trainer.store.trace import EMBEDDING_TABLES
 
@@ -87,6 +87,56 @@ class Sparse(NullModel):
         )
         ids_R, _ = tf.unique(tf.math.floormod(id_B, self.options.num_rows))
         return [tf.nn.embedding_lookup(table, ids_R, partition_strategy="div")]
+
+
+class TwoTables(NullModel):
+    """A small and a large table of ones, of which a step pulls and pushes the rows of even and of odd ids.
+
+    Every step sends the same messages for both tables; only the numbers of rows in them differ.
+    """
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `TwoTables`."""
+
+        num_rows: int = option(65_536, "rows of the small table", least=1)
+
+    def pull(self, id_B: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the rows at half the ids modulo the number of rows, first those of the small table."""
+        pulled = []
+        for is_large, factor in enumerate((1, TABLE_RATIO)):
+            num_rows = factor * self.options.num_rows
+            table = tf.get_variable(
+                ("small_table", "large_table")[is_large],
+                [num_rows, DIM],
+                initializer=tf.ones_initializer(),
+                collections=[tf.GraphKeys.GLOBAL_VARIABLES, EMBEDDING_TABLES],
+            )
+            own_R = tf.boolean_mask(id_B, tf.equal(tf.math.floormod(id_B, 2), is_large))
+            ids_R, _ = tf.unique(tf.math.floormod(own_R // 2, num_rows))
+            pulled.append(tf.nn.embedding_lookup(table, ids_R, partition_strategy="div"))
+        return pulled
+
+
+class AlternatingIds(ArraySource):
+    """Random ids like `RandomIds`, in order: even ones for a number of batches of each worker, then odd ones."""
+
+    max_shuffled = 1
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options:
+        """Options of `AlternatingIds`."""
+
+        num_blocks: int = option(100, "blocks, even and odd ids by turns; then they begin again", least=2)
+        block_examples: int = option(64, "ids of a worker in a block", least=1)
+        num_workers: int = option(1, "workers", least=1)
+
+    def __init__(self, options: Options, *, data_dir: str | None = None):
+        del data_dir
+        shape = [options.num_blocks, options.block_examples * options.num_workers]
+        ids = np.random.RandomState(0).randint(0, 2**30, shape, np.int64)
+        ids = (2 * ids + np.arange(options.num_blocks)[:, np.newaxis] % 2).reshape(-1)
+        super().__init__({"id": ids}, {"id": ids[:1]}, num_classes=None)
 
 
 class RandomIds(ArraySource):

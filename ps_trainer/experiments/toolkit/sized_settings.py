@@ -7,6 +7,9 @@ DIM = 64
 
 ROW_BYTES = 4 * DIM
 
+TABLE_RATIO = 16
+"""Rows of the large one of two tables over those of the small one."""
+
 
 def variable_rows(num_rows: int, num_variables: int, largest_share: float) -> list[int]:
     """Returns the rows of 2 variables or more, at least 1 each: the first one's share, the rest as even as possible."""

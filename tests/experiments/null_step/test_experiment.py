@@ -11,6 +11,7 @@ from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.null_step.cases import (
+    BLOCK_STEPS,
     LEARNING_RATE,
     ROWS_PER_STEP,
     Curve,
@@ -19,6 +20,7 @@ from ps_trainer.experiments.null_step.cases import (
     null_steps_of,
     skew_ms,
     step_ms,
+    step_ms_by_table,
 )
 from ps_trainer.experiments.null_step.experiment import NullStep
 from ps_trainer.experiments.toolkit import goodput, shaped_clusters, theory, virtual_run
@@ -44,25 +46,28 @@ class Machine:
         is_folded: Whether parameters never change, as with gradients computed in advance.
         is_densified: Whether the gradient of a table covers the whole table.
         growth: Exponent with which the scalar step grows with the number of workers.
+        large_factor: Step of a large table over that of a small one.
     """
 
     link_factor: float = 1.0
     is_folded: bool = False
     is_densified: bool = False
     growth: float = 0.5
+    large_factor: float = 1.0
 
     def train(self, settings, n, p, bytes_per_sec):
         """Steps, and the bytes of a worker's step each way."""
         name, _, value = settings["model_option"].partition("=")
-        table = settings["model"].endswith("Sparse")
+        table = settings["model"].endswith(("Sparse", "TwoTables"))
         whole = int(value) * (ROW_BYTES if table else 4)
         moved = whole if not table or self.is_densified else ROWS_PER_STEP * ROW_BYTES
         secs = FIXED_SECS * n**self.growth + theory.ps_round_secs(moved, n, p, bytes_per_sec)
+        more = secs * (self.large_factor - 1) if settings["model"].endswith("TwoTables") else 0.0
         delay = float(settings.get("straggler", "mean_ms=0").rpartition("=")[2]) / 1000
-        steps = []
+        steps, end = [], 100.0
         for update in range(1, int(settings["max_steps"]) + 1):
             past = 0 if self.is_folded else update - 1
-            end = 100.0 + update * (secs + delay)
+            end += secs + delay + more * ((update - 1) // BLOCK_STEPS % 2)
             steps += [
                 step_record(
                     worker=worker,
@@ -123,14 +128,16 @@ def test_the_quick_form_reproduces_the_shape(quick):
     assert set(findings) == {claim.key for claim in NullStep.claims}
     assert refuted(findings) == set()
     assert drawn(experiment.plots(results)) == ["source_scale", "processes", "shaped", "bandwidth"]
-    assert len(experiment.analyse(results).tables) == 3
+    assert len(experiment.analyse(results).tables) == 4
 
 
 @pytest.mark.parametrize(
     ("broken", "claims"),
     [
         ({"is_folded": True}, {"applied"}),
-        ({"is_densified": True}, {"rows_only", "table_size", "sparse_dense"}),
+        ({"is_densified": True}, {"rows_only", "sparse_dense"}),
+        ({"large_factor": 1.3}, {"table_size"}),
+        ({"large_factor": 0.8}, {"table_size"}),
         ({"link_factor": 1.5}, {"bandwidth"}),
         ({"link_factor": 0.7}, {"bandwidth"}),
         ({"growth": 1.5}, {"scalar"}),
@@ -175,6 +182,18 @@ def test_a_step_ends_when_the_last_worker_has_its_parameters_and_a_delay_is_take
     assert skew_ms(Training({}, steps, 1.0)) == pytest.approx([100, 500, 100, 0, 500])
 
 
+def test_blocks_of_a_table_do_not_have_the_step_between_two_tables():
+    ends, end = {}, 0.0
+    for update in range(1, 10 * BLOCK_STEPS + 1):
+        block, place = divmod(update - 1, BLOCK_STEPS)
+        end += 9.0 if not place else 0.3 if block % 2 else 0.2
+        ends[update] = end
+    steps = [step_record(global_step=update, t_end=at, injected_delay=0.1) for update, at in ends.items()]
+    small_ms, large_ms = step_ms_by_table(Training({}, steps, 1.0))
+    assert small_ms == pytest.approx([100.0] * 4)  # of five pairs, the first one is warm-up
+    assert large_ms == pytest.approx([200.0] * 4)
+
+
 def test_the_report_has_the_step_with_the_time_from_the_first_worker_to_the_last(quick):
     experiment, results = quick()
     table = next(table for table in experiment.analyse(results).tables if table.level == Level.SHAPED.value)
@@ -202,6 +221,14 @@ def test_full_runs_have_the_papers_scale_and_repeat_the_deciding_runs(machine):
     assert {run.settings.p for run in virtual_runs} == {16}
     tables = [run for run in runs if run.level is Level.PROCESSES and run.settings.curve == "sparse"]
     assert {run.settings.megabytes for run in tables} == {16, 256}
+    pairs = [run for run in runs if run.settings.curve == "tables"]
+    assert {run.seed for run in pairs if run.settings.n == 1} == set(range(5))
+    assert {(run.settings.n, run.settings.p, run.level) for run in pairs} == {
+        (1, 1, Level.PROCESSES),
+        (4, 1, Level.PROCESSES),
+        (4, 4, Level.PROCESSES),
+        (2, 1, Level.SHAPED),
+    }
     assert {run.seed for run in tables if run.settings.n == 1} == set(range(5))
     real = [run.settings for run in runs if run.level is not Level.VIRTUAL]
     assert {one.p for one in real} == {1, 2, 4}
