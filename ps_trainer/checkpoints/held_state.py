@@ -5,10 +5,12 @@ The chief holds the state between two of its steps, in one short call:
 * Small variables travel to the chief in that call.
 * For each large dense variable, the ps task keeps the current value in a second variable. The two share their memory
   until the next update, which copies it.
-* Large embedding tables are not copied. From now on each update logs the rows that it changes (`store/undo_log.py`).
+* Large embedding tables are not copied at once. From now on each update logs the rows that it changes
+  (`store/undo_log.py`).
 
-The chief then reads the second variables and the tables in slices, beside its steps, and releases them. So a save needs
-the memory of the large dense variables once more on the ps tasks. On the chief it needs the memory of the variables
+Beside the chief's steps, the ps tasks then copy the tables in slices (`logged_rows.py`), and the chief reads the copies
+and the second variables in slices, and releases them. So a save needs the memory of the large dense variables once more
+on the ps tasks, and of a part of the tables. On the chief it needs the memory of the variables
 below 64 MiB, and disk for the larger ones.
 
 A table of which each update changes every row is copied at once.
@@ -83,10 +85,9 @@ class HeldState:
         self._call_options = tf.RunOptions(timeout_in_ms=int(1000 * call_secs))
         by_name = {saved.variable.op.name: saved for saved in state.saved_variables}
         self._logged = {
-            ps: [
-                LoggedRows(table, [by_name.pop(one.op.name) for one in table.variables], self._call_options)
-                for table in log.tables
-            ]
+            ps: LoggedRows(
+                log, [[by_name.pop(one.op.name) for one in table.variables] for table in log.tables], self._call_options
+            )
             for ps, log in undo_logs.items()
         }
         self._small, large = _split_by_size(list(by_name.values()))
@@ -158,9 +159,8 @@ class HeldState:
             for saved, value in zip(self._small, snapshot.small, strict=True):
                 extents_lib.copy_into_model(flat, saved.extents, value)
             # First, so that fewer rows change before they are read.
-            for ps, tables in self._logged.items():
-                for table in tables:
-                    self.logged_bytes += table.read(session, snapshot.of_logs[ps], flat, end_slice)
+            for ps, rows in self._logged.items():
+                self.logged_bytes += rows.read(session, snapshot.of_logs[ps], flat, end_slice)
             for one in self._large:
                 for start in range(0, one.size, one.slice_size):
                     value = session.run(one.part, {one.start: [start]}, options=self._call_options)

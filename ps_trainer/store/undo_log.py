@@ -20,37 +20,26 @@ An update that has begun before the moment, and ends after it, does not log for 
 it was before that update or after it. Where no update is under way at the moment, as under `sync`, every row is exact.
 Such an update may log for an earlier moment meanwhile: a reader ignores its entries, and it lowers no stamp.
 
-The log is a staging area, whose entries a reader takes out while it reads. Each row is logged once for a moment. So the
-log never exceeds the table, except for rows that two updates log at the same time.
+The log is a staging area. Each row is logged once for a moment. So the log never exceeds the table, except for rows
+that two updates log at the same time. A reader copies rows on the ps task (`kept_rows.py`) and stamps them. It then
+moves the entries to the copied rows, and the chief reads those. A copy takes less time than the transfer to the chief,
+so few rows change before they are copied. Updates log nothing any more when all rows are copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.store.kept_rows import KeptRows
 from ps_trainer.store.pieces import Piece
 from ps_trainer.store.variables import create_variable
 
 LARGE_BYTES = 2**20
 """A smaller table is copied instead, which takes less than a millisecond."""
 _NAME = "undo_log"
-
-
-class Entries(NamedTuple):
-    """Entries of the log of a table.
-
-    Attributes:
-        moments: Number of the moment for which each row was logged, int32 [rows].
-        indices: Index of each row, int64 [rows].
-        rows: For each variable of `LoggedTable.variables` the old rows.
-    """
-
-    moments: tf.Tensor
-    indices: tf.Tensor
-    rows: list[tf.Tensor]
 
 
 class LoggedTable:
@@ -63,6 +52,7 @@ class LoggedTable:
     Attributes:
         variables: The table, then the slots.
         num_rows: Number of rows.
+        kept: Rows that a save keeps until it has read them.
         stamps: Number of the last moment for which each row was logged, int32 [num_rows].
     """
 
@@ -75,6 +65,7 @@ class LoggedTable:
         self._dtypes = [tf.int32, tf.int64, *(variable.dtype.base_dtype for variable in self.variables)]
         with tf.device(piece.variable.device):
             self.stamps = create_variable(f"{_NAME}/{name}/stamps", [self.num_rows], tf.int32)
+        self.kept = KeptRows(self.variables, self._container, f"{self._area}/kept")
 
     def log(self, indices: tf.Tensor, moment: tf.Tensor) -> tf.Operation:
         """Builds the op that logs the old rows and stamps them; the rows may change after it.
@@ -90,16 +81,7 @@ class LoggedTable:
             stamps = tf.gather(self.stamps, indices)
         new = tf.where(stamps < moment)[:, 0]
 
-        def stage() -> tf.Tensor:
-            values = [moment, tf.gather(indices, new), *(tf.gather(part, new) for part in rows)]
-            # A branch of `tf.cond` is a separate graph, which does not know the container of the one around it.
-            with tf.get_default_graph().container(self._container):
-                staged = tf.raw_ops.Stage(values=values, shared_name=self._area)
-            with tf.control_dependencies([staged]):
-                return tf.constant(True)
-
-        # Without empty entries the log grows with the rows that change, and not with the number of updates.
-        is_staged = tf.cond(tf.size(new) > 0, stage, lambda: tf.constant(False))
+        is_staged = self._stage(moment, tf.gather(indices, new), [tf.gather(part, new) for part in rows])
         with tf.control_dependencies([is_staged]):
             return self.stamp(indices, moment)
 
@@ -116,34 +98,50 @@ class LoggedTable:
         """Builds the op that counts the entries in the log, int32 scalar."""
         return tf.raw_ops.StageSize(dtypes=self._dtypes, shared_name=self._area)
 
-    def take(self, count: tf.Tensor) -> Entries:
-        """Builds the op that takes entries out of the log.
+    def move(self, count: tf.Tensor, moment: tf.Tensor, first: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
+        """Builds the op that moves entries to the kept rows; returns the number of rows that it has moved, int32.
 
         Args:
-            count: Number of entries, int32 scalar, at least 1 and at most the result of `count`.
+            count: Number of entries, int32 scalar, at most the result of `count`.
+            moment: Number of the moment, int32 scalar. Entries of other moments are dropped.
+            first: First row of the table that is kept, int64 scalar. Rows before it are dropped.
+            num_rows: Number of kept rows, int64 scalar. Rows behind them stay in the log.
         """
-        shapes = [[None], [None], *([None, *variable.shape.as_list()[1:]] for variable in self.variables)]
-        arrays = [
-            tf.TensorArray(dtype, size=count, infer_shape=False, element_shape=shape)
-            for dtype, shape in zip(self._dtypes, shapes, strict=True)
-        ]
 
-        def take_one(index: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+        def move_one(index: tf.Tensor, num_moved: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.get_default_graph().container(self._container):
-                moment, indices, *rows = tf.raw_ops.Unstage(dtypes=self._dtypes, shared_name=self._area)
-            parts = [tf.fill(tf.shape(indices), moment), indices, *rows]
-            return index + 1, *(array.write(index, part) for array, part in zip(arrays, parts, strict=True))
+                own, indices, *rows = tf.raw_ops.Unstage(dtypes=self._dtypes, shared_name=self._area)
+            # An update that was under way at the end of an earlier moment may have logged for that one.
+            places = tf.where(tf.equal(own, moment), indices - first, tf.fill(tf.shape(indices), np.int64(-1)))
+            here, later = tf.where((places >= 0) & (places < num_rows))[:, 0], tf.where(places >= num_rows)[:, 0]
+            put = self.kept.put(tf.gather(places, here), [tf.gather(part, here) for part in rows])
+            staged = self._stage(own, tf.gather(indices, later), [tf.gather(part, later) for part in rows])
+            with tf.control_dependencies([put, staged]):
+                return index + 1, num_moved + tf.size(here)
 
-        _, *arrays = tf.while_loop(
-            lambda index, *_: index < count, take_one, [tf.constant(0), *arrays], parallel_iterations=1, back_prop=False
-        )
-        moments, indices, *rows = (array.concat() for array in arrays)
-        return Entries(moments, indices, rows)
+        return tf.while_loop(
+            lambda index, _: index < count, move_one, [tf.constant(0), tf.constant(0)], parallel_iterations=1,
+            back_prop=False,
+        )[1]  # fmt: skip
 
     def clear(self) -> tf.Operation:
-        """Builds the op that empties the log."""
+        """Builds the op that empties the log, and frees the kept rows."""
         with tf.get_default_graph().container(self._container):
-            return tf.raw_ops.StageClear(dtypes=self._dtypes, shared_name=self._area)
+            cleared = tf.raw_ops.StageClear(dtypes=self._dtypes, shared_name=self._area)
+        return tf.group(cleared, self.kept.free())
+
+    def _stage(self, moment: tf.Tensor, indices: tf.Tensor, rows: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Builds the op that adds an entry, unless it would be empty."""
+
+        def stage() -> tf.Tensor:
+            # A branch of `tf.cond` is a separate graph, which does not know the container of the one around it.
+            with tf.get_default_graph().container(self._container):
+                staged = tf.raw_ops.Stage(values=[moment, indices, *rows], shared_name=self._area)
+            with tf.control_dependencies([staged]):
+                return tf.constant(True)
+
+        # Without empty entries the log grows with the rows that change, and not with the number of updates.
+        return tf.cond(tf.size(indices) > 0, stage, lambda: tf.constant(False))
 
 
 class UndoLog:
@@ -200,17 +198,20 @@ class UndoLog:
             with tf.control_dependencies([self.active.assign(number, read_value=False)]):
                 return tf.identity(number)
 
+    def end(self) -> tf.Operation:
+        """Builds the op that ends the moment; an update that begins later logs nothing."""
+        with tf.device(self._device):
+            return self.active.assign(tf.constant(0), read_value=False)
+
     def release(self) -> tf.Operation:
-        """Builds the op that ends the moment and empties the log.
+        """Builds the op that ends the moment, empties the log and frees the kept rows.
 
         An update that is under way may still log some rows; a later reader ignores them, as their moment is another.
         """
-        with tf.device(self._device):
-            ended = self.active.assign(tf.constant(0), read_value=False)
-            with tf.control_dependencies([ended]):
-                return self.clear()
+        with tf.control_dependencies([self.end()]):
+            return self.clear()
 
     def clear(self) -> tf.Operation:
-        """Builds the op that empties the log."""
+        """Builds the op that empties the log, and frees the kept rows."""
         with tf.device(self._device):
             return tf.group(*(table.clear() for table in self.tables))

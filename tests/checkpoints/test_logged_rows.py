@@ -83,6 +83,13 @@ class LoggedTable:
             self.undo = applier.undo_logs.get(0)
             self.held = held_state.HeldState(state, applier.undo_logs, call_secs=60.0)
             if self.undo is not None:
+                self.are_kept = [
+                    tf.raw_ops.VarIsInitializedOp(resource=one) for one in self.undo.tables[0].kept._handles
+                ]
+                size = tf.shape(
+                    tf.raw_ops.ReadVariableOp(resource=self.undo.tables[0].kept._handles[0], dtype=tf.float32)
+                )
+                self.kept = self.undo.tables[0].kept.get(tf.range(size[0]))
                 self.num_entries = self.undo.tables[0].count()
                 self.stamps = self.undo.tables[0].stamps.read_value()
             load_op = self.piece.variable.assign(TABLE)
@@ -141,6 +148,7 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(undo_log, "LARGE_BYTES", 0)
     monkeypatch.setattr(held_state, "_SMALL_BYTES", 0)
     monkeypatch.setattr(logged_rows, "_SLICE_BYTES", 100)
+    monkeypatch.setattr(logged_rows, "_KEPT_BYTES", 400)
     monkeypatch.setattr(logged_rows, "_MAX_ENTRIES", 4)
 
 
@@ -224,6 +232,7 @@ def test_a_save_that_is_given_up_leaves_nothing_and_the_next_one_is_right(make_r
     with pytest.raises(ValueError, match="enough"):
         run.read(run.held.hold(run.session), give_up)
     assert run.session.run([run.undo.active, run.num_entries]) == [0, 0]
+    assert run.session.run(run.are_kept) == [False, False]
     run.update([60], np.ones([1, WIDTH]))
     assert run.session.run(run.num_entries) == 0
     wanted = run.present()
@@ -277,3 +286,39 @@ def test_a_table_is_copied_if_every_row_changes_or_it_is_small(make_run, monkeyp
     snapshot = run.held.hold(run.session)
     run.update([1, 2], np.ones([2, WIDTH]))
     assert_equal(run.read(snapshot), wanted)
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 200, 10**6])
+def test_a_ps_task_keeps_a_part_of_a_table_until_it_is_read(make_run, monkeypatch, kept_bytes):
+    monkeypatch.setattr(logged_rows, "_KEPT_BYTES", kept_bytes)
+    run = make_run("adagrad")
+    kept, random = [], np.random.RandomState(0)
+
+    def watch():
+        run.update_at_random(random)
+        if all(run.session.run(run.are_kept)):
+            kept.append(sum(part.nbytes for part in run.session.run(run.kept)))
+
+    wanted = run.present()
+    assert_equal(run.read(run.held.hold(run.session), watch), wanted)
+    # The table and its slot; at least one row of them, at most all.
+    assert max(kept) == min(max(kept_bytes // (2 * WIDTH * 4), 1), NUM_ROWS) * 2 * WIDTH * 4
+    assert run.session.run(run.are_kept) == [False, False]
+
+
+def test_updates_log_nothing_when_all_rows_are_copied(make_run, monkeypatch):
+    monkeypatch.setattr(logged_rows, "_KEPT_BYTES", 10**6)
+    run = make_run("sgd")
+    active = []
+    run.read(run.held.hold(run.session), lambda: active.append(int(run.session.run(run.undo.active)) > 0))
+    num_slices = -(-NUM_ROWS // (100 // (WIDTH * 4)))
+    assert active == [True] * num_slices + [False] * num_slices
+
+
+def test_tables_are_divided_into_groups_of_bounded_size(monkeypatch):
+    monkeypatch.setattr(logged_rows, "_KEPT_BYTES", 100)
+    tables = [types.SimpleNamespace(num_rows=rows, row_bytes=size) for rows, size in [(3, 10), (10, 20), (2, 300)]]
+    groups = [
+        [(tables.index(table), first, last) for table, first, last in group] for group in logged_rows._divide(tables)
+    ]
+    assert groups == [[(0, 0, 3), (1, 0, 3)], [(1, 3, 8)], [(1, 8, 10)], [(2, 0, 1)], [(2, 1, 2)]]
