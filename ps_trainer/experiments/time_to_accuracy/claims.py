@@ -90,16 +90,16 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
 OF_TRAINING = (
     Claim(
         key="async_sooner",
-        sentence="More asynchronous workers of the same batch reach the accuracy sooner than one",
-        kind=ClaimKind.LITERATURE,
+        sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
+        kind=ClaimKind.SIMULATOR,
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
         measure=_over_one(BatchKind.WEAK, WorkerRule.ASYNC),
     ),
     Claim(
         key="sync_sooner",
-        sentence="More synchronous workers of the same batch reach the accuracy sooner than one",
-        kind=ClaimKind.LITERATURE,
+        sentence="In virtual time, more synchronous workers of the same batch reach the accuracy sooner than one",
+        kind=ClaimKind.SIMULATOR,
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
         measure=_over_one(BatchKind.WEAK, WorkerRule.SYNC),
@@ -159,7 +159,7 @@ OF_TRAINING = (
 OF_CLUSTERS = (
     Claim(
         key="real_sooner",
-        sentence="On a real cluster, too, more workers reach a loss sooner than one",
+        sentence="On a real cluster more workers reach a loss sooner than one",
         kind=ClaimKind.LITERATURE,
         quantity="time over that of one worker",
         limit=Limit(high=1.0),

@@ -24,7 +24,7 @@ def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
         *numbers("d", "not reached", "seeds"),
     )
     rows = []
-    for case in sorted(cases, key=lambda one: (one.batches, one.rule, one.n)):
+    for case in sorted(cases, key=lambda one: (one.batches, one.n, one.rule)):
         rule = "one worker" if case.n == 1 else case.rule
         of_time = over_one(cases, case.batches, case.rule, case.n)
         ends = of_time[1] if of_time else None
