@@ -66,7 +66,9 @@ TEXTS = PageTexts(
         Outcomes("async_sooner", "No worker waits, and at its own learning rate staleness costs few examples."),
         Outcomes("sync_sooner", "Waiting for the slowest of few similar steps costs less than the others' work gains."),
         Outcomes("halves", "With so small a batch, the noise of the gradient limits an update."),
-        Outcomes("wastes", "With 128 examples the noise limits an update less, so a more exact gradient goes hardly further."),
+        Outcomes(
+            "wastes", "With 128 examples the noise limits an update less, so a more exact gradient goes hardly further."
+        ),
         Outcomes("update_time", "This follows from the drawn step times, so it checks the simulator."),
         Outcomes(
             "small_pushes",
