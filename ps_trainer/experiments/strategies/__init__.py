@@ -1,0 +1,1 @@
+"""Experiment: speed, quality and resources of the strategies of training, for several models."""

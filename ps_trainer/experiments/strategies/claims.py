@@ -1,0 +1,132 @@
+"""The claims about the strategies, with their measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.toolkit import theory
+from ps_trainer.experiments.toolkit.statistics import spread
+
+from .cases import ALPHA, DENSE, PERIOD, Strategy, StrategyCell, StrategyModel, find, gain, ratio
+
+MARGIN = 0.02  # of a test metric from 0 to 1
+_SLOWEST = 1.0 - ALPHA + ALPHA * theory.harmonic(2)  # mean of the slower of two steps, in mean steps
+SPEEDUP = 2 / _SLOWEST
+"""Speed of two synchronous workers over that of one, if a step costs nothing besides computing."""
+
+Measures = Callable[[Sequence[StrategyCell]], list[Measure]]
+
+
+def _ratios(of: Strategy, over: Strategy, values: Callable[[StrategyCell], Sequence[float]]) -> Measures:
+    def measure(cells: Sequence[StrategyCell]) -> list[Measure]:
+        found = {model: ratio(cells, of, over, model, values) for model in StrategyModel}
+        return [Measure(model, *one) for model, one in found.items() if one is not None]
+
+    return measure
+
+
+def _gains(of: Strategy, over: Strategy, models: Sequence[StrategyModel] = tuple(StrategyModel)) -> Measures:
+    def measure(cells: Sequence[StrategyCell]) -> list[Measure]:
+        found = {model: gain(cells, of, over, model) for model in models}
+        return [Measure(model, *one) for model, one in found.items() if one is not None]
+
+    return measure
+
+
+def _table_bytes(cells: Sequence[StrategyCell]) -> list[Measure]:
+    cell = find(cells, Strategy.SYNC, StrategyModel.WIDE_DEEP)
+    if cell is None:
+        return []
+    return [Measure(cell.name, spread(cell.step_bytes).median / (2 * cell.parameter_bytes[0]))]
+
+
+OF_CELLS = (
+    Claim(
+        key="async_speed",
+        sentence="Asynchronous workers use more examples per second than synchronous ones",
+        kind=ClaimKind.LITERATURE,
+        quantity="asynchronous over synchronous examples per second",
+        limit=Limit(low=1.0),
+        by_median=True,
+        measure=_ratios(Strategy.ASYNC, Strategy.SYNC, lambda cell: cell.speeds),
+    ),
+    Claim(
+        key="backup_speed",
+        sentence="With a backup worker, synchronous updates are faster",
+        kind=ClaimKind.LITERATURE,
+        quantity="used examples per second with over without a backup worker",
+        limit=Limit(low=1.0),
+        by_median=True,
+        measure=_ratios(Strategy.BACKUP, Strategy.SYNC, lambda cell: cell.speeds),
+    ),
+    Claim(
+        key="local_bytes",
+        sentence=f"Workers that average every {PERIOD} steps send and receive the {PERIOD}-th part of the bytes",
+        kind=ClaimKind.LITERATURE,
+        quantity="bytes per step of local SGD over those of synchronous training",
+        limit=Limit(low=0.8 / PERIOD, high=1.25 / PERIOD),
+        measure=_ratios(Strategy.LOCAL, Strategy.SYNC, lambda cell: cell.step_bytes),
+    ),
+    Claim(
+        key="local_quality",
+        sentence="They train as well as synchronous workers from the same number of examples",
+        kind=ClaimKind.LITERATURE,
+        quantity="test metric of local SGD minus that of synchronous training",
+        limit=Limit(low=-MARGIN),
+        by_median=True,
+        measure=_gains(Strategy.LOCAL, Strategy.SYNC, DENSE),
+    ),
+    Claim(
+        key="sync_quality",
+        sentence="Two synchronous workers train as well as one process from the same number of examples",
+        kind=ClaimKind.LITERATURE,
+        quantity="test metric of synchronous training minus that of one process",
+        limit=Limit(low=-MARGIN),
+        by_median=True,
+        measure=_gains(Strategy.SYNC, Strategy.ALONE),
+    ),
+    Claim(
+        key="table_bytes",
+        sentence="Of a model with large tables, less than half travels in a step",
+        kind=ClaimKind.LITERATURE,
+        quantity="bytes per step over those of all parameters, both ways",
+        limit=Limit(high=0.5),
+        measure=_table_bytes,
+    ),
+    Claim(
+        key="ring_bytes",
+        sentence="With two workers a ring moves as many bytes as a ps task",
+        kind=ClaimKind.THEORY,
+        quantity="bytes per step and worker of a ring over those of synchronous training",
+        limit=Limit(low=0.8, high=1.25),
+        measure=_ratios(Strategy.RING, Strategy.SYNC, lambda cell: cell.step_bytes),
+    ),
+    Claim(
+        key="speedup",
+        sentence=f"Two synchronous workers are {SPEEDUP:.2f} times as fast as one process",
+        kind=ClaimKind.THEORY,
+        quantity="synchronous over single examples per second",
+        limit=Limit(low=0.8 * SPEEDUP, high=1.25 * SPEEDUP),
+        by_median=True,
+        measure=_ratios(Strategy.SYNC, Strategy.ALONE, lambda cell: cell.speeds),
+    ),
+    Claim(
+        key="async_quality",
+        sentence="Two asynchronous workers train as well as one process from the same number of examples",
+        kind=ClaimKind.EXTENSION,
+        quantity="test metric of asynchronous training minus that of one process",
+        limit=Limit(low=-MARGIN),
+        by_median=True,
+        measure=_gains(Strategy.ASYNC, Strategy.ALONE),
+    ),
+    Claim(
+        key="cpu",
+        sentence="A cluster of workers and a ps task uses more CPU time per example than one process",
+        kind=ClaimKind.EXTENSION,
+        quantity="CPU time per used example, synchronous over one process",
+        limit=Limit(low=1.0),
+        by_median=True,
+        measure=_ratios(Strategy.SYNC, Strategy.ALONE, lambda cell: cell.cpu_secs),
+    ),
+)

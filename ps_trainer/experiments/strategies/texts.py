@@ -1,0 +1,81 @@
+"""The words on the page of the experiment on strategies."""
+
+from __future__ import annotations
+
+from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+
+from .cases import PERIOD
+
+TEXTS = PageTexts(
+    question="How do the strategies of training compare in speed, quality and resources, for six kinds of models?",
+    answers=(
+        Outcomes(
+            "async_speed",
+            "asynchronous workers are faster than synchronous ones",
+            "asynchronous workers are not faster than synchronous ones",
+        ),
+        Outcomes(
+            "backup_speed",
+            "a backup worker makes synchronous updates faster",
+            "a backup worker does not make synchronous updates faster",
+        ),
+        Outcomes(
+            "sync_quality",
+            "two synchronous workers train as well as one process",
+            "two synchronous workers do not train as well as one process",
+        ),
+        Outcomes(
+            "local_bytes",
+            f"local SGD sends the {PERIOD}-th part of the bytes",
+            f"local SGD does not send the {PERIOD}-th part of the bytes",
+        ),
+        Outcomes(
+            "table_bytes",
+            "of large tables few rows travel",
+            "of large tables more than half travels",
+        ),
+    ),
+    best_plot="strategies",
+    background=(
+        "One process trains without messages. Synchronous workers push to a ps task and wait for each other;"
+        " asynchronous ones do not wait, and their gradients are stale. A backup worker replaces the slowest one of an"
+        " update. A ring all-reduce needs no ps task. The hybrid sends rows of tables through the ps task and the rest"
+        " around the ring. Local SGD averages replicas after several steps. Each strategy pays in another way: in"
+        " time, in quality, in processor time, in memory, or in traffic."
+    ),
+    formula=(
+        "speed of n synchronous workers = n b / (T (1 − α + α H_n) + c)   examples per second\n"
+        "traffic of a worker and step: 2 M (ps), 2 · 2(n − 1)/n M (ring), 2 M/H (local SGD)\n"
+        "\n"
+        "b  examples of a worker's batch;  H  local steps between two averages\n"
+        "T  mean step, of which the share α is exponential;  c  cost besides computing"
+    ),
+    finding=(
+        "Chen et al. (abstract) replace asynchronous training, which does not wait, by synchronous training with backup"
+        " workers, which avoids stale gradients and the wait for stragglers. Goyal et al. (section 2.1) scale the"
+        " learning rate with the number of workers, and keep the accuracy of one. Stich (algorithm 1) averages after"
+        " several local steps, with fewer messages in proportion, and the same rate of convergence. Abadi et al."
+        " (section 4.2) and Kim et al. (section 3) send only the rows of large tables that a batch uses."
+    ),
+    setup=(
+        "Each model trains with each strategy that can train it, from the same number of used gradients. One process;"
+        " two workers and a ps task; three workers where one is a backup. Workers share two cores, so a step lasts"
+        " several times as long as its computation: 60 to 300 ms on average, of which a fifth is exponential. Learning"
+        " rates are those of one process; momentum has twice that where an update averages two gradients. Data are"
+        " digits, drawn glyphs, tones, number words, planted clicks and planted synonyms. The test metric is accuracy,"
+        " AUC, exact match, recovered pairs, or 1 minus the label error rate."
+    ),
+    reasons=(
+        Outcomes("async_speed", "They do not wait for the slower of two steps."),
+        Outcomes("backup_speed", "Two of three steps are over before two of two are."),
+        Outcomes("local_bytes", "Nothing travels in a local step."),
+        Outcomes("cpu", "Sending, receiving and applying take processor time that one process does not need."),
+    ),
+    limits=(
+        "Three seeds of short trainings: the intervals of test metrics are wide, and no model is trained to its end.",
+        "Steps are stretched, so the speed is that of machines whose cores nobody shares, and whose network is free.",
+        "With two workers a ring moves as many bytes as a ps task; its advantage begins with more.",
+        "Learning rates are not tuned for a strategy.",
+        "Forked tasks share memory, which counts for each of them.",
+    ),
+)
