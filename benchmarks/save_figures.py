@@ -16,6 +16,9 @@ import numpy as np
 from benchmarks.step_rate_run import Window
 from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuWatch
 
+SLOW = 1.5
+"""Steps that are longer than this many times the median count as slow."""
+
 
 class StepFigures(NamedTuple):
     """Steps beside the saves; the fields have the meaning of those of `benchmarks.saving.SavingRow`."""
@@ -23,6 +26,8 @@ class StepFigures(NamedTuple):
     step_ms: float
     longest_step: float
     longest_step_control: float
+    slow_share: float
+    slow_share_control: float
     lowest_rate: float
     lowest_rate_control: float
 
@@ -57,14 +62,21 @@ def step_figures(times: Sequence[np.ndarray], saves: Sequence[Window]) -> StepFi
             default=math.nan,
         )
 
-    def longest_step(windows: Sequence[Window]) -> float:
-        longest = max((_longest_step(worker, window) for worker in times for window in windows), default=math.nan)
-        return longest / step_secs
+    def longest_and_slow(windows: Sequence[Window]) -> tuple[float, float]:
+        """Returns the longest step of the windows ÷ the median, and the share of slow ones; NaN without windows."""
+        if not windows:
+            return math.nan, math.nan
+        steps = np.concatenate([_steps_meeting(worker, window) for worker in times for window in windows]) / step_secs
+        return float(steps.max()), float(np.mean(steps > SLOW))
 
+    longest, slow = longest_and_slow(saves)
+    longest_control, slow_control = longest_and_slow(controls)
     return StepFigures(
         step_ms=1000 * step_secs,
-        longest_step=longest_step(saves),
-        longest_step_control=longest_step(controls),
+        longest_step=longest,
+        longest_step_control=longest_control,
+        slow_share=slow,
+        slow_share_control=slow_control,
         lowest_rate=lowest_rate(saves),
         lowest_rate_control=lowest_rate(controls),
     )
@@ -114,9 +126,10 @@ def _steps_outside(times: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
     return (ends - starts)[calm]
 
 
-def _longest_step(times: np.ndarray, window: Window) -> float:
+def _steps_meeting(times: np.ndarray, window: Window) -> np.ndarray:
+    """Returns the lengths of the steps that meet a window."""
     starts, ends = times[:-1], times[1:]
-    return float(np.max((ends - starts)[(ends > window.start) & (starts < window.end)]))
+    return (ends - starts)[(ends > window.start) & (starts < window.end)]
 
 
 def _num_steps(times: np.ndarray, window: Window) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 import shutil
 import statistics
@@ -29,6 +30,7 @@ from ps_trainer.checkpoints.folder_listing import prefix_of
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.cpu import CpuWatch
 from ps_trainer.experiments.toolkit.clusters import read_steps
+from ps_trainer.experiments.toolkit.statistics import median_interval
 from ps_trainer.launch.command import run_local
 from ps_trainer.metrics.step_record import StepRecord
 from ps_trainer.models import layers
@@ -107,6 +109,8 @@ class SavingRow(Row):
         step_ms: Median step of all workers outside of saves, in milliseconds.
         longest_step: Longest step of a worker that meets a save ÷ `step_ms`.
         longest_step_control: The same for windows of at most the same length before the saves; NaN without any.
+        slow_share: Share of the steps that meet a save and are longer than 1.5 × `step_ms`.
+        slow_share_control: The same for the windows of `longest_step_control`.
         lowest_rate: Lowest steps/s of a worker during a save ÷ its steps/s outside of saves.
         lowest_rate_control: The same for the windows of `longest_step_control`.
         chief_mib: Largest memory of the chief so far, from summary.json; None if it has none.
@@ -128,6 +132,8 @@ class SavingRow(Row):
         ResultColumn("median step, ms", "step_ms", ".1f"),
         ResultColumn("longest step ÷ median", "longest_step", ".2f"),
         ResultColumn("without a save", "longest_step_control", ".2f"),
+        ResultColumn("slow steps, %", "slow_share", ".1f", 0.01),
+        ResultColumn("without a save, %", "slow_share_control", ".1f", 0.01),
         ResultColumn("lowest rate, %", lambda row: 100 * row.lowest_rate, ".0f"),
         ResultColumn("without a save, %", lambda row: 100 * row.lowest_rate_control, ".0f"),
         ResultColumn("CPU of a save, s", "save_cpu_secs", ".1f"),
@@ -146,6 +152,8 @@ class SavingRow(Row):
     step_ms: float
     longest_step: float
     longest_step_control: float
+    slow_share: float
+    slow_share_control: float
     lowest_rate: float
     lowest_rate_control: float
     chief_mib: float | None
@@ -169,11 +177,14 @@ def main(argv: Sequence[str]) -> int:
     out_dir = arguments.new_folder(parser, flags.out_dir, "runs/saving")
     report = Report("benchmarks.saving", argv, out_dir)
     has_failed = False
+    rows: list[SavingRow] = []
     runs = itertools.product(range(1, flags.repetitions + 1), flags.workloads, flags.updates, flags.paces)
     for repetition, workload, update, pace in runs:
         logdir = out_dir / f"{workload}-{update}-{pace}-{repetition}"
         try:
-            report.add(_measure(workload, update, pace, repetition, flags.saves, logdir, flags.deadline_secs))
+            rows.append(_measure(workload, update, pace, repetition, flags.saves, logdir, flags.deadline_secs))
+            report.notes[:] = _notes(rows)
+            report.add(rows[-1])
         except RunError as error:
             print(f"{logdir.name} failed: {error}", flush=True)
             has_failed = True
@@ -221,6 +232,28 @@ def _measure(
         **save_figures.step_figures(times, beside)._asdict(),
         **save_figures.cpu_figures(cpu, times, beside, begin)._asdict(),
     )
+
+
+def _notes(rows: Sequence[SavingRow]) -> list[str]:
+    """Compares the saves of each kind of run with the times without a save of the same runs."""
+    kinds: dict[tuple[str, str, str], list[SavingRow]] = {}
+    for row in rows:
+        if not math.isnan(row.longest_step_control):
+            kinds.setdefault((row.workload, row.update, row.pace), []).append(row)
+    notes = []
+    for kind, runs in kinds.items():
+        longest = _median_text([row.longest_step / row.longest_step_control for row in runs])
+        slow = _median_text([100 * (row.slow_share - row.slow_share_control) for row in runs])
+        notes.append(
+            f"{', '.join(kind)}: the longest step of a save is {longest} times the longest one without a save. The"
+            f" share of steps above {save_figures.SLOW} × the median is {slow} percentage points higher."
+        )
+    return notes
+
+
+def _median_text(values: Sequence[float]) -> str:
+    median, interval = median_interval(values)
+    return f"{median:.2f} (90 % bootstrap interval {interval.low:.2f} to {interval.high:.2f}, {len(values)} runs)"
 
 
 def read_by_worker(logdir: pathlib.Path) -> list[list[StepRecord]]:

@@ -19,7 +19,7 @@ class SaveTally:
         total_secs: Seconds of all saves, from the moment that they save to the end.
         longest_secs: Seconds of the longest save.
         longest_held_up_secs: Longest time for which a save kept the chief from its next step.
-        held_bytes: Size of the variables that a save keeps a second time on the ps tasks.
+        held_bytes: Size of the variables, without logged tables, that a save keeps a second time on the ps tasks.
         longest_log_bytes: Largest size of the table rows that a save kept because they changed meanwhile.
     """
 

@@ -87,25 +87,23 @@ class StoredState:
         self._model_specs = list(store.specs)
         specs = {spec.name: spec for spec in store.specs}
         self._specs: dict[str, VariableSpec] = dict(specs)
-        initial = initial_tensors or {}
-        is_chief = initial_tensors is not None
+
+        def table_of(piece: Piece, variable: tf.Variable) -> LargeTable | None:
+            """Returns what fills a table by rows; None on a worker that never sets it."""
+            if initial_tensors is None:
+                return None
+            is_slot = variable is not piece.variable
+            return large_table.build(piece, variable, None if is_slot else initial_tensors.get(piece.extents[0].name))
+
         self.saved_variables = [
-            SavedVariable(
-                piece.variable,
-                piece.extents,
-                is_slot=False,
-                table=large_table.build(piece, piece.variable, initial.get(piece.extents[0].name))
-                if is_chief
-                else None,
-            )
+            SavedVariable(piece.variable, piece.extents, is_slot=False, table=table_of(piece, piece.variable))
             for piece in store.pieces
         ]
         for piece, slot in slots:
             # Several model variables may share a piece, so each gets its own slot name, as in plain TensorFlow.
             suffix = slot.op.name[len(piece.variable.op.name) :]  # "/Adam"
             renamed = tuple(extent._replace(name=extent.name + suffix) for extent in piece.extents)
-            table = large_table.build(piece, slot, None) if is_chief else None
-            self.saved_variables.append(SavedVariable(slot, renamed, is_slot=True, table=table))
+            self.saved_variables.append(SavedVariable(slot, renamed, is_slot=True, table=table_of(piece, slot)))
             for extent in piece.extents:
                 spec = specs[extent.name]
                 self._specs[extent.name + suffix] = spec._replace(name=extent.name + suffix)

@@ -47,7 +47,7 @@ def read_held(
     """
     folder = config.checkpoint_dir
     try:
-        return held_state.read(session, snapshot, after_slice, _made(folder))
+        return held_state.read(session, snapshot, after_slice, _create_folder(folder))
     except OSError as error:
         reason = writer.describe_failure(error, folder or pathlib.Path(), held_state.total_bytes)
         raise SaveError(f"the state could not be read from the ps tasks: {reason}") from error
@@ -64,7 +64,7 @@ def held_state_of(train: TrainGraph) -> HeldState:
     return train.held_state
 
 
-def _made(folder: pathlib.Path | None) -> pathlib.Path | None:
+def _create_folder(folder: pathlib.Path | None) -> pathlib.Path | None:
     """Creates the folder and returns it; None if there is none."""
     with contextlib.suppress(OSError):  # `writer` says why, when it writes there
         if folder is not None:

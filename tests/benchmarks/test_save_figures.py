@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
+from benchmarks import saving
 from benchmarks.save_figures import step_figures, until_last_step
 from benchmarks.step_rate_run import Window
 
@@ -20,6 +22,8 @@ def test_a_slow_step_of_a_save_and_its_rate_are_found():
     assert figures.longest_step == 3
     assert figures.lowest_rate == pytest.approx(0.8)
     assert figures.longest_step_control == figures.lowest_rate_control == 1
+    assert figures.slow_share == pytest.approx(1 / (10 + 8))  # of the steps of the two workers
+    assert figures.slow_share_control == 0
 
 
 def test_a_long_save_is_compared_with_the_steps_that_there_were_before_it():
@@ -42,4 +46,14 @@ def test_times_of_an_earlier_save_are_no_control():
 
 def test_without_time_before_a_save_there_is_no_control():
     figures = step_figures([EVEN], [Window(11.0, 21.0)])
-    assert math.isnan(figures.longest_step_control) and math.isnan(figures.lowest_rate_control)
+    controls = (figures.longest_step_control, figures.slow_share_control, figures.lowest_rate_control)
+    assert all(map(math.isnan, controls))
+
+
+def test_a_save_is_compared_with_the_time_without_it_of_the_same_run():
+    row = {field.name: 1.0 for field in dataclasses.fields(saving.SavingRow)}
+    row |= {"workload": "table", "update": "sync", "pace": "apart", "longest_step": 6.0, "longest_step_control": 4.0}
+    rows = [saving.SavingRow(**row | {"slow_share": share, "slow_share_control": 0.1}) for share in (0.1, 0.2, 0.3)]
+    rows.append(saving.SavingRow(**row | {"longest_step_control": math.nan}))  # a run without such a time
+    (note,) = saving._notes(rows)
+    assert "is 1.50 (90 %" in note and "10.00 (90 % bootstrap interval 0.00 to 20.00, 3 runs)" in note

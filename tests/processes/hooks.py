@@ -85,7 +85,7 @@ class _Wait(tf.train.SessionRunHook):
 
 
 class HoldSave(_Wait):
-    """Holds a save of the chief up after it has read a slice of a table."""
+    """Holds a save of the chief up after a ps task has copied a slice of a table."""
 
     def _install(self) -> None:
         read = logged_rows.LoggedRows.read
