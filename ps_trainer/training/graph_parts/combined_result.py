@@ -2,7 +2,7 @@
 
 A message costs both tasks 0.1 to 0.2 ms of CPU, whatever its size; a copy of many parameters into another message would
 cost more. The numbers of the result travel in the memory of floats (`tf.bitcast`), since a tensor has one type. They
-are copied and never computed with, so a NaN among them does no harm.
+are copied and never computed with, so a NaN among them does no harm, in float32 as in 16 bits.
 
 To give existing ops another input, this file uses `Operation._update_input`, as `device_parts.py` does.
 """
@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Snapshot
 
+_DTYPES = (tf.float32, tf.bfloat16, tf.float16)  # `tf.bitcast` takes an int64 for two or four of these
 MAX_BYTES = 2**16
 """Largest size of the parameters of a ps task that travel with the result."""
 
@@ -76,20 +77,21 @@ def _build_message(
     device: str, numbers: Sequence[tf.Tensor], values: Sequence[tf.Tensor]
 ) -> tuple[tf.Tensor, list[int]]:
     with tf.device(device):
-        numbers = [tf.bitcast(number, tf.float32) for number in numbers] if values else numbers
+        numbers = [tf.bitcast(number, values[0].dtype) for number in numbers] if values else numbers
         parts = [tf.reshape(part, [-1]) for part in (*numbers, *values)]
         return tf.concat(parts, axis=0), [part.shape.num_elements() for part in parts]
 
 
 def _number_from(part: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """Returns the int64 tensor that is a part of a message: two floats for each number, or the numbers."""
+    """Returns the int64 tensor that is a part of a message: two or four floats for each number, or the numbers."""
     if part.dtype == tf.int64:
         return tf.reshape(part, shape)
-    return tf.bitcast(tf.reshape(part, [*shape.as_list(), 2]), tf.int64)
+    return tf.bitcast(tf.reshape(part, [*shape.as_list(), tf.int64.size // part.dtype.size]), tf.int64)
 
 
 def _are_few(values: Sequence[tf.Tensor]) -> bool:
-    return _are_known(values, tf.float32) and sum(4 * value.shape.num_elements() for value in values) <= MAX_BYTES
+    is_known = any(_are_known(values, dtype) for dtype in _DTYPES)
+    return is_known and sum(value.dtype.size * value.shape.num_elements() for value in values) <= MAX_BYTES
 
 
 def _are_known(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> bool:

@@ -67,6 +67,7 @@ CHOSEN = [
     "async/packed/TwiceEmbedded/1",
     "async/packed/Dense/0/spread",
     "async/packed/Dense/1/feedback",
+    "async/packed/Dense/1/16bit",
 ]
 
 
