@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
-import functools
 import io
 import json
 import pathlib
@@ -21,7 +21,9 @@ from ps_trainer.errors import DataError, SaveError, UsageError
 from ps_trainer.inference.line_prediction import STDIN, predict_lines
 from ps_trainer.inference.prediction_names import PredictionNames
 from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predicted, check_finite, parts_of, prediction_error
+from ps_trainer.store.trace import placeholders
 from ps_trainer.training import components as components_lib
+from ps_trainer.training.batch_slices import BatchSlices
 from ps_trainer.training.components import Components
 from ps_trainer.training.plain_model import build_plain, load_values
 from ps_trainer.training.row_lookups import RowLookups
@@ -72,7 +74,7 @@ def write(
 def predict(
     components: Components, values: Mapping[str, np.ndarray], source: pathlib.Path | None
 ) -> Iterator[Predicted]:
-    """Yields the model's predictions, batch by batch.
+    """Yields the model's predictions, batch by batch, or in slices of seconds: Ctrl-C acts after each.
 
     Raises:
         CheckpointError: A variable of the model is missing or has another shape.
@@ -85,40 +87,40 @@ def predict(
         if examples is None:
             raise DataError(f"dataset {type(dataset).__name__} has no test examples; give a file by --input")
         iterator = tf.data.make_initializable_iterator(examples)
-        batch = iterator.get_next()
+        next_batch = tf.nest.flatten(iterator.get_next())
+        batch = placeholders(examples.element_spec)
+        slices = BatchSlices(tf.nest.flatten(batch), BATCH_SIZE)
         # These tensors are for this file. The model must get the same batch as in training.
         told = {name: batch.pop(name) for name in (NUM_PLACES, IS_CUT) if name in batch}
-        # Separate ops, by which an error finds the tensor that it is about.
-        batch = tf.nest.map_structure(tf.identity, batch)
         predictions = build_plain(components.model, batch).predictions
         lookups = RowLookups(tf.global_variables(), [predictions])
         init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), iterator.initializer)
     with tf.Session(graph=graph) as session, lookups.use(values):
         load_values(session, lookups.others, values)
         session.run(init_op)
+
+        def measure(feeds: Mapping[tf.Tensor, np.ndarray]) -> None:
+            with contextlib.suppress(tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # raised again below
+                session.run(predictions, feeds)
+
         num_done = 0
+        feeds: Mapping[tf.Tensor, np.ndarray] = {}
+        fed = slices.feeds(lambda: session.run(next_batch), measure)
         while True:
             try:
-                predictions_v, told_v = session.run((predictions, told))
+                feeds = next(fed)
+                predictions_v, told_v = session.run((predictions, told), feeds)
                 check_finite(predictions_v)
             except tf.errors.OutOfRangeError:
                 return
             except ExampleError as error:
-                raise _placed(error, dataset, source, num_done * BATCH_SIZE) from error
+                raise _placed(error, dataset, source, num_done) from error
             except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
                 inputs = batch if isinstance(batch, dict) else {}
-                read = functools.partial(_batch_of, session, iterator, inputs, num_done)
-                raise _placed(prediction_error(error, inputs, read), dataset, source, num_done * BATCH_SIZE) from error
+                arrays = {name: feeds[tensor] for name, tensor in inputs.items() if tensor in feeds}
+                raise _placed(prediction_error(error, inputs, arrays.copy), dataset, source, num_done) from error
             yield from parts_of(predictions_v, told_v, dataset.num_places)
-            num_done += 1
-
-
-def _batch_of(session: tf.Session, iterator: Any, batch: dict[str, tf.Tensor], number: int) -> dict[str, np.ndarray]:
-    """Reads the examples again, up to the batch of a number."""
-    session.run(iterator.initializer)
-    for _ in range(number):
-        session.run(batch)
-    return session.run(batch)
+            num_done += len(next(iter(feeds.values())))
 
 
 def _placed(error: DataError, dataset: Any, source: pathlib.Path | None, num_before: int) -> DataError:

@@ -6,6 +6,8 @@ import csv
 import dataclasses
 import io
 import json
+import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from ps_trainer.errors import DataError, UsageError
 from ps_trainer.inference import prediction, predictor
 from ps_trainer.inference.line_prediction import predict_lines
 from ps_trainer.inference.prediction_names import PredictionNames
+from ps_trainer.training import batch_slices
 from ps_trainer.training import components as components_lib
 from tests.testing import components as small
 from tests.testing.cluster import config_of
@@ -99,6 +102,36 @@ def test_one_number_or_text_per_example(tmp_path):
         said("text", tmp_path, out)
     assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[1]) == {"prediction": f"label {LABELS[1]}, ä"}
     assert np.load(tmp_path / "a.npy")[-1] == f"label {LABELS[-1]}, ä"
+
+
+class SlowRows:
+    """A model whose time is proportional to the size of a batch: it predicts each label, and fails for label 5."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def build(self, batch, training):
+        scale = tf.get_variable("scale", [], initializer=tf.ones_initializer())
+        number_B = tf.numpy_function(self._wait, [batch["label"]], tf.float32)
+        number_B.set_shape([None])
+        number_B = tf.where_v2(tf.equal(batch["label"], 5), np.float32(np.nan), scale * number_B)
+        return ModelOutput(tf.reduce_mean(number_B), number_B, {})
+
+    def _wait(self, label):
+        self.sizes.append(len(label))
+        time.sleep(0.002 * len(label))
+        return label.astype(np.float32)
+
+
+def test_a_slow_model_predicts_in_slices_so_that_ctrl_c_acts_soon(monkeypatch):
+    monkeypatch.setattr(batch_slices, "MAX_SECS", 0.08)
+    monkeypatch.setattr(SlowRows, "sizes", [])
+    loaded = components_lib.load(dataclasses.replace(CONFIG, model=f"{__name__}:SlowRows"), 1)
+    parts = [part.values for part in prediction.predict(loaded, {"scale": np.float32(1)}, None)]
+    np.testing.assert_array_equal(np.concatenate(parts), LABELS)
+    assert max(SlowRows.sizes) <= 16  # 16 examples take more than a quarter of the limit
+    loaded.dataset.arrays["label"][[270, 280]] = 5
+    with pytest.raises(DataError, match="^test example 271: the prediction is NaN or infinite"):
+        list(prediction.predict(loaded, {"scale": np.float32(1)}, None))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npy"])
