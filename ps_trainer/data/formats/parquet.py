@@ -26,8 +26,9 @@ class Parquet(Csv):
 
     Reading needs pyarrow: `pip install 'ps_trainer[parquet]'`. The batches are those of `csv`, in the same three forms
     (`form=vector`, `sparse` or `columns`). Kinds of columns follow from the types in the file. Integers, floats,
-    decimals, dates and times are numbers, a date or time in seconds since 1970. Texts, Booleans and dictionaries are
-    categories. Lists and structs must be ignored. Nulls and NaN are missing.
+    decimals, dates, times and durations are numbers: seconds, for a date or timestamp since 1970, for a time since
+    midnight. Texts, Booleans and dictionaries are categories. Lists and structs must be ignored. Nulls and NaN are
+    missing.
 
     A worker reads one row group at a time. `predict` and `serve` also take rows as CSV with a header.
 

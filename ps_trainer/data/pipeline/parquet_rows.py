@@ -36,9 +36,9 @@ def names_of(path: pathlib.Path) -> list[str]:
 
 
 def texts_of(path: pathlib.Path) -> list[str]:
-    """Returns the names of the columns whose type is none of numbers, dates and times."""
-    types, schema = _library("pyarrow").types, _open(path).schema_arrow
-    return [field.name for field in schema if not _is_number(types, field.type)]
+    """Returns the names of the columns whose type is none of numbers, dates, times and durations."""
+    arrow, schema = _library("pyarrow"), _open(path).schema_arrow
+    return [field.name for field in schema if not _is_number(arrow, field.type)]
 
 
 def nested_of(path: pathlib.Path) -> list[str]:
@@ -63,8 +63,9 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Yields all rows of a file.
 
-    Columns of numbers, dates and times become float64, if `kinds` does not say otherwise: a date or time is the number
-    of seconds since 1970. All other columns become texts: true and false for Booleans, an empty one for a null.
+    Columns of numbers, dates, times and durations become float64, if `kinds` does not say otherwise: seconds, for a
+    date or timestamp since 1970, for a time since midnight. All other columns become texts: true and false for
+    Booleans, an empty one for a null.
 
     Args:
         path: Path of the file.
@@ -88,7 +89,10 @@ def chunks(
             columns: dict[str, list[str] | np.ndarray] = {name: [] for name in names}
             for name in read:
                 is_text = name == label or kinds.get(name) in (CATEGORY, HASH)
-                columns[name] = _values(arrow, batch.column(batch.schema.get_field_index(name)), is_text=is_text)
+                try:
+                    columns[name] = _values(arrow, batch.column(batch.schema.get_field_index(name)), is_text=is_text)
+                except arrow.lib.ArrowException as error:  # such as bytes that are no text
+                    raise _type_error(path, name, types[name], is_to_predict=is_to_predict) from error
             chunk = Chunk(number, number + 1, columns, "row")
             _check_finite(path, chunk, is_to_predict=is_to_predict)
             yield chunk
@@ -119,10 +123,14 @@ def _library(name: str) -> Any:
 def _check_type(arrow: Any, path: pathlib.Path, name: str, arrow_type: Any, *, is_to_predict: bool) -> None:
     """Raises DataError for lists, structs and the like."""
     if arrow.types.is_nested(arrow_type):
-        shown = str(arrow_type)
-        shown = shown if len(shown) <= _SHOWN_TYPE else f"{shown[:_SHOWN_TYPE]}…"
-        fix = "write it as in the training files" if is_to_predict else f"leave it out with {_leave_out(name)}"
-        raise DataError(f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; {fix}")
+        raise _type_error(path, name, arrow_type, is_to_predict=is_to_predict)
+
+
+def _type_error(path: pathlib.Path, name: str, arrow_type: Any, *, is_to_predict: bool) -> DataError:
+    shown = str(arrow_type)
+    shown = shown if len(shown) <= _SHOWN_TYPE else f"{shown[:_SHOWN_TYPE]}…"
+    fix = "write it as in the training files" if is_to_predict else f"leave it out with {_leave_out(name)}"
+    return DataError(f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; {fix}")
 
 
 def _values(arrow: Any, column: Any, *, is_text: bool) -> list[str] | np.ndarray:
@@ -132,9 +140,9 @@ def _values(arrow: Any, column: Any, *, is_text: bool) -> list[str] | np.ndarray
         column = column.dictionary_decode()
     arrow_type = column.type
     if not is_text:
-        if _is_time(types, arrow_type):
-            return _floats(cast(cast(column, arrow.timestamp("us"), safe=False), arrow.int64())) / 1e6
-        if _is_number(types, arrow_type):
+        if (in_micros := _in_micros(arrow, arrow_type)) is not None:
+            return _floats(cast(cast(column, in_micros, safe=False), arrow.int64())) / 1e6
+        if _is_number(arrow, arrow_type):
             return _floats(cast(column, arrow.float64(), safe=False))
     texts = column if types.is_string(arrow_type) else cast(column, arrow.string())
     # pandas turns whole numbers into floats where one is missing; their texts must not change by that.
@@ -142,13 +150,20 @@ def _values(arrow: Any, column: Any, *, is_text: bool) -> list[str] | np.ndarray
     return ["" if text is None else text.strip(SPACES).removesuffix(end) for text in texts.to_pylist()]
 
 
-def _is_time(types: Any, arrow_type: Any) -> bool:
-    return bool(types.is_date(arrow_type) or types.is_timestamp(arrow_type))
+def _in_micros(arrow: Any, arrow_type: Any) -> Any:
+    """Returns the type in microseconds for a type of dates, times or durations; None for other types."""
+    types = arrow.types
+    if types.is_date(arrow_type) or types.is_timestamp(arrow_type):
+        return arrow.timestamp("us")
+    if types.is_time(arrow_type):
+        return arrow.time64("us")
+    return arrow.duration("us") if types.is_duration(arrow_type) else None
 
 
-def _is_number(types: Any, arrow_type: Any) -> bool:
+def _is_number(arrow: Any, arrow_type: Any) -> bool:
+    types = arrow.types
     is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type)
-    return bool(is_number or _is_time(types, arrow_type))
+    return bool(is_number or _in_micros(arrow, arrow_type) is not None)
 
 
 def _floats(column: Any) -> np.ndarray:

@@ -127,6 +127,20 @@ def test_types_of_the_file_decide_the_kinds(tmp_path):
     assert given.columns.kinds["digits"] == "number" and given.columns.vocabularies["day"] == ("1970-01-03",)
 
 
+def test_times_and_durations_are_numbers_of_seconds(tmp_path):
+    import pyarrow
+
+    columns = {
+        "clock": [datetime.time(0, 1, second) for second in (0, 2, 4)] * 4,
+        "short": [datetime.time(1)] * 12,
+        "wait": [datetime.timedelta(days=1, seconds=second) for second in (0, 2, 4)] * 4,
+        "kind": ["a", "b", "a"] * 4,
+    }
+    write(tmp_path / "train.parquet", columns, short=pyarrow.time32("s"), wait=pyarrow.duration("ms"))
+    means = create(tmp_path, "test_every=12").columns.means
+    assert means == pytest.approx({"clock": 60 + 24 / 11, "short": 3600.0, "wait": 24 * 3600 + 24 / 11})
+
+
 def test_memory_is_bounded_by_row_groups(tmp_path):
     columns = {"word": [f"{number:060}" for number in range(60_000)], "kind": [0, 1] * 30_000}
     write(tmp_path / "train.parquet", columns, rows_per_group=2_000)
@@ -194,6 +208,7 @@ def test_an_error_in_a_file_to_predict_for_names_no_option_of_a_training(both, t
     ("columns", "options", "message"),
     [
         ({"x": [1.0, 2.0], "tags": [[1], [2]]}, (), "column 'tags' has the type list.*columns=tags:ignore"),
+        ({"x": [1.0, 2.0], "raw": [b"\xff", b"a"]}, (), "column 'raw' has the type binary.*columns=raw:ignore"),
         ({"x": [1.0, float("inf")]}, (), "row 2: column 'x' holds numbers, but this value is infinite"),
         ({"x": ["1", "two"]}, ("columns=x:number",), "row 2: column 'x' holds numbers, but this value is 'two'"),
         ({"x": [1.0, 2.0]}, ("label=knd",), "has no column 'knd'; did you mean kind?"),
