@@ -70,7 +70,7 @@ OF_CELLS = (
     ),
     Claim(
         key="local_quality",
-        sentence="They train as well as synchronous workers from the same number of examples",
+        sentence=f"Workers that average every {PERIOD} steps train as well as synchronous ones from the same examples",
         kind=ClaimKind.LITERATURE,
         quantity="test metric of local SGD minus that of synchronous training",
         limit=Limit(low=-MARGIN),

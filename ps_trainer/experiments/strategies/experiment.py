@@ -33,10 +33,10 @@ _RULES: Mapping[Strategy, Mapping[str, Any]] = {
     Strategy.ALONE: {"update": "async"},
     Strategy.SYNC: {"update": "sync"},
     Strategy.ASYNC: {"update": "async"},
-    Strategy.BACKUP: {"update": "backup", "update_option": "backup_workers=1"},
+    Strategy.BACKUP: {"update": "backup", "update_option": ("backup_workers=1",)},
     Strategy.RING: {"update": "all_reduce"},
     Strategy.HYBRID: {"update": "hybrid"},
-    Strategy.LOCAL: {"update": "local_sgd", "update_option": f"period={PERIOD}"},
+    Strategy.LOCAL: {"update": "local_sgd", "update_option": (f"period={PERIOD}",)},
 }
 _AVERAGING = (Strategy.SYNC, Strategy.BACKUP, Strategy.RING, Strategy.HYBRID)
 _QUICK_STRATEGIES = (Strategy.ALONE, Strategy.SYNC, Strategy.LOCAL)
@@ -63,7 +63,7 @@ TRAININGS = {
         {"dataset": "digits", "batch_size": 32, "optimizer": "momentum"}, 0.02, 2.0, 240, 60.0, "accuracy"
     ),
     StrategyModel.RESNET: ModelTraining(
-        {"dataset": "glyphs", "model_option": "depth=8", "batch_size": 16, "optimizer": "momentum"},
+        {"dataset": "glyphs", "model_option": ("depth=8",), "batch_size": 16, "optimizer": "momentum"},
         0.05, 2.0, 240, 120.0, "accuracy",
     ),
     StrategyModel.SPEECH: ModelTraining(
@@ -71,7 +71,7 @@ TRAININGS = {
         0.003, 1.0, 128, 300.0, "label_error_rate", is_error=True,
     ),
     StrategyModel.TRANSFORMER: ModelTraining(
-        {"dataset": "numbers", "batch_size": 32, "optimizer": "adam", "optimizer_option": "beta2=0.98"},
+        {"dataset": "numbers", "batch_size": 32, "optimizer": "adam", "optimizer_option": ("beta2=0.98",)},
         0.002, 1.0, 240, 150.0, "exact_match",
     ),
     StrategyModel.WIDE_DEEP: ModelTraining(
@@ -80,7 +80,7 @@ TRAININGS = {
             "model_option": ("crosses=8x9,10x11,12x13,14x15", "dim=4", "hidden=32"),
             "batch_size": 256,
             "optimizer": "adagrad",
-            "optimizer_for": "wide/*=ftrl:learning_rate=0.5",
+            "optimizer_for": ("wide/*=ftrl:learning_rate=0.5",),
         },
         0.1, 1.0, 240, 60.0, "auc",
     ),
@@ -170,7 +170,7 @@ def config_of(settings: StrategySettings, seed: int) -> dict[str, Any]:
         **_RULES[strategy],
         "learning_rate": model.learning_rate * (model.factor if strategy in _AVERAGING else 1.0),
         "max_steps": settings.num_gradients // strategy.gradients_per_update,
-        "straggler": f"shifted_exp:alpha={ALPHA:g},mean_ms={settings.mean_ms:g},paced=true",
+        "straggler": (f"shifted_exp:alpha={ALPHA:g},mean_ms={settings.mean_ms:g},paced=true",),
         "seed": seed,
     }
 

@@ -40,6 +40,7 @@ def _draw(
             errors = [[abs(value - (ends[end] if ends else value)) for _, (value, ends) in found] for end in (0, 1)]
             axis.errorbar(xs, values, errors, ls="none", capsize=2, lw=1, label=strategy, **_LOOKS[strategy])
     axis.set_xticks(range(len(models)), models, rotation=20)
+    axis.set_xlim(-0.5, len(models) - 0.5)
     axis.grid(axis="x", visible=False)
 
 
@@ -73,9 +74,10 @@ def _draw_table(figure: Figure, cells: Sequence[StrategyCell]) -> None:
     for axis, (value_of, label) in zip(axes, panels, strict=True):
         _draw(axis, cells, value_of)
         axis.set_ylabel(label)
-    figure.axes[3].set_yscale("log")
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncol=4, fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncol=4, fontsize=8)
 
 
 OF_CELLS = (

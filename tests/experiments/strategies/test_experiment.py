@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.config import TrainConfig
+from ps_trainer.errors import OptionError
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.runs import Results, RunResult
@@ -24,7 +26,7 @@ from ps_trainer.experiments.strategies.cases import (
 )
 from ps_trainer.experiments.strategies.claims import SPEEDUP
 from ps_trainer.experiments.strategies.experiment import TRAININGS, Strategies, config_of
-from ps_trainer.experiments.toolkit.clusters import flags_of
+from ps_trainer.training import components
 from tests.experiments.executed import drawn, findings_of, refuted
 
 PARAMETER_BYTES = 1_000_000
@@ -111,16 +113,27 @@ def test_refusals_are_those_of_the_rules(strategy):
     assert bool(refusal(strategy, StrategyModel.CNN)) == rule.needs_tables
 
 
+def settings_of(strategy, model):
+    training = TRAININGS[model]
+    return StrategySettings(
+        strategy=strategy, model=model, num_gradients=training.num_gradients, mean_ms=training.mean_ms
+    )
+
+
 def test_every_strategy_uses_the_same_number_of_gradients():
     for model, strategy in itertools.product(StrategyModel, Strategy):
-        training = TRAININGS[model]
-        settings = StrategySettings(
-            strategy=strategy, model=model, num_gradients=training.num_gradients, mean_ms=training.mean_ms
-        )
-        values = config_of(settings, 0)
-        assert values["max_steps"] * strategy.gradients_per_update == training.num_gradients
-        names = {flag.removeprefix("--").partition("=")[0] for flag in flags_of(values)}
-        assert names <= set(TrainConfig.__dataclass_fields__)
+        config = TrainConfig(**config_of(settings_of(strategy, model), 0))
+        config.check()
+        assert config.max_steps * strategy.gradients_per_update == TRAININGS[model].num_gradients
+
+
+@pytest.mark.parametrize("model", list(StrategyModel))
+def test_what_is_refused_is_refused_before_the_start_and_nothing_else(model):
+    for strategy in (Strategy.RING, Strategy.HYBRID):
+        config = TrainConfig(**config_of(settings_of(strategy, model), 0))
+        fails = pytest.raises(OptionError, match="embedding tables") if refusal(strategy, model) else nullcontext()
+        with fails:
+            components.load(config, strategy.num_workers)
 
 
 def test_a_real_training_gives_all_figures(tmp_path, monkeypatch):
