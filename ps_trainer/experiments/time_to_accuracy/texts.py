@@ -63,7 +63,7 @@ TEXTS = PageTexts(
         " that works alone."
     ),
     reasons=(
-        Outcomes("async_sooner", "No worker waits, and at its own learning rate staleness costs few examples."),
+        Outcomes("async_sooner", "No worker waits: n compute n times the gradients, which outweighs staleness."),
         Outcomes("sync_sooner", "Waiting for the slowest of few similar steps costs less than the others' work gains."),
         Outcomes("halves", "With so small a batch, the noise of the gradient limits an update."),
         Outcomes(
@@ -83,7 +83,7 @@ TEXTS = PageTexts(
     limits=(
         "No process sleeps or computes here for as long as the time says. `ps_trainer experiment"
         " ps_trainer.experiments.time_to_accuracy.experiment:TimeToAccuracyOnClusters` also trains on real clusters of"
-        " one to eight workers; it needs half an hour on a machine that nothing else uses.",
+        " one to eight workers; it needs 45 minutes on a machine that nothing else uses.",
         "Steps vary little: with heavy tails synchronous workers wait longer (page `async_vs_sync`).",
         "Links are not shared: with large models transfers limit the gain (page `scaling_curve`).",
         "The first crossing of the accuracy counts, as noisy as tests on 360 digits are.",
