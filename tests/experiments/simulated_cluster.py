@@ -7,7 +7,8 @@ import bisect
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import virtual_run
-from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.clusters import Cluster, Training, flags_of
+from ps_trainer.experiments.toolkit.stock_clusters import StockCluster
 from ps_trainer.simulation.rules import schedule_table
 from tests.testing.step_records import step_record
 
@@ -31,6 +32,7 @@ class SimulatedCluster:
         self._rules = rules or {}
         self._losses = losses
         monkeypatch.setattr(Cluster, "train", lambda cluster, folder: self.train(cluster))
+        monkeypatch.setattr(StockCluster, "train", lambda cluster, folder: self.train(_as_cluster(cluster)))
 
     def train(self, cluster):
         self.trained.append(cluster)
@@ -94,6 +96,17 @@ class SimulatedCluster:
                 for worker, own in enumerate(counts)
             },
         }
+
+
+def _as_cluster(stock):
+    """The script's cluster as one of ours, whose rule is the simulator's of the stock class."""
+    settings = dict(stock.settings)
+    rule = {
+        "update": "stock_sync",
+        "update_option": [f"replicas_to_aggregate={settings.pop('replicas_to_aggregate')}"],
+        "max_steps": stock.num_updates,
+    }
+    return Cluster(num_workers=stock.num_workers, flags=flags_of({**settings, **rule}))
 
 
 def real_results_of(experiment, runs, folder, delayed_share=0.003, is_calibrated=True):

@@ -15,7 +15,7 @@ from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import spread
 
-from .records import ModelFigures, Rule
+from .records import NUM_NEEDED, ModelFigures, Rule
 
 
 def _num_needed(case: Case) -> int:
@@ -176,13 +176,14 @@ class TrainedRule(Case):
 
 
 class RealBarrier(real_clusters.RealCase):
-    """The true barrier of a real cluster with a number of backup workers."""
+    """A rule of a real cluster with a number of backup workers."""
 
     shape = setting("shape")
+    rule = setting("rule")
     num_backups = setting("b")
 
     num_needed = property(_num_needed)  # N, gradients to an update
-    name = text_property("L2, true barrier, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
+    name = text_property("L2, {0.rule.words}, N = {0.num_needed}, {0.shape}, b = {0.num_backups}")
 
     @property
     def models(self) -> list[ModelFigures]:
@@ -191,8 +192,8 @@ class RealBarrier(real_clusters.RealCase):
 
     @property
     def predicted(self) -> float:
-        """Time per update of the true barrier's model, in mean steps."""
-        return spread([models.backup for models in self.models]).median
+        """Time per update of the rule's model, in mean steps."""
+        return spread([models.of(self.rule) for models in self.models]).median
 
     @property
     def cancelled(self) -> float:
@@ -200,14 +201,32 @@ class RealBarrier(real_clusters.RealCase):
         return spread([models.cancelled for models in self.models]).median
 
     @property
+    def steps(self) -> dict[int, float]:
+        """Seed -> time per update, in mean steps."""
+        return {result.run.seed: result.figures.measured.step for result in self.runs}
+
+    @property
+    def dropped_over_tokens(self) -> list[float]:
+        """Dropped share of each seed minus b/(N + b), which a queue of tokens drops."""
+        expected = self.num_backups / (self.num_needed + self.num_backups)
+        return [one.dropped_share - expected for one in self.runs.figures("measured")]
+
+    @property
     def share_by_worker(self) -> list[float]:
         """Share of each worker in the used gradients, mean over the seeds."""
         return np.mean([one.share_by_worker for one in self.runs.figures("measured")], axis=0).tolist()
 
 
-def real_speedups(cases: Sequence[RealBarrier], shape: str, of: str = "measured") -> dict[int, float]:
-    """Returns the normalised speed-up by number of backup workers above 0; empty without a case of 0."""
-    own = {case.num_backups: case for case in cases if case.shape == shape}
+def real_speedups(
+    cases: Sequence[RealBarrier],
+    shape: str,
+    rule: Rule = Rule.BARRIER,
+    num_needed: int = NUM_NEEDED,
+    of: str = "measured",
+) -> dict[int, float]:
+    """Returns a rule's normalised speed-up by number of backup workers above 0; empty without a case of 0."""
+    kind = (shape, rule, num_needed)
+    own = {case.num_backups: case for case in cases if (case.shape, case.rule, case.num_needed) == kind}
     if 0 not in own:
         return {}
     times = {b: getattr(case.pair("step"), of) for b, case in own.items()}

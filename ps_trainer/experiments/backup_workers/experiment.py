@@ -12,11 +12,13 @@ from ps_trainer.experiments.harness.cases import case_factory, cases_by
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_of_seeds
-from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
+from ps_trainer.experiments.toolkit import calibration, real_clusters, stock_calibration, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.delayed_training import StepCost
+from ps_trainer.experiments.toolkit.delayed_training import IDLE, StepCost
 from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
+from ps_trainer.experiments.toolkit.stock_calibration import StockCalibrations
+from ps_trainer.experiments.toolkit.stock_clusters import StockCluster
 
 from . import cases, claims, plots, records, tables
 from .cases import RealBarrier, TrainedRule
@@ -33,6 +35,9 @@ from .records import (
 from .texts import TEXTS
 
 REAL_BACKUPS = (0, 1, 2, 4)
+# Backup workers with which other rules run beside the true barrier: with exponential steps, and with one slow worker.
+COMPARED_BACKUPS = {Shape.EXPONENTIAL: (0, 1, 2), Shape.PERSISTENT: (1, 2)}
+_REAL_RULES = (Rule.BARRIER, Rule.REPLICAS, Rule.STOCK)
 
 _RULES = (Rule.TOKENS, Rule.BARRIER)
 _NUM_LOGGED_STEPS = 300
@@ -83,6 +88,7 @@ _TRAINING_SECS = 3.0
 
 _NUM_REAL_UPDATES = {0: 60, 1: 60, 2: 100, 4: 100}  # by b; enough to count drops to one in a hundred
 _NUM_SLOW_UPDATES = 15  # with one slow worker and no backup worker, because an update then takes ten mean steps
+_NUM_FEW_UPDATES = 150
 _NUM_QUICK_UPDATES = 80
 _QUICK_MS = 80.0
 # Upper bounds of the mean steps per update, for the estimate of the remaining time.
@@ -176,28 +182,60 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
 
 
 class RealBackupClusters(real_clusters.RealPart[RealBarrierSettings]):
-    """The true barrier on real processes that sleep."""
+    """The true barrier on real processes that sleep, beside TensorFlow's own class, and ours of the same name."""
 
     figures_type = RealBarrierFigures
     claims = claims.OF_REAL_CLUSTERS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[RealBarrierSettings]]:
-        """Plans N = 8 workers with 0 to 4 backup workers, with the same seeds; the quick form has one short run."""
+        """Plans N = 8 workers with 0 to 4 backup workers, with the same seeds; the quick form has two short runs."""
         if quick:
-            return _real_runs(seeds[:1], Shape.MODERATE, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS)
-        runs = _real_runs(seeds, Shape.SHIFTED, records.NUM_NEEDED, 0, _NUM_REAL_UPDATES[0], records.MEAN_MS)
+            return [
+                *_real_runs(seeds[:1], Shape.MODERATE, Rule.BARRIER, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS),
+                *_real_runs(seeds[:1], Shape.MODERATE, Rule.STOCK, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS),
+            ]
+        needed, mean_ms = records.NUM_NEEDED, records.MEAN_MS
+        runs = _real_runs(seeds, Shape.SHIFTED, Rule.BARRIER, needed, 0, _NUM_REAL_UPDATES[0], mean_ms)
         for shape, b in itertools.product((Shape.EXPONENTIAL, Shape.MODERATE, Shape.PERSISTENT), REAL_BACKUPS):
             num_updates = _NUM_SLOW_UPDATES if shape == Shape.PERSISTENT and not b else _NUM_REAL_UPDATES[b]
-            runs += _real_runs(seeds, shape, records.NUM_NEEDED, b, num_updates, records.MEAN_MS)
+            is_compared = shape == Shape.EXPONENTIAL and b in COMPARED_BACKUPS[Shape.EXPONENTIAL]
+            for rule in _REAL_RULES if is_compared else (Rule.BARRIER,):
+                runs += _real_runs(seeds, shape, rule, needed, b, num_updates, mean_ms)
+        # With one slow worker, the rules differ most among few workers.
+        needed, mean_ms = records.NUM_FEW, real_clusters.mean_ms(records.NUM_FEW + 2)
+        for b, rule in itertools.product(COMPARED_BACKUPS[Shape.PERSISTENT], _REAL_RULES):
+            runs += _real_runs(seeds, Shape.PERSISTENT, rule, needed, b, _NUM_FEW_UPDATES, mean_ms)
         return runs
 
     def training_of(self, settings: RealBarrierSettings) -> real_clusters.DelayedTraining:
         rule, n, text = settings.rule, settings.n, Shape(settings.shape).text
         options, delays = records.options_of(rule, n, settings.b), [with_mean(text, settings.mean_ms)]
-        return real_clusters.DelayedTraining(rule, options, n, settings.num_updates, delays)
+        layout = {"layout": "per_variable"} if rule is Rule.REPLICAS else {}  # as TensorFlow's class has it
+        return real_clusters.DelayedTraining(rule, options, n, settings.num_updates, delays, {**IDLE, **layout})
+
+    def needed_by(self, run: Run[RealBarrierSettings]) -> Run[Any]:
+        """Returns the calibration run with the same rule and model; of the stock class, that of the script."""
+        if run.settings.rule is Rule.STOCK:
+            return stock_calibration.run_for(IDLE)
+        training = self.training_of(run.settings)
+        return calibration.run_for(training._replace(options=()), run.level)  # with one worker
+
+    def train(self, run: Run[RealBarrierSettings], folder: pathlib.Path) -> Training:
+        """Trains on the cluster; the stock class by the hand-written script."""
+        if run.settings.rule is not Rule.STOCK:
+            return super().train(run, folder)
+        delayed = self.training_of(run.settings)
+        flags = {**delayed.settings, "straggler": delayed.compute, "seed": run.seed}
+        return StockCluster(
+            num_workers=delayed.num_workers,
+            num_updates=delayed.num_updates,
+            settings={**flags, "replicas_to_aggregate": run.settings.num_needed},
+            deadline_secs=10 * run.expected_secs,
+        ).train(folder)
 
     def measured_figures(self, run: Run[RealBarrierSettings], training: Training) -> BackupStepFigures:
-        return records.figures_of_training(training, run.settings.mean_ms / 1000)
+        figures_of = records.figures_of_stock if run.settings.rule is Rule.STOCK else records.figures_of_training
+        return figures_of(training, run.settings.mean_ms / 1000)
 
     def simulated_figures(self, run: Run[RealBarrierSettings], done: virtual_run.VirtualRun) -> BackupStepFigures:
         mean_secs = run.settings.mean_ms / 1000
@@ -217,7 +255,7 @@ class RealBackupClusters(real_clusters.RealPart[RealBarrierSettings]):
 
     def cases(self, results: Results) -> list[RealBarrier]:
         """Returns the cases of the runs whose times count."""
-        return cases_by(RealBarrier, results.uncontended(), "shape", "n", "b")
+        return cases_by(RealBarrier, results.uncontended(), "shape", "n", "b", "rule")
 
     tables = staticmethod(tables.of_real_clusters)
     plots = plots.OF_REAL_CLUSTERS
@@ -234,7 +272,7 @@ class BackupWorkers(Experiment):
     texts = TEXTS
     untested = "Chen et al.'s final accuracy, and the traffic of many backup workers (`backups_at_scale` tests them)"
     published = claims.PUBLISHED
-    parts = (Calibrations(), BackupTiming(), BackupTraining(), RealBackupClusters())
+    parts = (Calibrations(), StockCalibrations(), BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1
 
 
@@ -254,16 +292,16 @@ def _runs_of(plan: _SweepPlan, seeds: Sequence[int]) -> Iterator[Run[SweepSettin
 
 
 def _real_runs(
-    seeds: Sequence[int], shape: str, needed: int, b: int, num_updates: int, mean_ms: float
+    seeds: Sequence[int], shape: str, rule: Rule, needed: int, b: int, num_updates: int, mean_ms: float
 ) -> list[Run[RealBarrierSettings]]:
     n = needed + b
     settings = RealBarrierSettings(
-        shape=shape, size=f"N = {needed}", n=n, b=b, rule=Rule.BARRIER, num_updates=num_updates, mean_ms=mean_ms
+        shape=shape, size=f"N = {needed}", n=n, b=b, rule=rule, num_updates=num_updates, mean_ms=mean_ms
     )
     steps = _SLOWEST_STEPS if shape == Shape.PERSISTENT and not b else _LONGEST_STEPS[shape]
     return runs_of_seeds(
         seeds,
-        f"L2-{Rule.BARRIER}-n={n}-b={b}-{shape.replace(' ', '_')}",
+        f"L2-{rule}-n={n}-b={b}-{shape.replace(' ', '_')}",
         settings,
         real_clusters.expected_secs(n, num_updates * steps * mean_ms / 1000),
         real_clusters.LEVEL,

@@ -18,17 +18,27 @@ from ps_trainer.experiments.toolkit.virtual_run import VirtualRun
 from ps_trainer.simulation.schedule import DROPPED
 
 
-# TensorFlow's queue is simulated only: `--update=sync` of a real cluster is the same barrier as `backup`.
 class Rule(Label):
-    """Subject of a run: one update rule, or the models of both rules."""
+    """Subject of a run: one update rule, or the models of both rules.
+
+    `STOCK` is TensorFlow's own `SyncReplicasOptimizer` in a hand-written script, `TOKENS` its queue in virtual time.
+    `REPLICAS` is the subclass that `--update=sync_replicas` runs, with a queue of tokens for each worker.
+    """
 
     TOKENS = "token_queue"
     BARRIER = "backup"
+    STOCK = "stock_sync"
+    REPLICAS = "sync_replicas"
     MODELS = "models"
 
     @property
     def words(self) -> str:
-        return {Rule.TOKENS: "token queue", Rule.BARRIER: "true barrier"}.get(self, self.value)
+        return {
+            Rule.TOKENS: "token queue",
+            Rule.BARRIER: "true barrier",
+            Rule.STOCK: "stock class",
+            Rule.REPLICAS: "token queue per worker",
+        }.get(self, self.value)
 
 
 OF_50, OF_100 = "N = 50", "N + b = 100"
@@ -36,6 +46,7 @@ SLOW_WORKER = 0  # index of the slow worker of `persistent`
 
 TRAINING = "training"  # purpose of a run
 NUM_NEEDED = 8  # N of the trainings and of the real clusters
+NUM_FEW = 4  # N of the real clusters on which rules are compared with one slow worker
 MEAN_MS = 480.0  # on real clusters; up to 12 workers then make at most 25 gradients per second, which leaves cores idle
 
 QUANTILES = tuple(range(0, 101, 5))
@@ -105,7 +116,7 @@ class ModelFigures(Record):
 
     def of(self, rule: Rule) -> float:
         """Returns the time per update of a rule's model."""
-        return self.backup if rule is Rule.BARRIER else self.token_queue
+        return self.token_queue if rule in (Rule.TOKENS, Rule.STOCK) else self.backup
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,7 +158,7 @@ def figures_of(
 def options_of(rule: str, num_workers: int, num_backup: int) -> list[str]:
     """Returns the values of `--update_option` that give a rule this number of backup workers among all workers."""
     needed = num_workers - num_backup
-    return [f"replicas_to_aggregate={needed}" if rule == Rule.TOKENS else f"backup_workers={num_backup}"]
+    return [f"backup_workers={num_backup}" if rule == Rule.BARRIER else f"replicas_to_aggregate={needed}"]
 
 
 def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed: int) -> ModelFigures:
@@ -180,11 +191,30 @@ def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigur
     )
 
 
+def figures_of_stock(training: Training, mean_secs: float) -> BackupStepFigures:
+    """Returns the figures of a run of the stock class, whose gradients count from an update after warm-up to the last.
+
+    Its first tokens let each worker compute a gradient that must be dropped, so the whole run drops a larger share.
+    """
+    updates = _warm_updates(real_clusters.update_secs(training))
+    pushed = [step for step in training.steps if updates[0] < step.t_start + step.injected_delay <= updates[-1]]
+    used = np.bincount([step.worker for step in pushed if not step.dropped], minlength=len(training.summary["workers"]))
+    return dataclasses.replace(
+        figures_of_training(training, mean_secs),
+        dropped_share=1.0 - float(used.sum()) / len(pushed),
+        share_by_worker=(used / used.sum()).tolist(),
+    )
+
+
 def _step_figures(update_secs: np.ndarray, mean_secs: float) -> dict[str, Any]:
     """Returns the mean and percentiles of the time per update after warm-up, in mean steps."""
-    num_warmup = int(WARMUP_SHARE * len(update_secs))
-    secs = np.diff(update_secs[max(0, num_warmup - 1) :]) / mean_secs
+    secs = np.diff(_warm_updates(update_secs)) / mean_secs
     return {"step": float(secs.mean()), **dict(zip(("p50", "p10", "p90"), spread(secs), strict=True))}
+
+
+def _warm_updates(update_secs: np.ndarray) -> np.ndarray:
+    """Returns the times of the updates, from the last one of warm-up on."""
+    return update_secs[max(0, int(WARMUP_SHARE * len(update_secs)) - 1) :]
 
 
 def _arrivals(run: VirtualRun, num_needed: int) -> dict[str, list[float]]:

@@ -50,7 +50,7 @@ def of_training(cases: Sequence[TrainedRule]) -> list[Table]:
 def of_real_clusters(cases: Sequence[RealBarrier]) -> list[Table]:
     """Makes the tables of real and simulated times, of all figures, and of contributions by worker."""
     rows = [
-        [case.shape, Rule.BARRIER.words, case.num_backups]
+        [case.shape, case.rule.words, case.num_backups]
         + _contributions(case.share_by_worker, has_slow_worker=case.shape == Shape.PERSISTENT)
         for case in cases
         if case.num_backups
@@ -89,16 +89,17 @@ def _figures_table(cases: Sequence[RealBarrier]) -> Table:
         *texts("step times", "rule"),
         *numbers("d", "N", "b"),
         *numbers(".2f", "p10", "p50", "p50, simulated", "p90"),
-        *numbers(".3f", "time per update", "simulated", "order statistic", "true barrier's model"),
+        *numbers(".3f", "time per update", "simulated", "order statistic", "rule's model"),
         *numbers(".3f", "normalised speed-up", "simulated speed-up"),
         *numbers(".2f", "dropped", "dropped, simulated", "b/(N + b)", unit="%"),
     )
     rows = []
     for case in cases:
         step, median, dropped = (case.pair(name) for name in ("step", "p50", "dropped_share"))
-        speedups = [real_speedups(cases, case.shape, of).get(case.num_backups) for of in ("measured", "simulated")]
+        kind = (case.shape, case.rule, case.num_needed)
+        speedups = [real_speedups(cases, *kind, of).get(case.num_backups) for of in ("measured", "simulated")]
         rows.append(
-            [case.shape, Rule.BARRIER.words, case.num_needed, case.num_backups]
+            [case.shape, case.rule.words, case.num_needed, case.num_backups]
             + [case.pair("p10").measured, median.measured, median.simulated, case.pair("p90").measured]
             + [step.measured, step.simulated, case.cancelled, case.predicted, *speedups]
             + [100 * dropped.measured, 100 * dropped.simulated]

@@ -140,20 +140,21 @@ def _make_steps(flags: argparse.Namespace, session: Any, fetches: dict[str, Any]
     path = flags.folder / f"steps-{flags.task_index}.jsonl"
     number = token = 0
     # Buffered by lines, because the launcher reads the file while the worker runs.
-    with path.open("w", buffering=1, encoding="utf-8") as file, session:
+    with path.open("w", buffering=1, encoding="utf-8") as file:
         while not session.should_stop():
             started = time.monotonic()
             done = session.run(fetches)
             ended, number = time.monotonic(), number + 1
             is_late = bool(done.get("at_push", 0) > token)  # the accumulators drop such a gradient
             token = done.get("token", 0)
+            # Unlike in a log of ours, the pull is a part of its own step.
             record = StepRecord(
                 worker=flags.task_index,
                 local_step=number,
                 global_step=int(done.get("after", number)),
                 staleness=None if is_late else 0,
                 dropped=int(is_late),
-                t_start=delay.pulled_at or started,
+                t_start=started,
                 t_computed=None,
                 t_applied=None,
                 t_end=ended,
@@ -172,12 +173,11 @@ class _Delay:
 
     Attributes:
         last_secs: Delay of the last step in seconds; 0 without one.
-        pulled_at: Monotonic time at which the parameters of the last step arrived; 0 if it was not measured.
     """
 
     def __init__(self, flags: argparse.Namespace):
         spec = delays.spec_for([delays.parse(text) for text in flags.straggler], flags.task_index)
-        self.last_secs = self.pulled_at = 0.0
+        self.last_secs = self._pulled_at = 0.0
         self._next: Callable[[], float] | None = None
         if spec is not None:
             self._next = spec.sampler(delays.rng_for(flags.seed, flags.task_index), flags.task_index)
@@ -195,13 +195,13 @@ class _Delay:
                 return [(tf.identity(gradient), variable) for gradient, variable in gradients]
 
     def _note(self) -> np.float64:
-        self.pulled_at = time.monotonic()
-        return np.float64(self.pulled_at)
+        self._pulled_at = time.monotonic()
+        return np.float64(self._pulled_at)
 
     def _sleep(self) -> np.float64:
         assert self._next is not None
         self.last_secs = self._next()
-        time.sleep(max(0.0, self.pulled_at + self.last_secs - time.monotonic()))
+        time.sleep(max(0.0, self._pulled_at + self.last_secs - time.monotonic()))
         return np.float64(self.last_secs)
 
 

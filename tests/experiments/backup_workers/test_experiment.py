@@ -171,7 +171,8 @@ def test_a_training_reaches_its_target_after_a_number_of_updates(tmp_path):
     assert 10 < figures.updates < 250
 
 
-def test_there_is_one_real_run_in_the_quick_form():
+def test_there_is_a_real_run_of_the_barrier_and_of_the_stock_class_in_the_quick_form():
     assert [run.key for run in planned(BackupWorkers(), [0], quick=True, level=Level.PROCESSES)] == [
-        "L2-backup-n=5-b=1-lognormal-seed=0"
+        "L2-backup-n=5-b=1-lognormal-seed=0",
+        "L2-stock_sync-n=5-b=1-lognormal-seed=0",
     ]
