@@ -1,0 +1,83 @@
+"""Settings, shares and runs of the benchmark of overlap; the clusters are replaced."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import overlap
+from tests.testing.step_records import step_record
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the benchmark's environment
+
+
+def setting(**fields):
+    defaults = {"rate": "100mbit", "update": "async", "num_ps": 1, "num_workers": 1, "model_mb": 20.0}
+    return overlap.Setting(**{**defaults, "num_pieces": 0, "compute": 1.0, "batch_size": 1, **fields})
+
+
+def test_the_floor_is_a_pull_and_a_push_through_the_busiest_link():
+    one = setting()
+    assert one.num_bytes == 20 * 500**2 * 4
+    assert one.floor_secs == pytest.approx(2 * 20e6 / (12.5e6 * 1448 / 1514))
+    assert setting(num_workers=3).floor_secs == pytest.approx(3 * one.floor_secs)
+    assert setting(num_workers=2, num_ps=2).floor_secs == pytest.approx(one.floor_secs)
+
+
+@pytest.mark.parametrize("num_pieces", [1, 2, 5, 10, 20])
+def test_the_layout_makes_as_many_pieces_as_asked(num_pieces):
+    assert setting(num_pieces=num_pieces).count_pieces() == num_pieces
+
+
+def test_all_pauses_of_a_step_last_as_long_as_asked():
+    pauses = setting(compute=0.5).pause_ms * 3 * overlap.NUM_LAYERS / 1000
+    assert pauses == pytest.approx(0.5 * setting().floor_secs)
+
+
+def test_a_pause_changes_neither_values_nor_gradients():
+    results = []
+    for pause_ms in (0.0, 0.1):
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.set_random_seed(3)
+            model = overlap.Layered(overlap.Layered.Options(width=3, pause_ms=pause_ms))
+            loss = model.build({"label": tf.constant([1, 2], tf.int64)}, training=True).loss
+            gradients = tf.gradients(loss, tf.trainable_variables())
+            session.run(tf.global_variables_initializer())
+            weights = np.linspace(-0.5, 0.5, 9).reshape(3, 3)
+            results.append(session.run([loss, *gradients], dict.fromkeys(tf.trainable_variables(), weights)))
+    for plain, paused in zip(*results, strict=True):
+        np.testing.assert_array_equal(plain, paused)
+    assert results[0][0] > 0
+
+
+def test_each_row_compares_the_step_with_transfer_and_computation(tmp_path, monkeypatch):
+    class Trained:
+        def __init__(self, secs):
+            self.round_secs = secs
+            self.warm_steps = [step_record(t_end=secs * step) for step in range(5)]
+
+    class Alone:
+        def __init__(self, *, flags, **fields):
+            assert not any(flag.startswith("--steps_per_call") for flag in flags)
+
+        def train(self, folder):
+            return Trained(2.0)
+
+    class Shaped:
+        def __init__(self, *, settings, **fields):
+            self._has_pauses = "pause_ms=0" not in settings["model_option"]
+
+        def train(self, folder):
+            return Trained(2.5 if self._has_pauses else 1.25)
+
+    monkeypatch.setattr(overlap, "Cluster", Alone)
+    monkeypatch.setattr(overlap, "ShapedCluster", Shaped)
+    monkeypatch.setattr(overlap.shaped_clusters, "why_not", lambda: "")
+    argv = ["--rates=100mbit", "--sizes_mb=20", "--rules=sync", "--pieces=1,5", f"--out_dir={tmp_path / 'out'}"]
+    assert overlap.main(argv) == 0
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert [row["num_pieces"] for row in rows] == [1, 5]
+    assert rows[0]["line_share"] == pytest.approx(setting().floor_secs / 1.25, rel=1e-3)
+    assert (rows[0]["ratio"], rows[0]["ratio_to_sum"]) == (1.25, pytest.approx(2.5 / 3.25, rel=1e-3))
