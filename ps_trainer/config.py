@@ -252,8 +252,8 @@ class TrainConfig:
     )
     steps_per_call: int = option(
         0,
-        "steps that a worker makes in one call of TensorFlow, which costs less per step; 0 = up to 50 in 0.1 s where"
-        " the update rule and the hooks allow it; 1 = each step is a call",
+        "steps that a worker makes in one call of TensorFlow, which costs less per step; 0 = up to 50 where the"
+        " update rule and the hooks allow it; 1 = each step is a call",
         least=0,
         most=10_000,
         own="a call makes the same steps, however many are in it",

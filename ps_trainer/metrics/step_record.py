@@ -17,10 +17,12 @@ class StepRecord(NamedTuple):
         global_step: Value of global_step that the step returned.
         staleness: Staleness of the gradient on ps 0; None if it was dropped, or nothing was pushed.
         dropped: 1 if the gradient was dropped, else 0.
-        t_start: Time at which the step begins, with its parameters already pulled.
+        t_start: Time at which the step begins, with its parameters already pulled. In a call of several steps they may
+            still be on the way.
         t_computed: Time at which the gradient is computed, `--straggler` delays included; None if it was not measured.
         t_applied: Time at which the update is applied, as far as this worker waits for that; None if not measured.
-        t_end: Time at which the parameters of the next step are pulled, and the step ends.
+        t_end: Time at which the parameters of the next step are pulled, and the step ends. In a call of several steps
+            it ends as soon as its update is made.
         wall_time: Time of t_end in seconds since the epoch.
         injected_delay: Seconds by which `--straggler` delayed the gradient, counted from t_start if it is paced; 0
             without it.

@@ -19,6 +19,9 @@ _CHANNEL_OPTIONS = {
     # By default gRPC looks a name up at most every 30 s. When a task comes back under another IP address, the other
     # tasks would try its old address until they give up.
     "grpc.dns_min_time_between_resolutions_ms": "1000",
+    # With gRPC's small windows the messages that wait for a slow link overtake each other. With a window above a
+    # message's size they pass in the order in which they were sent: the first layers' parameters come first.
+    "grpc.http2.lookahead_bytes": "33554432",
 }
 
 

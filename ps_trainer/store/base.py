@@ -238,9 +238,12 @@ class ParameterStore(abc.ABC):
             clock = self.clocks[ps].read_value()
             # Clock first: an update between the reads then counts as staleness. In the other order the parameters
             # would be older than their clock, and the staleness too small.
-            with tf.control_dependencies([clock]):
-                # A read shares the variable's memory. A dense update copies memory that is in use, so the value stays.
-                values = [(piece, piece.variable.read_value()) for piece in self.dense if piece.ps == ps]
+            values: list[tuple[Piece, tf.Tensor]] = []
+            for piece in (one for one in self.dense if one.ps == ps):
+                # In the order of use: gRPC sends one message after the other, and the first layers are needed first.
+                with tf.control_dependencies([values[-1][1] if values else clock]):
+                    # A read shares the variable's memory. A dense update copies memory in use, so the value stays.
+                    values.append((piece, piece.variable.read_value()))
         return Snapshot([clock], values)
 
     def combine_snapshots(self, snapshots: Sequence[Snapshot]) -> Snapshot:

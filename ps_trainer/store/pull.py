@@ -4,6 +4,9 @@ A pull is part of the step before the one that uses it. `Stage` ops of the earli
 area on the worker. `Unstage` ops of the later step wait until they are there, and take them out. A staging area belongs
 to a device and a shared name, so both steps find the same one.
 
+Many bytes lie in several staging areas, in the order in which the model asks for the variables. So the first layers
+can compute while the parameters of the last ones are still on the way (`multi_step_graph.py`).
+
 The clock of each ps task has its own staging area on that ps task, because staleness is computed there. So the
 clock never travels to the worker and back.
 """
@@ -11,11 +14,21 @@ clock never travels to the worker and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.pieces import DensePart, Piece, Snapshot
+
+AREA_BYTES = 2**20
+"""A staging area ends with the value that takes it to this size; each area costs two ops a step."""
+
+
+class _Area(NamedTuple):
+    """A staging area on a worker: its name, and the values that this step takes out of it."""
+
+    name: str
+    values: list[tf.Tensor]
 
 
 class PullStaging:
@@ -31,7 +44,7 @@ class PullStaging:
         self._ps_devices = ps_devices
         self._worker_index = worker_index
         self._pull_dtype = pull_dtype
-        self._unstaged: dict[str, list[tf.Tensor]] = {}  # by device
+        self._areas: dict[str, list[_Area]] = {}  # by device
 
     def wire_dtype(self, dtype: tf.DType) -> tf.DType:
         """Returns the type in which parameters of type `dtype` travel."""
@@ -43,13 +56,17 @@ class PullStaging:
 
     def unstage_parts(self, parts: Sequence[DensePart], device: str) -> list[tf.Tensor]:
         """Returns the pulled values of `parts`, in their own types; call it once for each device, in its scope."""
-        if not parts:
-            return []
-        dtypes = [part.variable.dtype.base_dtype for part in parts]
-        shapes = [part.variable.shape for part in parts]
-        unstaged = _unstage([self.wire_dtype(d) for d in dtypes], shapes, self._name("values"))
-        self._unstaged[device] = unstaged
-        return [tf.cast(value, dtype) for value, dtype in zip(unstaged, dtypes, strict=True)]
+        values: list[tf.Tensor] = []
+        self._areas[device] = []
+        for number, count in enumerate(by_area([part.variable for part in parts])):
+            area_parts = parts[len(values) : len(values) + count]
+            dtypes = [part.variable.dtype.base_dtype for part in area_parts]
+            name = self._name(f"values_{number}" if number else "values")
+            wire_dtypes = [self.wire_dtype(dtype) for dtype in dtypes]
+            unstaged = _unstage(wire_dtypes, [part.variable.shape for part in area_parts], name)
+            self._areas[device].append(_Area(name, unstaged))
+            values += [tf.cast(value, dtype) for value, dtype in zip(unstaged, dtypes, strict=True)]
+        return values
 
     def build_pull(
         self,
@@ -83,7 +100,9 @@ class PullStaging:
     def build_hold(self) -> list[tf.Operation]:
         """Builds the ops that stage this step's parameters for the next step, in place of a pull; nothing travels."""
         # The clocks are still staged on the ps tasks, because a step that pushes nothing takes none out.
-        return self._stage(self._unstaged)
+        return self._stage(
+            {device: [v for area in areas for v in area.values] for device, areas in self._areas.items()}
+        )
 
     def build_clear(self) -> list[tf.Operation]:
         """Builds the ops that empty the staging areas; they may hold a pull of an earlier session of this worker."""
@@ -91,18 +110,22 @@ class PullStaging:
         for ps, device in enumerate(self._ps_devices):
             with tf.device(device):
                 clears.append(tf.raw_ops.StageClear(dtypes=[tf.int64], shared_name=self._name(f"clock_{ps}")))
-        for device, values in self._unstaged.items():
+        for device, areas in self._areas.items():
             with tf.device(device):
-                dtypes = [value.dtype for value in values]
-                clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=self._name("values")))
+                for area in areas:
+                    dtypes = [value.dtype for value in area.values]
+                    clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area.name))
         return clears
 
     def _stage(self, by_device: Mapping[str, Sequence[tf.Tensor]]) -> list[tf.Operation]:
         ops = []
         for device, values in by_device.items():
+            left = list(values)
             with tf.device(device):
-                # One op for all values of a device, because an Unstage op takes out what one Stage op has put in.
-                ops.append(tf.raw_ops.Stage(values=values, shared_name=self._name("values")))
+                for area in self._areas[device]:
+                    # One op for all values of an area, because an Unstage op takes out what one Stage op has put in.
+                    staged, left = left[: len(area.values)], left[len(area.values) :]
+                    ops.append(tf.raw_ops.Stage(values=staged, shared_name=area.name))
         return ops
 
     def _name(self, content: str) -> str:
@@ -114,3 +137,16 @@ def _unstage(dtypes: Sequence[tf.DType], shapes: Sequence[Any], name: str) -> li
     for value, shape in zip(values, shapes, strict=True):
         value.set_shape(shape)  # Unstage does not know the shapes of the staged tensors
     return values
+
+
+def by_area(variables: Sequence[tf.Variable]) -> list[int]:
+    """Returns the number of consecutive variables in each staging area."""
+    counts: list[int] = []
+    num_bytes = AREA_BYTES
+    for variable in variables:
+        if num_bytes >= AREA_BYTES:
+            counts.append(0)
+            num_bytes = 0
+        counts[-1] += 1
+        num_bytes += variable.shape.num_elements() * variable.dtype.size
+    return counts

@@ -340,6 +340,7 @@ class Worker(WorkerTask):
                 or self._progress.secs_since_report() >= self._config.report_secs
                 or self._is_save_due(global_step)
                 or state_saver.is_due(counts)
+                or run.peers.is_target_reached
             )
             if not is_due:
                 self._recovery.note_step(global_step)

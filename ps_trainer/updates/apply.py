@@ -82,7 +82,7 @@ class Applier:
         rate_factor: tf.Tensor | None = None,
         use_locking: bool = True,
     ) -> tf.Operation:
-        """Builds the op that applies the gradients of pieces on ps task `ps`; call it once per ps task.
+        """Builds the op that applies the gradients of pieces on ps task `ps`; call it once for each piece.
 
         Schedule and optimizer follow the clock at the moment when the gradients have arrived.
 

@@ -165,8 +165,8 @@ class Phase(NamedTuple):
         pushed: Int64 scalar on ps task 0, which is known when ps 0 holds what the worker has learned from its batches
             since the last push. Its value is global_step, or `RELEASED` if the rule may have let the worker continue
             without an update. None in a phase whose result stays on the worker.
-        pulled: For each ps task the snapshot that `ParameterStore.read_on` has read there for the next step, from rules
-            that read it in the section in which they apply. None: the snapshot is read after `applied`.
+        pulled: For each ps task the snapshot that was read there for the next step, from rules that read it in the
+            section in which they apply, or each piece after its own update. None: the snapshot is read after `applied`.
         is_local: Whether the phase exchanges nothing with ps tasks. Such a phase also leaves out the model's own
             updates (UPDATE_OPS, such as batch norm's averages), because their variables lie on the ps tasks.
     """

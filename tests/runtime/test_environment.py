@@ -20,30 +20,31 @@ def prepared(is_ps=False, **environ):
 
 PROXY = "grpc.enable_http_proxy"
 LOOKUPS = "grpc.dns_min_time_between_resolutions_ms"
+WINDOW = "grpc.http2.lookahead_bytes=33554432"
 
 
 def channel_options(**environ):
     return prepared(**environ)["TF_GRPC_DEFAULT_OPTIONS"].split(",")
 
 
-def test_channels_skip_the_proxy_and_look_up_a_moved_task():
-    assert channel_options() == [f"{PROXY}=0", f"{LOOKUPS}=1000"]
+def test_channels_skip_the_proxy_look_up_a_moved_task_and_keep_the_order_of_messages():
+    assert channel_options() == [f"{PROXY}=0", f"{LOOKUPS}=1000", WINDOW]
 
 
 def test_the_users_channel_options_stay():
     own = "grpc.keepalive_time_ms=301000"
-    assert channel_options(TF_GRPC_DEFAULT_OPTIONS=own) == [own, f"{PROXY}=0", f"{LOOKUPS}=1000"]
+    assert channel_options(TF_GRPC_DEFAULT_OPTIONS=own) == [own, f"{PROXY}=0", f"{LOOKUPS}=1000", WINDOW]
 
 
 @pytest.mark.parametrize(
     ("given", "result"),
     [
-        (f"{PROXY}=1", [f"{PROXY}=1", f"{LOOKUPS}=1000"]),
-        (f"{LOOKUPS}=5000", [f"{LOOKUPS}=5000", f"{PROXY}=0"]),
-        (f"{LOOKUPS} = 5000,{PROXY}=1", [f"{LOOKUPS} = 5000", f"{PROXY}=1"]),
+        (f"{PROXY}=1", [f"{PROXY}=1", f"{LOOKUPS}=1000", WINDOW]),
+        (f"{LOOKUPS}=5000", [f"{LOOKUPS}=5000", f"{PROXY}=0", WINDOW]),
+        (f"{LOOKUPS} = 5000,{PROXY}=1", [f"{LOOKUPS} = 5000", f"{PROXY}=1", WINDOW]),
     ],
 )
-def test_an_option_that_the_user_has_set_is_kept_and_the_other_added(given, result):
+def test_an_option_that_the_user_has_set_is_kept_and_the_others_added(given, result):
     assert channel_options(TF_GRPC_DEFAULT_OPTIONS=given) == result
 
 

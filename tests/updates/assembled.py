@@ -11,12 +11,14 @@ from ps_trainer.training import graph as graph_lib
 from ps_trainer.training.train_graph import TrainGraph
 
 
-def assemble(config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0) -> TrainGraph:
-    """The graph of one worker of a cluster that does not exist, with each op once."""
+def assemble(
+    config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0, steps_per_call: int = 1
+) -> TrainGraph:
+    """The graph of one worker of a cluster that does not exist; a call of several steps would copy the ops."""
     jobs = {
         "ps": tuple(f"localhost:{2000 + ps}" for ps in range(num_ps)),
         "worker": tuple(f"localhost:{3000 + index}" for index in range(num_workers)),
     }
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
-    config = dataclasses.replace(config, steps_per_call=1)  # a call of several steps would copy the ops
+    config = dataclasses.replace(config, steps_per_call=steps_per_call)
     return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")

@@ -10,8 +10,12 @@ Each task has its own chain through the loop, and the worker's chain decides:
     ps k     Enter ─► Merge ────────────► Switch ─► pivot ─► the step's ops ────────► NextIteration ─► Merge
 
 `note` is a Python function on the worker, called after each step with its figures; it returns whether another step
-follows. It runs when all ops of the step have run, on all tasks. The ops of a ps task come before the message that
-brings the step's result. So a call that fails in its next step has lost nothing of this one.
+follows. It runs when all ops of the step have run, on all tasks, except for the arrival of the next step's parameters.
+The ops of a ps task come before the message that brings the step's result. So a call that fails in its next step has
+lost nothing of this one.
+
+Each staging area of the pull (`store/pull.py`) has a chain as well, from the `Stage` op of one step to the `Unstage` op
+of the next one. So a step begins with the first layers while the parameters of the last ones still arrive.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from ps_trainer.training.graph_parts.step_fetches import StepFetches
 
 _PREFIX = "call"
 _FRAME = "call/steps"
+_PARALLEL = 2
 
 Note = Callable[[StepFetches], bool]
 """Gets the figures of a step, under the names that they have in a call of one step; returns whether another follows."""
@@ -57,20 +62,29 @@ class MultiStepGraph:
 
 
 def _build(fetches: StepFetches, worker_device: str, note: Callable[..., np.bool_]) -> list[tf.Operation]:
+    staging, others = _divide(fetches.targets, _task_of(worker_device))
     results = [fetches.global_step, fetches.staleness, fetches.loss, *fetches.times, *fetches.counts]
     worker = _task_of(worker_device)
     targets: dict[str, list[tf.Operation]] = {worker: []}
-    for target in fetches.targets:
-        op = getattr(target, "op", target)
+    for op in others:
         targets.setdefault(_task_of(op.device) or worker, []).append(op)
     with tf.device(worker_device), tf.control_dependencies(targets[worker]):
         noted = tf.numpy_function(note, results, tf.bool)
     loop = _Loop(worker, noted)
-    loop.copy(ancestors([noted, *(op for ops in targets.values() for op in ops)]))
+    loop.copy(ancestors([noted, *staging, *(op for ops in targets.values() for op in ops)]))
     for task in loop.tasks:
         loop.add_chain(task, targets.get(task, []))
+    for op in staging:
+        loop.add_staging_chain(op)
     loop.order_results_after(targets, results)
     return loop.import_nodes()
+
+
+def _divide(targets: Sequence[Any], worker: str) -> tuple[list[tf.Operation], list[tf.Operation]]:
+    """Returns the ops that stage values on the worker, and the other targets."""
+    ops = [getattr(target, "op", target) for target in targets]
+    staging = [op for op in ops if op.type == "Stage" and (_task_of(op.device) or worker) == worker]
+    return staging, [op for op in ops if op not in staging]
 
 
 class _Loop:
@@ -112,18 +126,31 @@ class _Loop:
             targets: Ops of the step on this task that nothing else in the loop waits for.
         """
         is_worker = task == self._worker
-        name, cpu = _chain(task), f"{task}/device:CPU:0"
-        # One step at a time: the next one reads what this one writes.
-        frame = {"frame_name": _FRAME, "parallel_iterations": 1}
+        ended = [self._noted.name if is_worker else _pivot(task), *(f"^{op.name}" for op in targets)]
+        self._add_chain(_chain(task), task, ended, decides=is_worker)
+
+    def add_staging_chain(self, op: tf.Operation) -> None:
+        """Adds the nodes that let the `Unstage` op of a step follow the `Stage` op of the step before."""
+        name = op.get_attr("shared_name").decode()
+        chain = f"{_chain(self._worker)}/{name}"
+        for node in self._nodes.values():
+            if node.op == "Unstage" and node.attr["shared_name"].s.decode() == name:
+                del node.input[:]  # the worker's pivot
+                node.input.append(f"^{chain}/pivot")
+        self._add_chain(chain, self._worker, [f"{chain}/pivot", f"^{op.name}"])
+
+    def _add_chain(self, name: str, task: str, ended: Sequence[str], *, decides: bool = False) -> None:
+        cpu = f"{task}/device:CPU:0"
+        # The next step begins before this one's parameters have all arrived. Everything else is one step at a time.
+        frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
         self._add(f"{name}/start", "Const", cpu, [], value=tf.make_tensor_proto([True], shape=[]), dtype=tf.bool)
         self._add(f"{name}/enter", "Enter", cpu, [f"{name}/start"], **frame)
         self._add(f"{name}/merge", "Merge", cpu, [f"{name}/enter", f"{name}/next"], N=2)
-        if is_worker:
+        if decides:
             self._add(f"{name}/condition", "LoopCond", cpu, [f"{name}/merge"])
         self._add(f"{name}/switch", "Switch", cpu, [f"{name}/merge", f"{_chain(self._worker)}/condition"])
-        self._add(_pivot(task), "Identity", cpu, [f"{name}/switch:1"])
-        ended = [f"^{op.name}" for op in targets]
-        self._add(f"{name}/ended", "Identity", cpu, [self._noted.name if is_worker else _pivot(task), *ended])
+        self._add(f"{name}/pivot", "Identity", cpu, [f"{name}/switch:1"])
+        self._add(f"{name}/ended", "Identity", cpu, ended)
         self._add(f"{name}/next", "NextIteration", cpu, [f"{name}/ended"])
         self._add(f"{name}/exit", "Exit", cpu, [f"{name}/switch"])
         self._exits.append(f"{name}/exit")
@@ -157,7 +184,7 @@ class _Loop:
         outside = f"outside/{len(self._outside)}"
         self._outside[f"{outside}:0"] = op.outputs[0]
         dtype = op.outputs[0].dtype.base_dtype
-        frame = {"frame_name": _FRAME, "parallel_iterations": 1}
+        frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
         self._add(op.name, "Enter", task, [f"{outside}:0"], dtype, is_constant=True, **frame)
 
     def _after(self, tensor: tf.Tensor, task: str, ops: Sequence[tf.Operation]) -> str:

@@ -6,7 +6,7 @@ the worker, inside the call, as the step loop runs after a call of one step. It 
 call as soon as the loop itself has something to do. So a call never makes a step too many:
 
     ends a call                                   because the loop then
-    the number of steps, or with 0 the time       looks whether the run has ended elsewhere
+    the number of steps, or the time              looks whether the target metric is reached
     max_steps, or a release by the rule           ends
     a stop request                                ends with its reason
     a NaN loss                                    fails
@@ -33,7 +33,9 @@ from ps_trainer.updates.base import TrainStep, UpdateRule
 AUTOMATIC_STEPS = 50
 """Largest number of steps in a call where no flag sets it: more steps no longer make a step measurably cheaper."""
 AUTOMATIC_SECS = 0.1
-"""Time after which such a call ends with its step: between calls, a worker checks whether the run has ended."""
+"""Time after which such a call ends with its step, in a run with a target metric: the chief looks for it between calls.
+
+Elsewhere a call of slow steps holds many as well, since a step begins while its last parameters arrive."""
 
 
 class CallLimits(NamedTuple):
@@ -80,7 +82,9 @@ def limits_of(config: TrainConfig, rule: UpdateRule, step: TrainStep, *, has_hoo
         return CallLimits(1)
     if not config.steps_per_call and tf.config.list_physical_devices("GPU"):
         return CallLimits(1)  # the gain was measured on CPUs only
-    return CallLimits(config.steps_per_call) if config.steps_per_call else CallLimits(AUTOMATIC_STEPS, AUTOMATIC_SECS)
+    if config.steps_per_call:
+        return CallLimits(config.steps_per_call)
+    return CallLimits(AUTOMATIC_STEPS, AUTOMATIC_SECS if config.target_metric else math.inf)
 
 
 class StepCalls:

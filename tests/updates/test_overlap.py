@@ -1,0 +1,180 @@
+"""Transfers beside computation: what a part of a step waits for, and that its numbers stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_trainer.store import pull
+from ps_trainer.store.ancestors import ancestors
+from ps_trainer.training.graph_parts import combined_result
+from tests.testing.cluster import InProcessCluster, config_of
+from tests.testing.repetitions import repetitions
+from tests.updates.assembled import assemble
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
+
+from models import layers
+
+NUM_LAYERS = 4
+STEPS, PER_CALL = 11, 4
+
+
+class Deep:
+    """Four layers, and a variable that the loss does not depend on."""
+
+    def build(self, batch, training):
+        x = batch["x"]
+        for number in range(NUM_LAYERS):
+            x = tf.nn.tanh(tf.matmul(x, tf.get_variable(f"layer_{number}", [x.shape[-1], 6])), name=f"out_{number}")
+        tf.get_variable("unused", [20], initializer=tf.ones_initializer())
+        loss = tf.reduce_mean(tf.square(x))
+        return layers.ModelOutput(loss, batch["x"], {})
+
+
+def deep_config(**fields):
+    return config_of(
+        f"{__name__}:Deep", "Rows", batch_size=8, **{"max_steps": STEPS, "layout": "per_variable", **fields}
+    )
+
+
+@pytest.fixture(autouse=True)
+def an_area_for_each_variable(monkeypatch):
+    monkeypatch.setattr(pull, "AREA_BYTES", 1)
+    monkeypatch.setattr(combined_result, "MAX_BYTES", 0)
+
+
+def variable_of(op):
+    """The name of the variable that an op reads first."""
+    while op.type != "VarHandleOp":
+        op = op.inputs[0].op
+    return op.name
+
+
+def updates_of(train):
+    """The ops that update the layers on the ps task, by the name of the layer."""
+    updates = [op for op in train.graph.get_operations() if op.type == "ResourceApplyGradientDescent"]
+    assert len(updates) == NUM_LAYERS
+    return {variable_of(op): op for op in updates}
+
+
+def gradient_of(update):
+    """The op on the worker that computes the gradient of an update."""
+    op = update.inputs[2].op
+    while "ps" in op.device:
+        op = op.inputs[0].op
+    return op
+
+
+def test_an_update_waits_for_no_gradient_of_the_layers_before():
+    train = assemble(deep_config(update="async"))
+    updates = updates_of(train)
+    gradients = {name: gradient_of(op) for name, op in updates.items()}
+    for name, update in updates.items():
+        waits_for = {other for other, gradient in gradients.items() if gradient in set(ancestors([update]))}
+        assert name in waits_for
+        assert not {other for other in waits_for if other < name}
+
+
+def test_the_pull_of_a_layer_waits_for_no_gradient_of_the_layers_before():
+    train = assemble(deep_config(update="async"))
+    gradients = {name: gradient_of(op) for name, op in updates_of(train).items()}
+    ops = [getattr(target, "op", target) for target in train.fetches[0].targets]
+    staged = {variable_of(op.inputs[0].op): op for op in ops if op.type == "Stage" and "worker" in op.device}
+    assert set(staged) == {*gradients, "unused"}
+    for name, stage in staged.items() - {("unused", staged["unused"])}:
+        waits_for = {other for other, gradient in gradients.items() if gradient in set(ancestors([stage]))}
+        assert not {other for other in waits_for if other < name}
+    assert gradients["layer_0"] in set(ancestors([staged["layer_0"]]))
+
+
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_a_step_of_a_call_waits_for_the_parameters_of_each_layer_alone(update):
+    graph = assemble(deep_config(update=update), steps_per_call=PER_CALL).graph
+    of_call = {op.name: op for op in graph.get_operations() if op.name.startswith("call/")}
+    note = next(op for op in of_call.values() if op.type == "PyFunc")
+    stages = [op for op in of_call.values() if op.type == "Stage" and "worker" in op.device]
+    assert len(stages) == NUM_LAYERS + 1
+    within_step = ancestors_within_step([note])
+    assert not set(stages) & within_step  # the next step begins before the parameters have arrived
+    first, last = (of_call[f"call/out_{number}"] for number in (0, NUM_LAYERS - 1))
+    taken = {
+        name: {op for op in ancestors_within_step([out]) if op.type == "Unstage" and "worker" in op.device}
+        for name, out in (("first", first), ("last", last))
+    }
+    assert len(taken["first"]) == 1
+    assert len(taken["last"]) == NUM_LAYERS
+    for op in taken["last"]:
+        (pivot,) = op.control_inputs
+        # The way back of its own chain leads to the op that stages its values, and to no other.
+        name = op.get_attr("shared_name").decode()
+        ended = of_call[pivot.name.removesuffix("pivot") + "ended"]
+        assert [stage.get_attr("shared_name").decode() for stage in ended.control_inputs] == [name]
+
+
+def ancestors_within_step(ops):
+    """All ops that must run before `ops` in the same turn of the loop."""
+    pending, seen = list(ops), set()
+    while pending:
+        op = pending.pop()
+        if op not in seen:
+            seen.add(op)
+            if op.type != "Merge":
+                pending += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("num_ps", "fields"),
+    repetitions(
+        [
+            (1, {"update": "async", "optimizer": "adam"}),
+            (2, {"update": "async", "optimizer": "momentum"}),
+            (1, {"update": "sync"}),
+            (1, {"update": "async", "pull_dtype": "bfloat16", "gradient_transform": ("clip_norm:norm=0.1",)}),
+        ],
+        every=4,
+    ),
+)
+def test_the_numbers_do_not_depend_on_the_number_of_staging_areas(num_ps, fields, monkeypatch):
+    outcomes = []
+    for area_bytes, per_call in ((2**20, 1), (1, 1), (1, PER_CALL), (2**20, PER_CALL)):
+        monkeypatch.setattr(pull, "AREA_BYTES", area_bytes)
+        with InProcessCluster(num_ps, 1) as cluster:
+            outcomes.append(cluster.run(deep_config(steps_per_call=per_call, seed=3, **fields))[0])
+    first = outcomes[0]
+    assert len(set(first.losses)) == STEPS
+    for outcome in outcomes[1:]:
+        assert outcome.losses == first.losses
+        assert outcome.progress.global_steps == first.progress.global_steps
+        assert all(not staleness.any() for staleness in outcome.progress.staleness_values)
+        for name, value in first.worker.final_values.items():
+            np.testing.assert_array_equal(outcome.worker.final_values[name], value, err_msg=name)
+
+
+def test_staleness_counts_at_least_the_updates_that_the_pulled_parameters_lack():
+    """Every gradient is 1 everywhere, so each number of a layer is minus the count of its updates."""
+    config = config_of(
+        f"{__name__}:Falling", "Rows", layout="per_variable", learning_rate=1.0, batch_size=1, max_steps=200
+    )
+    with InProcessCluster(1, 3) as cluster:
+        outcomes = cluster.run(config)
+    seen = []
+    for outcome in outcomes:
+        progress = outcome.progress
+        numbers = zip(progress.global_steps, progress.staleness_values, progress.losses, strict=True)
+        for step, (staleness,), loss in numbers:
+            # The least number of updates in a layer; a layer may have more than the clock counts, and none has fewer.
+            assert -loss >= step - 1 - staleness
+            seen.append(int(staleness))
+    assert max(seen) > 0
+
+
+class Falling:
+    """A model whose loss is the largest parameter."""
+
+    def build(self, batch, training):
+        variables = [tf.get_variable(f"v{number}", [300], initializer=tf.zeros_initializer()) for number in range(6)]
+        values = tf.stack([tf.reduce_mean(variable) for variable in variables])
+        slope = 300 * (tf.reduce_sum(values) - tf.stop_gradient(tf.reduce_sum(values)))
+        return layers.ModelOutput(tf.stop_gradient(tf.reduce_max(values)) + slope, batch["x"], {})
