@@ -130,7 +130,7 @@ class EvaluationGraph:
             session, and a dataset must give parts.
         has_pooled: Whether the model has metrics that are computed from all examples together.
         variable_names: Names of the model variables that the session holds.
-        looked_up: Names of the large model variables of which it only looks up rows.
+        looked_up: Names of the large model variables whose rows it only looks up.
     """
 
     def __init__(self, components: Components, num_examples: int | None):

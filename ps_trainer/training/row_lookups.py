@@ -50,7 +50,7 @@ class RowLookups:
         fetches: All tensors and ops that the session computes from the variables.
 
     Attributes:
-        names: Names of the variables of which the graph only looks up rows.
+        names: Names of the variables whose rows the graph only looks up.
         others: The other variables, which need a value in the session.
     """
 
@@ -136,7 +136,7 @@ def _source_of(values: Mapping[str, Any], name: str) -> RowSource | None:
 
 
 def _in_file(checkpoint: Checkpoint, name: str) -> np.ndarray:
-    """Returns a tensor of a checkpoint in a file without a name on the same disk; in memory where there is no room."""
+    """Returns a tensor of a checkpoint in an unnamed file on the same disk; in memory where there is no room."""
     shape, flat = checkpoint.shape(name), None
     with contextlib.suppress(OSError):  # the disk is full
         size = int(np.prod(shape, dtype=np.int64))
