@@ -35,20 +35,24 @@ def load_values(session: tf.Session, variables: Sequence[tf.Variable], values: M
     # Several variables in one call: TensorFlow prepares the whole graph for each new set of ops.
     assign_ops: list[tf.Operation] = []
     feeds: dict[tf.Tensor, Any] = {}
+
+    def flush() -> None:
+        session.run(assign_ops, feeds)
+        assign_ops.clear()
+        feeds.clear()
+
     for variable in variables:
         value = values.get(variable.op.name)  # the only access: a `Checkpoint` reads the value from the disk each time
         check_shape(variable, None if value is None else value.shape)
         # Feeding the initializer's input assigns the value without further ops. Variables may share this input.
         initial = variable.initializer.inputs[1]
         if initial in feeds:
-            session.run(assign_ops, feeds)
-            assign_ops, feeds = [], {}
+            flush()
         assign_ops.append(variable.initializer)
         feeds[initial] = value
         if sum(fed.nbytes for fed in feeds.values()) >= _MAX_FED_BYTES:
-            session.run(assign_ops, feeds)
-            assign_ops, feeds = [], {}
-    session.run(assign_ops, feeds)
+            flush()
+    flush()
 
 
 def check_shape(variable: tf.Variable, got: Sequence[int] | None) -> None:

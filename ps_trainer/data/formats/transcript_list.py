@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ps_trainer.data.formats.spectrogram import framing
+from ps_trainer.data.formats.streamed_sound import is_streamed
 from ps_trainer.errors import DataError
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ def scan_sound(path: pathlib.Path) -> tuple[int, int]:
         with path.open("rb") as content, wave.open(content) as file:
             form = file.getparams()
             num_bytes = path.stat().st_size - content.tell()  # the header has been read
+            content.seek(0)
+            start = content.read(8)
     except EOFError as error:
         raise DataError(f"{path}: it ends within the header of a WAV file; download it again") from error
     except wave.Error as error:
@@ -150,9 +153,11 @@ def scan_sound(path: pathlib.Path) -> tuple[int, int]:
         raise DataError(
             f"{path} has {form.nchannels} channels of {8 * form.sampwidth} bits; it must have 1 of 16; {_CONVERT}"
         )
-    if not form.nframes or num_bytes < SAMPLE_BYTES * form.nframes:
+    told_bytes = SAMPLE_BYTES * form.nframes
+    num_samples = num_bytes // SAMPLE_BYTES if is_streamed(start, told_bytes) else form.nframes
+    if not num_samples or num_bytes < SAMPLE_BYTES * num_samples:
         raise DataError(
             f"{path}: the header tells {form.nframes} samples, but {num_bytes} bytes follow; the file is truncated or"
             " empty: download it again"
         )
-    return form.nframes, form.framerate
+    return num_samples, form.framerate

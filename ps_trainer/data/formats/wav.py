@@ -6,7 +6,8 @@ The list is a text file with a header and one line for each sound. Commas or tab
     clean/1089-134686-0000.wav,332204,he hoped there would be stew for dinner
 
 A name that does not begin with / is relative to the list's folder. The size, in bytes, is not used. The sounds are PCM
-with 16 bits and one channel, all at the same rate.
+with 16 bits and one channel, all at the same rate. A sound whose header does not know its size, since a program wrote it
+to a pipe, is read to its end.
 
 Source: `official/research/deep_speech/data` of the TensorFlow models; "Multimedia Programming Interface and Data
 Specifications 1.0", IBM and Microsoft, 1991, for WAV.
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.formats import streamed_sound
 from ps_trainer.data.formats.spectrogram import framing, log_spectrogram
 from ps_trainer.data.formats.transcript_list import (
     LETTERS,
@@ -58,7 +60,8 @@ class Wav(FileSource):
     samples. A training batch has sounds of similar length, and is only as long as the longest of them.
 
     Lists have the columns `wav_filename,wav_filesize,transcript`. The constructor reads the lists and the header of
-    every sound. Training reads the sounds when it needs them; the error about a broken sound names its line.
+    every sound. Training reads the sounds when it needs them; the error about a broken sound names its line. A sound
+    that a program such as ffmpeg wrote to a pipe has no size in its header, and is read to its end.
 
     Args:
         options: Names of the lists, the alphabet, and the frames of the spectrograms.
@@ -194,13 +197,13 @@ class Wav(FileSource):
     def _read_line(self, record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Reads the sound of a line and converts the characters of its transcript to numbers."""
         name, transcript = self._columns(record)
-        audio, _ = tf.audio.decode_wav(tf.io.read_file(name), desired_channels=1)
+        audio_S = streamed_sound.decode(tf.io.read_file(name))
         characters_L = tf.strings.unicode_decode(transcript, "UTF-8")
         alphabet_N = tf.constant([ord(character) for character in self._options.alphabet])
         ids_L = tf.argmax(tf.equal(characters_L[:, tf.newaxis], alphabet_N), axis=1)
         return {
-            "audio": _pad(audio[:, 0], self._longest.num_samples, 0.0),
-            "num_samples": tf.shape(audio, out_type=tf.int64)[0],
+            "audio": _pad(audio_S, self._longest.num_samples, 0.0),
+            "num_samples": tf.size(audio_S, out_type=tf.int64),
             "ids": _pad(ids_L, self._longest.num_ids, -1),
             "num_ids": tf.size(ids_L, out_type=tf.int64),
         }

@@ -229,6 +229,40 @@ def test_a_sound_of_another_form_is_named(tmp_path):
             create(tmp_path)
 
 
+def as_streamed(content, file_size, num_bytes):
+    """The content of a WAV file with other sizes, and with the name of a program before the samples, as ffmpeg does."""
+    sizes = [size.to_bytes(4, "little") for size in (file_size, num_bytes)]
+    program = b"LIST" + (27).to_bytes(4, "little") + b"INFOISFT" + (15).to_bytes(4, "little") + b"Lavf of data 61" + b"\0"
+    return content[:4] + sizes[0] + content[8:36] + program + b"data" + sizes[1] + content[44:]
+
+
+@pytest.mark.parametrize(("file_size", "num_bytes"), [(2**32 - 1, 2**32 - 1), (0x7FFFF024, 0x7FFFF000)])
+def test_a_sound_from_a_pipe_is_read_to_its_end(tmp_path, file_size, num_bytes):
+    write_set(tmp_path, ["one", "two", "three"], [200, 190, 180])
+    whole = all_of_test(create(tmp_path, test_every=2))
+    for file in (tmp_path / "train").glob("*.wav"):
+        original = file.read_bytes()
+        file.write_bytes(as_streamed(original, file_size, num_bytes) + b"\0")  # half a sample at the end does not count
+    source = create(tmp_path, test_every=2)
+    streamed = all_of_test(source)
+    for name, values in whole.items():
+        np.testing.assert_array_equal(streamed[name], values)
+    (batch,) = read_batches(lambda: source.read(file, 1))
+    assert list(batch["num_frames"]) == [len(original[44:]) // 2 // HOP]
+
+
+def test_a_sound_from_a_pipe_with_a_true_size_ends_there(tmp_path):
+    write_set(tmp_path, ["one", "two"])
+    whole = all_of_test(create(tmp_path, test_every=2))
+    file = tmp_path / "train" / "00000.wav"
+    original = file.read_bytes()
+    file.write_bytes(as_streamed(original, 2**32 - 1, 400) + b"tail")
+    np.testing.assert_array_equal(all_of_test(create(tmp_path, test_every=2))["frames"], whole["frames"])
+    file.write_bytes(as_streamed(original, 2**32 - 1, 404))
+    with pytest.raises(DataError, match="the header tells 202 samples, but 400 bytes follow"):
+        create(tmp_path)
+
+
 def test_a_sound_that_is_damaged_later_is_named_with_its_line(tmp_path):
     write_set(tmp_path, ["one", "two", "three"])
     source = create(tmp_path, test_every=2)
