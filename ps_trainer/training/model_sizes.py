@@ -12,6 +12,7 @@ from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import OptionError
+from ps_trainer.training import data_changes
 
 UNBOUNDED = dict.fromkeys(dataset_record.SIZES, 2**31 - 1)
 """Sizes to check other options with as long as the data are not known."""
@@ -66,10 +67,16 @@ def _options_of(config: TrainConfig, run: pathlib.Path | None) -> dict[str, Any]
 
 
 def check(model: Any, dataset: Any, config: TrainConfig) -> None:
-    """Raises OptionError if the dataset has more classes, ids, users or items than the model can tell apart."""
+    """Checks that the model can tell all classes, ids, users and items of the dataset apart.
+
+    Raises:
+        CheckpointError: It cannot, and the data differ from those with which the run in the logdir began.
+        OptionError: It cannot.
+    """
     for size, of_data in dataset_record.sizes_of(dataset).items():
         of_model = getattr(getattr(model, "options", None), size, None)
         if of_model is not None and of_model < of_data:
+            data_changes.check(config, dataset)  # another column or word is the cause, the size only follows
             is_of_run = size in _WORD_SIZES and _options_of(config, None) is not None
             keep = recorded_words.flag_to_keep(dataset, config.logdir) if is_of_run else ""
             raise OptionError(

@@ -135,6 +135,51 @@ def test_a_run_continues_on_more_rows_with_its_own_columns(tmp_path, added, refu
     assert {**after, "class_counts": 0} == {**sizes, "class_counts": 0}
 
 
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        (0, "column 0 was 'x: number' and is 'size: number'"),
+        (2, "column 2 was missing and is 'size: number'"),
+        (3, "column 2 was missing and is 'size: number'"),
+    ],
+)
+@pytest.mark.parametrize("num_features", ["", "num_features=50"])
+def test_a_new_column_is_named_with_the_flag_that_leaves_it_out(tmp_path, place, found, num_features):
+    file, options = tmp_path / "train.csv", ("label=age", "form=sparse")
+    file.write_text(TABLE.replace("young", "old"))
+    config = dataclasses.replace(
+        csv_config(tmp_path, max_steps=2),
+        model="logistic_regression",
+        model_option=(num_features,) if num_features else (),
+        dataset_option=options,
+    )
+    one_process.train(config)
+    rows = [line.split(",") for line in file.read_text().splitlines()]
+    for at, row in enumerate(rows):
+        row.insert(place, str(at) if at else "size")
+    file.write_text("\n".join(map(",".join, rows)) + "\n")
+    more = dataclasses.replace(config, max_steps=4)
+    leave_out = "columns=size:ignore"
+    fix = f"leave out what is new by --dataset_option={leave_out}, or put"
+    with pytest.raises(CheckpointError, match=f"{found}; {fix}"):
+        one_process.train(more)
+    one_process.train(dataclasses.replace(more, dataset_option=(*options, leave_out)))
+
+
+def test_a_new_word_that_moves_the_ids_of_another_column_is_refused(tmp_path):
+    config = dataclasses.replace(
+        csv_config(tmp_path),
+        model="logistic_regression",
+        model_option=("num_features=50",),
+        dataset_option=("label=age", "form=sparse", "columns=x:category"),
+    )
+    text = TABLE.replace("young", "old")  # x has the words 1, 2 and 4
+    found = "feature 4 was '{city}: missing or unknown' and is 'x: 9'"
+    keep = f"keep its words by --dataset_option=columns_of={tmp_path}/run, to which new ones are unknown; or put"
+    with pytest.raises(CheckpointError, match=re.escape(f"{found}; {keep}")):
+        check_change(config, tmp_path / "train.csv", text, text + "9,Oslo,old\n" * 5)
+
+
 def test_a_new_class_and_word_at_the_end_change_no_trained_place(tmp_path):
     check_change(csv_config(tmp_path), tmp_path / "train.csv", TABLE, TABLE + "1,Rome,z\n" * 5)
 

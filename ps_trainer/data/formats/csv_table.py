@@ -237,6 +237,13 @@ class Csv(FileSource):
             if width > MAX_WIDTH:
                 raise DataError(f"{path}: form=vector has {width} features, at most {MAX_WIDTH} fit; use form=sparse")
 
+    def names_of_ids(self, columns: Columns) -> list[str]:
+        """Returns what each id of a batch stands for if the table has these columns; empty unless `form=sparse`.
+
+        In the other forms, each column has ids of its own.
+        """
+        return TableFeatures(columns, self._options).names_of_ids() if self._options.form == "sparse" else []
+
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops that turn the text of each column, string [B] by name, into a batch as `read` gives it."""
         return self._features.from_texts(texts)

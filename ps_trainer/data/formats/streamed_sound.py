@@ -10,10 +10,9 @@ import tensorflow.compat.v1 as tf
 _LEAST_BYTES = 0x7F000000
 """Least size that stands for an unknown one; TensorFlow decodes no sound as large as that."""
 
-_FILE_SIZE = 4
-_FIRST_CHUNK = 12
-_CHUNK_HEADER = 8
-"""Places in a file, and the size of a chunk's header: its name and size, both of 4 bytes."""
+_FILE_SIZE = 4  # place of the size of the file
+_FIRST_CHUNK = 12  # place of the first chunk
+_CHUNK_HEADER = 8  # bytes of the name and the size of a chunk
 
 
 def is_streamed(start: bytes, num_bytes: int) -> bool:
@@ -28,7 +27,10 @@ def is_streamed(start: bytes, num_bytes: int) -> bool:
 
 
 def decode(content: tf.Tensor) -> tf.Tensor:
-    """Decodes a WAV file of one channel with 16 bits, string [], to float32 [samples]; `decode_wav` needs true sizes."""
+    """Decodes a WAV file of one channel with 16 bits, string [], to float32 [samples].
+
+    `decode_wav` alone refuses sizes that are not true.
+    """
     return tf.cond(
         _number_at(content, tf.constant(_FILE_SIZE, tf.int64)) >= _LEAST_BYTES,
         lambda: _decode_to_the_end(content),

@@ -6,8 +6,7 @@ The list is a text file with a header and one line for each sound. Commas or tab
     clean/1089-134686-0000.wav,332204,he hoped there would be stew for dinner
 
 A name that does not begin with / is relative to the list's folder. The size, in bytes, is not used. The sounds are PCM
-with 16 bits and one channel, all at the same rate. A sound whose header does not know its size, since a program wrote it
-to a pipe, is read to its end.
+with 16 bits and one channel, all at the same rate.
 
 Source: `official/research/deep_speech/data` of the TensorFlow models; "Multimedia Programming Interface and Data
 Specifications 1.0", IBM and Microsoft, 1991, for WAV.

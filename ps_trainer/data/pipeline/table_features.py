@@ -53,6 +53,14 @@ class TableFeatures:
             parts += [tf.one_hot(words_BC[:, at] - 1, self.sizes[name] - 1) for at, name in enumerate(self.categories)]
         return {"image": tf.concat(parts, axis=1)[:, tf.newaxis, tf.newaxis, :]}
 
+    def names_of_ids(self) -> list[str]:
+        """Returns what each id of the form `sparse` stands for: a column of numbers, or a word of another column."""
+        names = list(self.numbers)
+        for column in self.categories:
+            words = self._columns.vocabularies.get(column) or map(str, range(1, self.sizes[column]))
+            names += [f"{column}: {word}" for word in ("missing or unknown", *words)]
+        return names
+
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the tensors of texts that nothing has checked before.
 

@@ -232,7 +232,8 @@ def test_a_sound_of_another_form_is_named(tmp_path):
 def as_streamed(content, file_size, num_bytes):
     """The content of a WAV file with other sizes, and with the name of a program before the samples, as ffmpeg does."""
     sizes = [size.to_bytes(4, "little") for size in (file_size, num_bytes)]
-    program = b"LIST" + (27).to_bytes(4, "little") + b"INFOISFT" + (15).to_bytes(4, "little") + b"Lavf of data 61" + b"\0"
+    name = b"Lavf of data 61"
+    program = b"LIST" + (27).to_bytes(4, "little") + b"INFOISFT" + len(name).to_bytes(4, "little") + name + b"\0"
     return content[:4] + sizes[0] + content[8:36] + program + b"data" + sizes[1] + content[44:]
 
 
