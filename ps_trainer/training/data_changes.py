@@ -51,8 +51,8 @@ def check(config: TrainConfig, dataset: Any) -> None:
                 raise CheckpointError(
                     f"the checkpoints in --logdir={config.logdir} were trained with other data:"
                     f" {noun} {place} was {_quote(name)} and is {_quote(found)};"
-                    f" {keep or _flag_to_ignore(before, now)}put the earlier data back, or train a new run in another"
-                    f" --logdir, which may begin with these parameters by --init_from={config.logdir}"
+                    f" {keep or _flag_to_ignore(config, before, now)}put the earlier data back, or train a new run in"
+                    f" another --logdir, which may begin with these parameters by --init_from={config.logdir}"
                 )
 
 
@@ -60,12 +60,13 @@ def _quote(name: str | None) -> str:
     return "missing" if name is None else repr(name)
 
 
-def _flag_to_ignore(before: _DataFacts, now: _DataFacts) -> str:
+def _flag_to_ignore(config: TrainConfig, before: _DataFacts, now: _DataFacts) -> str:
     """Returns how to leave out the columns of a table that are new, before other advice; empty if none is new."""
     known = {_name_of(column) for column in before.names.get(_COLUMN, ())}
     new = [name for column in now.names.get(_COLUMN, ()) if (name := _name_of(column)) not in known]
-    ignored = ",".join(f"{name}:{table_columns.IGNORE}" for name in new)
-    return f"leave out what is new by --dataset_option=columns={ignored}, or " if new else ""
+    given = [text.removeprefix("columns=") for text in config.dataset_option if text.startswith("columns=")]
+    kinds = ",".join([*filter(None, given), *(f"{name}:{table_columns.IGNORE}" for name in new)])
+    return f"leave out what is new by --dataset_option=columns={kinds}, or " if new else ""
 
 
 def _name_of(column: str) -> str:

@@ -11,6 +11,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import math
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,13 +171,12 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
 
 
 def number_of(value: str) -> float | None:
-    """Returns a value as a number, or None for a text; unlike `float`, it takes "nan", "inf" and "1_000" for texts."""
-    if not _NUMBER_CHARACTERS.fullmatch(value):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
+    """Returns a value as a number, or None for a text.
+
+    Unlike `float`, it takes "nan", "inf" and "1_000" for texts, and "1e400", which is infinite as float64.
+    """
+    numbers = numbers_of([value])
+    return None if numbers is None else numbers[0]
 
 
 def numbers_of(values: Iterable[str]) -> list[float] | None:
@@ -185,9 +185,10 @@ def numbers_of(values: Iterable[str]) -> list[float] | None:
     if not _NUMBER_CHARACTERS.fullmatch("".join(values)):
         return None
     try:
-        return list(map(float, values))
+        numbers = list(map(float, values))
     except ValueError:
         return None
+    return None if any(map(math.isinf, numbers)) else numbers
 
 
 def num_values(line: str, dialect: Dialect) -> int:
@@ -199,12 +200,17 @@ def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tupl
     """Returns the header line and the lines of some records.
 
     Raises:
-        DataError: The records have different columns, or a value cannot be written on one line.
+        DataError: The records have different columns, or a value is a list, an object, or more than one line.
     """
     text, names = io.StringIO(), list(records[0])
     for number, record in enumerate(records):
         if set(record) != set(names):
             raise DataError(f"instance {number} has other columns than instance 0, which has {_format_names(names)}")
+        if nested := [name for name in names if isinstance(record[name], list | Mapping)]:
+            raise DataError(
+                f"instance {number}: column {nested[0]!r} holds {_cut(str(record[nested[0]]))}; give one value: a text,"
+                " a number, true, false or null"
+            )
     try:
         writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
         writer.writerows([names, *([_as_in_json(record[name]) for name in names] for record in records)])
