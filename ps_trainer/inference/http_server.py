@@ -219,7 +219,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def _send(self, answer: Response) -> None:
-        content = (json.dumps(answer.content, ensure_ascii=False) + "\n").encode()
+        # An error may name half a surrogate pair of the request, which UTF-8 cannot express.
+        content = (json.dumps(answer.content, ensure_ascii=False) + "\n").encode(errors="replace")
         self.send_response(answer.code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

@@ -17,7 +17,7 @@ from ps_trainer.inference.rest_api import Response
 
 
 class Echo:
-    """Answers with the method and the length of the body; the path /wait waits, /fail fails."""
+    """Answers with the method and the length of the body; the path /wait waits, /fail fails, /surrogate is no text."""
 
     def __init__(self):
         self.reached, self.released = threading.Event(), threading.Event()
@@ -28,6 +28,8 @@ class Echo:
             self.released.wait(30)
         if path == "/fail":
             raise RuntimeError("a defect")
+        if path == "/surrogate":
+            return Response(400, json.loads(b'{"error": "\\ud800 is unknown"}'))
         return Response(200, {"method": method, "length": len(body)})
 
 
@@ -54,6 +56,7 @@ def test_a_connection_carries_many_requests(served):
     first = connection.sock
     assert ask(connection, "POST", body=b"x" * 1000) == (200, {"method": "POST", "length": 1000})
     assert ask(connection, "POST", "/fail", b"") == (500, {"error": "RuntimeError: a defect"})
+    assert ask(connection, "POST", "/surrogate", b"") == (400, {"error": "? is unknown"})
     assert ask(connection, "GET")[0] == 200 and connection.sock is first
     connection.close()
 
