@@ -91,7 +91,7 @@ def text_config(tmp_path, *options, **fields):
     ("added", "refusal", "has_unknown"),
     [
         ("c" * 900, "vocabulary .text., token 1 was .b. and is .c.", False),
-        ("d" * 900, "has 6 ids, model .gpt. only 5", True),
+        ("d" * 900, "vocabulary .text., token 1 was .b. and is .d.", True),
     ],
 )
 def test_a_run_continues_on_more_text_with_its_own_vocabulary(tmp_path, added, refusal, has_unknown):
