@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import pathlib
 import shutil
 import statistics
@@ -23,7 +24,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from benchmarks import arguments
+from benchmarks import arguments, overlap_sockets
+from benchmarks.overlap_sockets import Schedule
 from benchmarks.report import Report, ResultColumn, Row
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.toolkit import shaped_clusters
@@ -31,11 +33,12 @@ from ps_trainer.experiments.toolkit.clusters import Cluster, flags_of
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.models import layers
 from ps_trainer.options import option
-from ps_trainer.store.packed import PackedOptions, piece_sizes
+from ps_trainer.store.packed import default_piece_bytes, piece_sizes
 
 NUM_LAYERS = 20
-_RUN_SECS = 12.0
-_LEAST_STEPS, _MOST_STEPS = 10, 400
+_RUN_SECS, _SOCKET_SECS = 12.0, 6.0
+_LEAST_STEPS, _MOST_STEPS = 6, 400
+_LEAST_SOCKET_STEPS = 4
 _BYTES = 4  # of a float32
 
 
@@ -103,7 +106,7 @@ class Setting:
     Attributes:
         rate: Rate of each host's link and direction, such as "100mbit".
         update: Update rule.
-        num_ps: Number of ps tasks.
+        num_ps: Number of ps tasks; 0 = the workers hold the parameters.
         num_workers: Number of workers.
         model_mb: Size of the model in MB.
         num_pieces: Number of pieces on each ps task; 0 = as many as the layout makes by itself.
@@ -131,9 +134,15 @@ class Setting:
         return NUM_LAYERS * self.width**2 * _BYTES
 
     @property
+    def num_holders(self) -> int:
+        """Number of tasks that hold parameters."""
+        return self.num_ps or self.num_workers
+
+    @property
     def floor_secs(self) -> float:
         """Time of a pull and a push of all workers, one after the other, at the full rate of the busiest link."""
-        busiest = max(1.0, self.num_workers / self.num_ps)
+        # Colocated, a worker's link carries what it exchanges with the others' shares, and what they do with its own.
+        busiest = max(1.0, self.num_workers / self.num_ps) if self.num_ps else 1 - 1 / self.num_workers
         return 2 * busiest * self.num_bytes / payload_bytes_per_sec(self.rate)
 
     @property
@@ -142,16 +151,20 @@ class Setting:
         return 1000 * self.compute * self.floor_secs / NUM_LAYERS / 3
 
     @property
-    def max_piece_bytes(self) -> int:
-        """Option of the layout that makes `num_pieces`."""
-        if not self.num_pieces:
-            return PackedOptions().max_piece_bytes
-        return 4 * -(-self.num_bytes // self.num_ps // self.num_pieces)
+    def max_piece_bytes(self) -> int | None:
+        """Option of the layout that makes `num_pieces`; None = its default."""
+        return 4 * -(-self.num_bytes // self.num_holders // self.num_pieces) if self.num_pieces else None
 
-    def count_pieces(self) -> int:
-        """Returns the number of pieces on a ps task."""
-        sizes = [self.width**2] * (NUM_LAYERS // self.num_ps)
-        return len(piece_sizes(sizes, self.max_piece_bytes // _BYTES))
+    def piece_bytes(self) -> list[int]:
+        """Returns the sizes of the pieces on a ps task."""
+        sizes = [self.width**2] * (NUM_LAYERS // self.num_holders)
+        share = self.num_bytes // self.num_holders
+        most = self.max_piece_bytes or default_piece_bytes(share, spans_hosts=True)
+        return [size * _BYTES for size in piece_sizes(sizes, most // _BYTES)]
+
+    def schedule(self, pause_secs: float) -> Schedule:
+        """Returns the same step for plain sockets, with one ps task."""
+        return Schedule([self.width**2 * _BYTES] * NUM_LAYERS, self.piece_bytes(), pause_secs, self.update == "sync")
 
     def training(self, *, computes: bool, steps_per_call: int) -> dict[str, Any]:
         """Returns the settings of a training."""
@@ -163,10 +176,11 @@ class Setting:
             "dataset_option": (),
             "intra_op_threads": 1,
             "inter_op_threads": 2,
-            "layout_option": (f"max_piece_bytes={self.max_piece_bytes}",),
+            "layout_option": (f"max_piece_bytes={self.max_piece_bytes or 'none'}",),
             "batch_size": self.batch_size if computes else 1,
             "update": self.update,
             "steps_per_call": steps_per_call,
+            **({} if self.num_ps else {"placement": "colocated"}),
         }
 
 
@@ -177,7 +191,7 @@ class OverlapRow(Row):
     Attributes:
         rate: Rate of each host's link and direction.
         update: Update rule.
-        num_ps: Number of ps tasks.
+        num_ps: Number of ps tasks; 0 = colocated.
         num_workers: Number of workers.
         model_mb: Size of the model in MB.
         num_pieces: Number of pieces on each ps task.
@@ -186,6 +200,9 @@ class OverlapRow(Row):
         transfer_secs: Time of a round without computation.
         compute_secs: Time of a step without transfers.
         step_secs: Time of a round with both.
+        socket_transfer_secs: Time of a round without computation between plain sockets; None unless `num_ps` is 1.
+        socket_step_secs: Time of a round between plain sockets, with pauses that last as long as the computation.
+        load: Load average of the machine at the end.
     """
 
     COLUMNS = (
@@ -203,6 +220,10 @@ class OverlapRow(Row):
         ResultColumn("step, s", "step_secs", ".3f"),
         ResultColumn("step ÷ larger", lambda row: row.ratio, ".2f"),
         ResultColumn("step ÷ sum", lambda row: row.ratio_to_sum, ".2f"),
+        ResultColumn("sockets: transfer, s", "socket_transfer_secs", ".3f"),
+        ResultColumn("sockets: step, s", "socket_step_secs", ".3f"),
+        ResultColumn("step ÷ sockets' step", lambda row: row.ratio_to_sockets, ".2f"),
+        ResultColumn("load", "load", ".1f"),
     )
 
     rate: str
@@ -216,6 +237,9 @@ class OverlapRow(Row):
     transfer_secs: float
     compute_secs: float
     step_secs: float
+    socket_transfer_secs: float | None
+    socket_step_secs: float | None
+    load: float
 
     @property
     def line_share(self) -> float:
@@ -232,10 +256,20 @@ class OverlapRow(Row):
         """Step ÷ the sum of computation and transfers: 1 if nothing overlaps."""
         return self.step_secs / (self.transfer_secs + self.compute_secs)
 
+    @property
+    def ratio_to_sockets(self) -> float | None:
+        """Step ÷ the same step between plain sockets."""
+        return self.step_secs / self.socket_step_secs if self.socket_step_secs else None
+
     def values(self) -> dict[str, Any]:
         """Returns the fields and the shares."""
-        shares = {"line_share": self.line_share, "ratio": self.ratio, "ratio_to_sum": self.ratio_to_sum}
-        return {**super().values(), **{name: float(f"{value:.4g}") for name, value in shares.items()}}
+        shares = {
+            "line_share": self.line_share,
+            "ratio": self.ratio,
+            "ratio_to_sum": self.ratio_to_sum,
+            "ratio_to_sockets": self.ratio_to_sockets,
+        }
+        return {**super().values(), **{name: value and float(f"{value:.4g}") for name, value in shares.items()}}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -250,7 +284,7 @@ def main(argv: Sequence[str]) -> int:
         help="on a ps task; 0 = default",
     )
     parser.add_argument("--rules", type=lambda text: text.split(","), default="async,sync", help="update rules")
-    parser.add_argument("--num_ps", type=arguments.at_least(1), default=1, help="ps tasks")
+    parser.add_argument("--num_ps", type=arguments.at_least(0), default=1, help="ps tasks; 0 = colocated")
     parser.add_argument("--num_workers", type=arguments.at_least(1), default=1, help="workers")
     parser.add_argument("--compute", type=float, default=1.0, help="pauses ÷ transfers; 0 = the layers compute")
     parser.add_argument("--batch_size", type=arguments.at_least(1), default=1, help="examples of a batch")
@@ -280,7 +314,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(setting: Setting, logdir: pathlib.Path, steps_per_call: int, deadline_secs: float) -> OverlapRow:
-    """Trains without computation, without transfers, and with both.
+    """Trains without computation, without transfers, and with both; then plain sockets take the place of the training.
 
     Raises:
         RunError: A run failed or was too slow.
@@ -289,18 +323,25 @@ def measure(setting: Setting, logdir: pathlib.Path, steps_per_call: int, deadlin
     compute_secs = _train_alone(create(computes=True), setting, logdir / "compute", deadline_secs)
     transfer_secs = _train(create(computes=False), setting, setting.floor_secs, logdir / "transfer")
     step_secs = _train(create(computes=True), setting, transfer_secs + compute_secs, logdir / "both")
+    socket_secs = [
+        _move_by_sockets(setting, pause_secs, expected)
+        for pause_secs, expected in ((0.0, transfer_secs), (compute_secs / NUM_LAYERS / 3, step_secs))
+    ]
     return OverlapRow(
         rate=setting.rate,
         update=setting.update,
         num_ps=setting.num_ps,
         num_workers=setting.num_workers,
         model_mb=setting.num_bytes / 1e6,
-        num_pieces=setting.count_pieces(),
+        num_pieces=len(setting.piece_bytes()),
         compute="paced" if setting.compute else "real",
         floor_secs=setting.floor_secs,
         transfer_secs=transfer_secs,
         compute_secs=compute_secs,
         step_secs=step_secs,
+        socket_transfer_secs=socket_secs[0],
+        socket_step_secs=socket_secs[1],
+        load=os.getloadavg()[0],
     )
 
 
@@ -320,12 +361,19 @@ def _train_alone(training: Mapping[str, Any], setting: Setting, folder: pathlib.
     """Returns the median time of a step in one process, which holds the parameters itself."""
     num_steps = _num_steps(setting.compute * setting.floor_secs or setting.floor_secs)
     settings = {**training, "max_steps": num_steps, "learning_rate": 0.001, "save_checkpoint_secs": 0}
-    cluster = Cluster(
-        num_workers=1, num_ps=0, flags=[f for f in flags_of(settings) if not f.startswith("--steps_per_call")],
-        deadline_secs=deadline_secs,
-    )  # fmt: skip
+    for name in ("steps_per_call", "placement"):  # one process makes one step in a call
+        settings.pop(name, None)
+    cluster = Cluster(num_workers=1, num_ps=0, flags=flags_of(settings), deadline_secs=deadline_secs)
     steps = cluster.train(folder).warm_steps
     return statistics.median(after.t_end - before.t_end for before, after in itertools.pairwise(steps))
+
+
+def _move_by_sockets(setting: Setting, pause_secs: float, expected_secs: float) -> float | None:
+    """Returns the time in which every worker makes a step between plain sockets; None unless there is one ps task."""
+    if setting.num_ps != 1:
+        return None
+    num_steps = min(_MOST_STEPS, max(_LEAST_SOCKET_STEPS, round(_SOCKET_SECS / expected_secs)))
+    return overlap_sockets.measure(setting.schedule(pause_secs), setting.rate, setting.num_workers, num_steps)
 
 
 def _num_steps(step_secs: float) -> int:

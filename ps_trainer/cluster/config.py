@@ -145,6 +145,12 @@ class ClusterConfig:
         return tuple(self.jobs[job][index] for job, index in self.ps_tasks)
 
     @property
+    def spans_hosts(self) -> bool:
+        """Whether the tasks are on several hosts, as far as their addresses tell; all loopback names are one host."""
+        tasks = [] if self.is_alone else [address for hosts in self.jobs.values() for address in hosts]
+        return len({addresses.same_place(address, self.source)[0] for address in tasks}) > 1
+
+    @property
     def own_address(self) -> str:
         """`host:port` of this task.
 

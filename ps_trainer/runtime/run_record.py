@@ -216,6 +216,8 @@ class RunRecord:
         agreement: Settings that all workers must share, by flag.
         incarnations: Incarnation of each ps task on which the run's state lies.
         key: Text that is equal for two runs with the same logdir and settings.
+        spans_hosts: Whether the chief's addresses are those of several hosts. Sizes of messages depend on it, and a
+            worker behind a tunnel may see other addresses.
         start: Origin of the run's state, once the state is there.
         partners: Groups of worker indices that send tensors to each other, once the run is ready.
         shards: Plan for the shards of the data, once the run is ready; None unless they are leased.
@@ -230,6 +232,7 @@ class RunRecord:
     agreement: Mapping[str, Any]
     incarnations: tuple[str, ...]
     key: str = ""
+    spans_hosts: bool = False
     start: RunStart | None = None
     partners: tuple[tuple[int, ...], ...] = ()
     shards: Shards | None = None

@@ -46,6 +46,7 @@ def begin_run(
         status=RunStatus.STARTING,
         agreement=settings,
         incarnations=incarnations(controls, is_patient=True),
+        spans_hosts=cluster.spans_hosts,
     )
     # A run without a start was never ready, so it has no state to lose.
     if old is None or old.key != run.key or old.status is RunStatus.ENDED or old.start is None:

@@ -28,7 +28,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.errors import OptionError
 from ps_trainer.store.extents import Extent, VariableSpec
 from ps_trainer.store.pieces import DensePart, Gradient, Piece, Snapshot
-from ps_trainer.store.pull import PullStaging
+from ps_trainer.store.pull import AREA_BYTES, PullStaging
 from ps_trainer.store.trace import ModelTrace, is_local
 from ps_trainer.store.variables import create_local_variable, create_setter, create_variable, parts_of
 
@@ -50,9 +50,11 @@ class ParameterStore(abc.ABC):
         keeps_replica: Whether the model reads a copy on the worker, which the update rule fetches.
         stage_devices: Device of each stage of the model, the worker's own first. Empty if the worker computes the whole
             model.
+        spans_hosts: Whether the tasks are on several hosts, where smaller messages overlap better.
 
     Attributes:
         num_ps: Number of ps tasks.
+        spans_hosts: Whether the tasks are on several hosts.
         pieces: All variables that hold model variables; `create` fills it.
         clocks: Update counter of each ps task, int64 scalar; `clocks[0]` is global_step.
         clock_reads: For each ps task the clock before this step's pull, int64 scalar on that ps. Empty with replicas.
@@ -71,6 +73,7 @@ class ParameterStore(abc.ABC):
         pull_dtype: str = "float32",
         keeps_replica: bool = False,
         stage_devices: Sequence[str] = (),
+        spans_hosts: bool = False,
     ):
         self.options = options
         # In the form that TensorFlow gives the devices of variables, by which `ps_of` finds them.
@@ -79,7 +82,9 @@ class ParameterStore(abc.ABC):
         self.worker_device = worker_device
         self.keeps_replica = keeps_replica
         self._stage_devices = tuple(stage_devices) or (worker_device,)
-        self.pull = PullStaging(self._ps_devices, worker_index, tf.as_dtype(pull_dtype))
+        self.spans_hosts = spans_hosts
+        area_bytes = AREA_BYTES["several hosts" if spans_hosts else "one host"]
+        self.pull = PullStaging(self._ps_devices, worker_index, tf.as_dtype(pull_dtype), area_bytes)
         self.pieces: list[Piece] = []
         self.clocks: list[tf.Variable] = []
         self.clock_reads: list[tf.Tensor] = []

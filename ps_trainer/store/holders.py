@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 LEAST_SHARE_BYTES = {"one host": 2 * 2**20, "several hosts": 2**16}
 """Least size of a worker's share, where no option says it.
 
@@ -13,14 +11,14 @@ least processor time. Between hosts several holders also share the traffic, whic
 """
 
 
-def count_holders(addresses: Sequence[str], num_bytes: int, least_share_bytes: int = 0) -> int:
+def count_holders(num_workers: int, num_bytes: int, least_share_bytes: int = 0, *, spans_hosts: bool = False) -> int:
     """Returns the number of workers, from the first on, that hold parameters.
 
     Args:
-        addresses: "host:port" of each worker.
+        num_workers: Number of workers.
         num_bytes: Size of the model's variables.
         least_share_bytes: Least size of a share; 0 = as `LEAST_SHARE_BYTES` says.
+        spans_hosts: Whether the workers are on several hosts.
     """
-    hosts = {address.rpartition(":")[0] for address in addresses}
-    least = least_share_bytes or LEAST_SHARE_BYTES["one host" if len(hosts) == 1 else "several hosts"]
-    return min(len(addresses), max(1, num_bytes // least))
+    least = least_share_bytes or LEAST_SHARE_BYTES["several hosts" if spans_hosts else "one host"]
+    return min(num_workers, max(1, num_bytes // least))

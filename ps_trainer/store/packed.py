@@ -15,15 +15,18 @@ from ps_trainer.store.extents import VariableSpec, cut
 from ps_trainer.store.pieces import DensePart, Piece
 from ps_trainer.store.variables import create_variable
 
+_LEAST_BYTES, _MOST_BYTES = 2**20, 16 * 2**20
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedOptions:
     """Options of `packed`."""
 
     # Parts of a large tensor arrive sooner than the whole, and TensorFlow cannot send more than 2 GiB at once.
-    max_piece_bytes: int = option(
-        16 * 2**20,
-        "largest flat variable in bytes; a ps task holds several, of about a quarter of it, if its share is larger",
+    max_piece_bytes: int | None = option(
+        None,
+        "largest flat variable in bytes; a ps task holds several, of about a quarter of it, if its share is larger;"
+        " none = 16 MiB on one host; between hosts a quarter of a ps task's share, from 1 to 16 MiB",
         least=4096,
     )
     table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
@@ -69,7 +72,11 @@ class Packed(ParameterStore):
     def _create_line(self, name: str, specs: Sequence[VariableSpec]) -> list[DensePart]:
         """Creates the flat variables of one line: the end-to-end elements of `specs`."""
         total = sum(spec.size for spec in specs)
-        max_size = self.options.max_piece_bytes // specs[0].dtype.itemsize
+        itemsize = specs[0].dtype.itemsize
+        max_bytes = self.options.max_piece_bytes or default_piece_bytes(
+            total * itemsize // self.num_ps, spans_hosts=self.spans_hosts
+        )
+        max_size = max_bytes // itemsize
         # Differences of rounded-down multiples: the shares add up to the total, and differ by one element at most.
         shares = [total * (ps + 1) // self.num_ps - total * ps // self.num_ps for ps in range(self.num_ps)]
         plan = [
@@ -97,6 +104,20 @@ class Packed(ParameterStore):
             value = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
             tensors[spec.name] = tf.reshape(value, spec.shape, name=f"{spec.name}/pulled")
         return tensors
+
+
+def default_piece_bytes(share_bytes: int, *, spans_hosts: bool) -> int:
+    """Returns the largest size of a flat variable where no option says it.
+
+    A step waits for the way of its first piece to the ps task and back, beside which nothing else happens. Pieces are
+    about a quarter of the result, so between hosts a share makes about 16 of them, unless they would be below 256 KiB
+    or above 4 MiB. On one host the way takes no time, and each message costs CPU time.
+
+    Args:
+        share_bytes: Size of a ps task's share.
+        spans_hosts: Whether the tasks are on several hosts.
+    """
+    return min(_MOST_BYTES, max(_LEAST_BYTES, share_bytes // 4)) if spans_hosts else _MOST_BYTES
 
 
 def piece_sizes(sizes: Sequence[int], max_size: int) -> list[int]:

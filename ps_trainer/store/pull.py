@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.pieces import DensePart, Piece, Snapshot
 
-AREA_BYTES = 2**20
+AREA_BYTES = {"one host": 2**20, "several hosts": 2**18}
 """A staging area ends with the value that takes it to this size; each area costs two ops a step."""
 
 
@@ -38,12 +38,14 @@ class PullStaging:
         ps_devices: Device of each ps task.
         worker_index: Index of the worker.
         pull_dtype: Type in which float32 parameters travel.
+        area_bytes: Size that ends a staging area.
     """
 
-    def __init__(self, ps_devices: Sequence[str], worker_index: int, pull_dtype: tf.DType):
+    def __init__(self, ps_devices: Sequence[str], worker_index: int, pull_dtype: tf.DType, area_bytes: int):
         self._ps_devices = ps_devices
         self._worker_index = worker_index
         self._pull_dtype = pull_dtype
+        self._area_bytes = area_bytes
         self._areas: dict[str, list[_Area]] = {}  # by device
 
     def wire_dtype(self, dtype: tf.DType) -> tf.DType:
@@ -58,7 +60,7 @@ class PullStaging:
         """Returns the pulled values of `parts`, in their own types; call it once for each device, in its scope."""
         values: list[tf.Tensor] = []
         self._areas[device] = []
-        for number, count in enumerate(by_area([part.variable for part in parts])):
+        for number, count in enumerate(self.by_area([part.variable for part in parts])):
             area_parts = parts[len(values) : len(values) + count]
             dtypes = [part.variable.dtype.base_dtype for part in area_parts]
             name = self._name(f"values_{number}" if number else "values")
@@ -117,6 +119,18 @@ class PullStaging:
                     clears.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=area.name))
         return clears
 
+    def by_area(self, variables: Sequence[tf.Variable]) -> list[int]:
+        """Returns the number of consecutive variables in each staging area."""
+        counts: list[int] = []
+        num_bytes = self._area_bytes
+        for variable in variables:
+            if num_bytes >= self._area_bytes:
+                counts.append(0)
+                num_bytes = 0
+            counts[-1] += 1
+            num_bytes += variable.shape.num_elements() * variable.dtype.size
+        return counts
+
     def _stage(self, by_device: Mapping[str, Sequence[tf.Tensor]]) -> list[tf.Operation]:
         ops = []
         for device, values in by_device.items():
@@ -137,16 +151,3 @@ def _unstage(dtypes: Sequence[tf.DType], shapes: Sequence[Any], name: str) -> li
     for value, shape in zip(values, shapes, strict=True):
         value.set_shape(shape)  # Unstage does not know the shapes of the staged tensors
     return values
-
-
-def by_area(variables: Sequence[tf.Variable]) -> list[int]:
-    """Returns the number of consecutive variables in each staging area."""
-    counts: list[int] = []
-    num_bytes = AREA_BYTES
-    for variable in variables:
-        if num_bytes >= AREA_BYTES:
-            counts.append(0)
-            num_bytes = 0
-        counts[-1] += 1
-        num_bytes += variable.shape.num_elements() * variable.dtype.size
-    return counts

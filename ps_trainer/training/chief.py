@@ -148,7 +148,8 @@ class Chief(Worker):
         try:
             with self._heartbeat():
                 name = self._recovery.start_name(newest_step(self._config), is_first=not found.is_alive)
-                start = GraphStart(found.run.run_id, name, self._join_number, found.run.shards)
+                run = found.run
+                start = GraphStart(run.run_id, name, self._join_number, run.shards, run.spans_hosts)
                 self._train(self._build_graph(start), stop)
         except BaseException as error:
             if not self._recovery.may_follow(error):

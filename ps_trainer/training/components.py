@@ -71,14 +71,21 @@ class Components(NamedTuple):
         """The optimizer of every variable that `--optimizer_for` does not name."""
         return self.optimizers.all[0].optimizer
 
-    def create_store(self, group: WorkerGroup, config: TrainConfig) -> ParameterStore:
-        """Creates a store of the run's layout for the worker that trains for `group`."""
+    def create_store(self, group: WorkerGroup, config: TrainConfig, *, spans_hosts: bool = False) -> ParameterStore:
+        """Creates a store of the run's layout for the worker that trains for `group`.
+
+        Args:
+            group: Worker group.
+            config: Settings of the run.
+            spans_hosts: Whether the tasks of the run are on several hosts.
+        """
         trainers = group.trainers
         ps_devices = trainers.ps_devices
         if trainers.is_colocated:
             num_bytes = sum(spec.num_bytes for spec in self.trace_model().specs)
             least = getattr(self.layout_options, "least_share_bytes", 0)  # a user's layout may lack it
-            ps_devices = ps_devices[: holders.count_holders(trainers.ps_addresses, num_bytes, least)]
+            num_holders = holders.count_holders(len(ps_devices), num_bytes, least, spans_hosts=spans_hosts)
+            ps_devices = ps_devices[:num_holders]
         return self.layout(
             self.layout_options,
             ps_devices=ps_devices,
@@ -87,6 +94,7 @@ class Components(NamedTuple):
             pull_dtype=config.pull_dtype,
             keeps_replica=self.rule.keeps_replica,
             stage_devices=group.devices,
+            spans_hosts=spans_hosts,
         )
 
 

@@ -57,6 +57,7 @@ def build(
     start: str = "",
     join_number: int = 1,
     shards: Shards | None = None,
+    spans_hosts: bool = False,
 ) -> TrainGraph:
     """Builds the graph.
 
@@ -69,6 +70,7 @@ def build(
             (dropout, masks, negative samples). Empty for the first start of a run from step 0.
         join_number: Counts the times that this worker has joined the run: 1 or more, larger than at each earlier join.
         shards: Shard plan of the chief, as the run record has it; None on the chief.
+        spans_hosts: Whether the tasks are on several hosts, as the run record has it.
     """
     graph = tf.Graph()
     # Each run has its own name: a late message of a run that was replaced then meets no variable of this one.
@@ -83,7 +85,7 @@ def build(
             run_id=run_id,
             start=start,
             join_number=join_number,
-            store=components.create_store(group, config),
+            store=components.create_store(group, config, spans_hosts=spans_hosts),
         )
         return assembly.build(shards)
 

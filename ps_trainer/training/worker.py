@@ -76,6 +76,7 @@ class GraphStart(NamedTuple):
     name: str
     join_number: int = 1
     shards: Shards | None = None
+    spans_hosts: bool = False
 
 
 class Worker(WorkerTask):
@@ -139,7 +140,7 @@ class Worker(WorkerTask):
         run = self._current_run
         step = run.start.step if run.start is not None else 0
         name = self._recovery.start_name(step, is_first=self._join_number == 1)
-        start = GraphStart(run.run_id, name, self._join_number, run.shards)
+        start = GraphStart(run.run_id, name, self._join_number, run.shards, run.spans_hosts)
         prepared_for, prepared = self._prepared or (None, None)
         self._prepared = None
         with self._heartbeat():
@@ -153,7 +154,8 @@ class Worker(WorkerTask):
         # An error is raised when this worker has joined and builds the graph again, because then the others learn it.
         # An unreadable folder of checkpoints, which only the chief needs, does not matter.
         with contextlib.suppress(Exception):
-            start = GraphStart(run.run_id, self._recovery.start_name(newest_step(self._config), is_first=True))
+            name = self._recovery.start_name(newest_step(self._config), is_first=True)
+            start = GraphStart(run.run_id, name, spans_hosts=run.spans_hosts)
             self._prepared = start, self._build_graph(start)
 
     def _build_graph(self, start: GraphStart) -> TrainGraph:
@@ -166,6 +168,7 @@ class Worker(WorkerTask):
             start=start.name,
             join_number=start.join_number,
             shards=start.shards,
+            spans_hosts=start.spans_hosts,
         )
         self._recovery.is_possible = train.step.exchange is None
         return train

@@ -9,7 +9,6 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.pieces import Gradient, Snapshot
-from ps_trainer.store.pull import by_area
 from ps_trainer.updates.apply import Applier, count_update
 from ps_trainer.updates.base import Phase, RuleContext, TrainStep, UpdateRule, grouped_by_ps
 
@@ -73,7 +72,7 @@ def _apply_and_read(
         Ops that the count must follow, and the snapshot; None if it is to be read after the count.
     """
     dense = [gradient for gradient in part if not gradient.piece.is_table]
-    counts = by_area([gradient.piece.variable for gradient in dense])
+    counts = store.pull.by_area([gradient.piece.variable for gradient in dense])
     if len(counts) < 2:
         return [applier.apply(ps, [(g.piece, g.value) for g in part])], None
     ends = list(itertools.accumulate(counts))

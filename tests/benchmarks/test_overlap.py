@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks import overlap
+from ps_trainer import options
+from ps_trainer.store.packed import Packed
+from ps_trainer.store.trace import trace
 from tests.testing.step_records import step_record
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the benchmark's environment
@@ -24,11 +27,26 @@ def test_the_floor_is_a_pull_and_a_push_through_the_busiest_link():
     assert one.floor_secs == pytest.approx(2 * 20e6 / (12.5e6 * 1448 / 1514))
     assert setting(num_workers=3).floor_secs == pytest.approx(3 * one.floor_secs)
     assert setting(num_workers=2, num_ps=2).floor_secs == pytest.approx(one.floor_secs)
+    # Colocated, a worker pulls and pushes 2/3 of the model, and the other two a third each from its share.
+    assert setting(num_workers=3, num_ps=0).floor_secs == pytest.approx(2 / 3 * one.floor_secs)
 
 
 @pytest.mark.parametrize("num_pieces", [1, 2, 5, 10, 20])
 def test_the_layout_makes_as_many_pieces_as_asked(num_pieces):
-    assert setting(num_pieces=num_pieces).count_pieces() == num_pieces
+    sizes = setting(num_pieces=num_pieces).piece_bytes()
+    assert (len(sizes), sum(sizes)) == (num_pieces, 20 * 500**2 * 4)
+
+
+def test_the_pieces_are_those_of_the_layout():
+    one = setting(num_workers=2)
+    training = one.training(computes=False, steps_per_call=1)
+    layout_options = options.parse(Packed.Options, training["layout_option"], "--layout_option")
+    store = Packed(layout_options, ps_devices=["/job:ps/task:0"], worker_device="/job:worker/task:0", worker_index=0,
+                   spans_hosts=True)  # fmt: skip
+    model = overlap.Layered(overlap.Layered.Options(width=one.width))
+    with tf.Graph().as_default():
+        store.create(trace(lambda: model.build({"label": tf.constant([1], tf.int64)}, training=True), 0))
+    assert [4 * piece.variable.shape.num_elements() for piece in store.pieces] == one.piece_bytes()
 
 
 def test_all_pauses_of_a_step_last_as_long_as_asked():
@@ -75,9 +93,20 @@ def test_each_row_compares_the_step_with_transfer_and_computation(tmp_path, monk
     monkeypatch.setattr(overlap, "Cluster", Alone)
     monkeypatch.setattr(overlap, "ShapedCluster", Shaped)
     monkeypatch.setattr(overlap.shaped_clusters, "why_not", lambda: "")
+    schedules = []
+
+    def move(schedule, rate, num_workers, num_steps):
+        schedules.append(schedule)
+        return 1.0 if schedule.pause_secs else 0.5
+
+    monkeypatch.setattr(overlap.overlap_sockets, "measure", move)
     argv = ["--rates=100mbit", "--sizes_mb=20", "--rules=sync", "--pieces=1,5", f"--out_dir={tmp_path / 'out'}"]
     assert overlap.main(argv) == 0
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert [row["num_pieces"] for row in rows] == [1, 5]
     assert rows[0]["line_share"] == pytest.approx(setting().floor_secs / 1.25, rel=1e-3)
     assert (rows[0]["ratio"], rows[0]["ratio_to_sum"]) == (1.25, pytest.approx(2.5 / 3.25, rel=1e-3))
+    assert (rows[0]["socket_transfer_secs"], rows[0]["ratio_to_sockets"]) == (0.5, 2.5)
+    assert [len(schedule.piece_bytes) for schedule in schedules] == [1, 1, 5, 5]
+    assert all(schedule.waits for schedule in schedules)
+    assert schedules[1].pause_secs * 3 * overlap.NUM_LAYERS == pytest.approx(2.0)

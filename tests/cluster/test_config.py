@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ps_trainer.cluster.config import FLAGS, ClusterConfig
+from ps_trainer.cluster.config import FLAGS, ONE_PROCESS, ClusterConfig
 from ps_trainer.errors import EXIT_USAGE, ClusterConfigError
 
 JOBS = {"ps": ("p0:1", "p1:1"), "worker": ("w0:1", "w1:1")}
@@ -29,6 +29,20 @@ def test_has_its_own_port_and_those_of_all_other_tasks():
     cluster = create({"ps": ["[::1]:1", "p:2"], "chief": ["c:3"], "worker": ["w:3", "w:4"]}, "worker", task_index=0)
     assert cluster.own_port == 3
     assert sorted(cluster.peer_ports) == [1, 2, 3, 4]  # the chief has port 3 on its own host
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spans_hosts"),
+    [
+        ({"ps": ["a:1"], "worker": ["a:2", "A:3"]}, False),
+        ({"ps": ["localhost:1"], "worker": ["127.0.0.1:2", "[::1]:3"]}, False),
+        ({"ps": ["a:1"], "worker": ["a:2", "b:2"]}, True),
+        ({"ps": ["10.0.0.1:2222"], "worker": ["10.0.0.2:2222"]}, True),
+        (ONE_PROCESS, False),
+    ],
+)
+def test_knows_by_the_addresses_whether_tasks_are_on_several_hosts(jobs, spans_hosts):
+    assert create(jobs).spans_hosts == spans_hosts
 
 
 def test_worker_0_is_chief_without_a_chief_job():

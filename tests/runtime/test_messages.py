@@ -44,6 +44,7 @@ RECORDS = {
         agreement={"model": "m", "sharding": "dynamic", "option": ["x=ü"]},
         incarnations=("a", "b"),
         key="k",
+        spans_hosts=True,
         start=RunStart(step=5, how="restored x"),
         partners=((0, 1), (2,)),
         shards=Shards(plan=ShardPlan(24, 4, 3, None, 0), may_wait=True),

@@ -46,6 +46,15 @@ def test_a_fresh_ps_gets_a_new_run():
     assert found.run.agreement == CONFIG.agreement() | {"num_workers": 2}
 
 
+def test_the_chiefs_addresses_tell_whether_a_run_spans_hosts():
+    assert begin([FakeControl()]).run.spans_hosts
+    jobs = {"ps": ("localhost:1",), "worker": ("localhost:2", "127.0.0.1:3")}
+    at_home = ClusterConfig(jobs=jobs, job_name="worker", task_index=0)
+    assert not begin([FakeControl()], at_home).run.spans_hosts
+    controls, run = ready()
+    assert run.spans_hosts and begin(controls, at_home).run == run  # its variables are there
+
+
 def test_a_run_that_its_chief_never_ended_continues():
     controls, run = ready()
     found = begin(controls)

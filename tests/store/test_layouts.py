@@ -126,6 +126,17 @@ class TestPacked:
             ["a"], ["b"], ["c"], ["d", "e"],
         ]  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("mib", "on_one_host", "between_hosts"), [(0.25, 1, 1), (0.75, 1, 3), (4, 1, 16), (64, 16, 16), (100, 25, 25)]
+    )
+    def test_between_hosts_a_share_has_about_16_pieces_of_256_kib_to_4_mib(self, mib, on_one_host, between_hosts):
+        def count(*, spans_hosts):
+            sizes = [2**14] * int(mib * 16)  # variables of 64 KiB
+            most = packed.default_piece_bytes(4 * sum(sizes), spans_hosts=spans_hosts)
+            return len(packed.piece_sizes(sizes, most // 4))
+
+        assert (count(spans_hosts=False), count(spans_hosts=True)) == (on_one_host, between_hosts)
+
     @pytest.mark.parametrize("seed", range(20))
     def test_no_piece_is_above_the_limit_or_empty(self, seed):
         random = np.random.default_rng(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.store import pull
 from ps_trainer.store.ancestors import ancestors
 from ps_trainer.training.graph_parts import combined_result
@@ -40,7 +41,7 @@ def deep_config(**fields):
 
 @pytest.fixture(autouse=True)
 def an_area_for_each_variable(monkeypatch):
-    monkeypatch.setattr(pull, "AREA_BYTES", 1)
+    monkeypatch.setitem(pull.AREA_BYTES, "one host", 1)
     monkeypatch.setattr(combined_result, "MAX_BYTES", 0)
 
 
@@ -139,7 +140,7 @@ def ancestors_within_step(ops):
 def test_the_numbers_do_not_depend_on_the_number_of_staging_areas(num_ps, fields, monkeypatch):
     outcomes = []
     for area_bytes, per_call in ((2**20, 1), (1, 1), (1, PER_CALL), (2**20, PER_CALL)):
-        monkeypatch.setattr(pull, "AREA_BYTES", area_bytes)
+        monkeypatch.setitem(pull.AREA_BYTES, "one host", area_bytes)
         with InProcessCluster(num_ps, 1) as cluster:
             outcomes.append(cluster.run(deep_config(steps_per_call=per_call, seed=3, **fields))[0])
     first = outcomes[0]
@@ -168,6 +169,25 @@ def test_staleness_counts_at_least_the_updates_that_the_pulled_parameters_lack()
             assert -loss >= step - 1 - staleness
             seen.append(int(staleness))
     assert max(seen) > 0
+
+
+class Wide:
+    """One layer of several hundred kB a feature."""
+
+    def build(self, batch, training):
+        x = tf.matmul(batch["x"], tf.get_variable("w", [batch["x"].shape[-1], 10**5]))
+        return layers.ModelOutput(tf.reduce_mean(x), batch["x"], {})
+
+
+@pytest.mark.parametrize("chief_spans", [True, False])
+def test_all_workers_make_the_pieces_that_the_chiefs_addresses_call_for(chief_spans, monkeypatch):
+    """Behind a tunnel a worker may see other addresses than the chief."""
+    monkeypatch.setattr(ClusterConfig, "spans_hosts", property(lambda cluster: cluster.is_chief == chief_spans))
+    with InProcessCluster(1, 2) as cluster:
+        outcomes = cluster.run(config_of(f"{__name__}:Wide", "Rows", batch_size=1, max_steps=6))
+    names = [[piece.variable.op.name for piece in outcome.worker._trained.store.pieces] for outcome in outcomes]
+    assert names[0] == names[1]
+    assert (len(names[0]) > 1) == chief_spans
 
 
 class Falling:
