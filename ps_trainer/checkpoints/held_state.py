@@ -8,10 +8,10 @@ The chief holds the state between two of its steps, in one short call:
 * Large embedding tables are not copied at once. From now on each update logs the rows that it changes
   (`store/undo_log.py`).
 
-Beside the chief's steps, the ps tasks then copy the tables in slices (`logged_rows.py`), and the chief reads the copies
-and the second variables in slices, and releases them. So a save needs the memory of the large dense variables once more
-on the ps tasks, and of a part of the tables. On the chief it needs the memory of the variables
-below 64 MiB, and disk for the larger ones.
+Beside the chief's steps, the ps tasks then copy the tables in slices, all tasks at the same time (`logged_rows.py`).
+The chief reads the copies and the second variables in slices, and releases them. So a save needs the memory of the
+large dense variables once more on the ps tasks, and of a part of the tables. On the chief it needs the memory of the
+variables below 64 MiB, and disk for the larger ones.
 
 A table of which each update changes every row is copied at once.
 """
@@ -84,12 +84,11 @@ class HeldState:
         self._state = state
         self._call_options = tf.RunOptions(timeout_in_ms=int(1000 * call_secs))
         by_name = {saved.variable.op.name: saved for saved in state.saved_variables}
-        self._logged = {
-            ps: LoggedRows(
-                log, [[by_name.pop(one.op.name) for one in table.variables] for table in log.tables], self._call_options
-            )
+        of_tables = {
+            ps: [[by_name.pop(one.op.name) for one in table.variables] for table in log.tables]
             for ps, log in undo_logs.items()
         }
+        self._logged = LoggedRows(undo_logs, of_tables, self._call_options)
         self._small, large = _split_by_size(list(by_name.values()))
         self.num_bytes = sum(_num_bytes(saved) for saved in large)
         self.total_bytes = sum(_num_bytes(saved) for saved in state.saved_variables)
@@ -142,7 +141,6 @@ class HeldState:
             OSError: The disk is full.
         """
         specs = self._state.specs
-        self.logged_bytes = 0
         try:
             flat = extents_lib.allocate(
                 specs,
@@ -159,8 +157,7 @@ class HeldState:
             for saved, value in zip(self._small, snapshot.small, strict=True):
                 extents_lib.copy_into_model(flat, saved.extents, value)
             # First, so that fewer rows change before they are read.
-            for ps, rows in self._logged.items():
-                self.logged_bytes += rows.read(session, snapshot.of_logs[ps], flat, end_slice)
+            self.logged_bytes = self._logged.read(session, snapshot.of_logs, flat, end_slice)
             for one in self._large:
                 for start in range(0, one.size, one.slice_size):
                     value = session.run(one.part, {one.start: [start]}, options=self._call_options)

@@ -14,8 +14,8 @@ import numpy as np
 Values = Mapping[str, np.ndarray]
 
 _PAUSE_SHARE = 3.0
-"""A pause after each slice takes this many times the time of the slice, so that reading has a quarter of the time."""
-_MAX_PAUSE_SECS = 0.25
+"""A pause after each slice takes this many times the time of the slice, so that a save has a quarter of the time."""
+_MAX_PAUSE_SECS = 1.0
 _NICENESS = 5  # the thread gets a third of the share of a thread of the steps, so it does not starve on a busy machine
 
 
@@ -28,7 +28,7 @@ class SaveThread:
 
     Args:
         read: Reads the values. It calls its argument after each slice.
-        write: Writes them.
+        write: Writes them. It calls its second argument between two files.
 
     Attributes:
         values: The values that were saved; None before that.
@@ -36,7 +36,9 @@ class SaveThread:
         secs: Seconds that the save took; 0 before its end.
     """
 
-    def __init__(self, read: Callable[[Callable[[], None]], Values], write: Callable[[Values], None]):
+    def __init__(
+        self, read: Callable[[Callable[[], None]], Values], write: Callable[[Values, Callable[[], None]], None]
+    ):
         self._read = read
         self._write = write
         self._slice_began_at = self._began_at = time.monotonic()
@@ -88,10 +90,10 @@ class SaveThread:
     def _run(self) -> None:
         try:
             _be_nice()
-            values = self._read(self._after_slice)
+            values = self._read(self._end_slice)
             self._read_at = time.monotonic()
             self._has_read.set()
-            self._write(values)
+            self._write(values, self._pause)
             self.values = values
         except Exception as error:  # noqa: BLE001 - raised in the chief's thread, by `Checkpointer`
             self.error = error
@@ -100,11 +102,14 @@ class SaveThread:
             self._done.set()
             self._has_read.set()
 
-    def _after_slice(self) -> None:
-        took = time.monotonic() - self._slice_began_at
-        self._hurry.wait(min(_PAUSE_SHARE * took, _MAX_PAUSE_SECS))
+    def _end_slice(self) -> None:
+        self._pause()
         if self._is_abandoned:
             raise Abandoned
+
+    def _pause(self) -> None:
+        took = time.monotonic() - self._slice_began_at
+        self._hurry.wait(min(_PAUSE_SHARE * took, _MAX_PAUSE_SECS))
         self._slice_began_at = time.monotonic()
 
 

@@ -25,7 +25,13 @@ from ps_trainer.checkpoints.reader import Checkpoint, data_files, is_own, latest
 from ps_trainer.errors import CheckpointError, SaveError
 
 
-def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], keep: int = 5) -> str:
+def write(
+    directory: pathlib.Path,
+    step: int,
+    values: Mapping[str, np.ndarray],
+    keep: int = 5,
+    between_files: Callable[[], None] = lambda: None,
+) -> str:
     """Writes a checkpoint and deletes all but the newest `keep`; returns its prefix.
 
     Damaged newer checkpoints, which the run skipped when it started, do not count and stay.
@@ -35,6 +41,7 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
         step: The global_step, which is part of the name.
         values: Values by name.
         keep: Number of checkpoints to keep.
+        between_files: Called between two data files.
 
     Raises:
         SaveError: The disk is full or not writable; older checkpoints are unchanged.
@@ -45,7 +52,7 @@ def write(directory: pathlib.Path, step: int, values: Mapping[str, np.ndarray], 
     needed = sum(np.asarray(value).nbytes for value in values.values())
 
     def write_files(prefix: str) -> int:
-        _write_files(prefix, values)
+        _write_files(prefix, values, between_files)
         return step
 
     return write_by(directory, step, write_files, keep=keep, needed_bytes=needed)
@@ -130,13 +137,15 @@ def repair(directory: pathlib.Path, *, any_name: bool = False) -> None:
         ) from error
 
 
-def _write_files(prefix: str, values: Mapping[str, np.ndarray]) -> None:
+def _write_files(prefix: str, values: Mapping[str, np.ndarray], between_files: Callable[[], None]) -> None:
     parts = parts_lib.divide(values)
     if len(parts) == 1:
         _save(prefix, parts[0])
         return
     prefixes = [folder_listing.part_prefix(prefix, number) for number in range(len(parts))]
-    for name, part in zip(prefixes, parts, strict=True):
+    for number, (name, part) in enumerate(zip(prefixes, parts, strict=True)):
+        if number:
+            between_files()
         _save(name, part)
         # Not all at the end, when a disk would have gigabytes to write at once.
         durable_files.sync(f"{name}{DATA_SUFFIX}")

@@ -227,7 +227,7 @@ class Checkpointer:
                 f"the state of step {snapshot.step} could not be read from the ps tasks: {reason}"
             ) from error
 
-    def _check_and_write(self, values: Values) -> None:
+    def _check_and_write(self, values: Values, pause: Callable[[], None]) -> None:
         # Before anything is written: a run that continues from such a checkpoint would never recover.
         if names := not_finite(values):
             raise NanLossError(
@@ -236,7 +236,7 @@ class Checkpointer:
             )
         step = int(values["global_step"])
         if self._config.checkpoint_dir is not None and step != self._saved_step:
-            prefix = writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints)
+            prefix = writer.write(self._config.checkpoint_dir, step, values, self._config.keep_checkpoints, pause)
             logging.info("saved %s", prefix)
 
     def _note_saved(self, values: Values, secs: float) -> None:

@@ -148,6 +148,7 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(undo_log, "LARGE_BYTES", 0)
     monkeypatch.setattr(held_state, "_SMALL_BYTES", 0)
     monkeypatch.setattr(logged_rows, "_SLICE_BYTES", 100)
+    monkeypatch.setattr(logged_rows, "_COPY_BYTES", 100)
     monkeypatch.setattr(logged_rows, "_KEPT_BYTES", 400)
     monkeypatch.setattr(logged_rows, "_MAX_ENTRIES", 4)
 
@@ -313,6 +314,46 @@ def test_updates_log_nothing_when_all_rows_are_copied(make_run, monkeypatch):
     run.read(run.held.hold(run.session), lambda: active.append(int(run.session.run(run.undo.active)) > 0))
     num_slices = -(-NUM_ROWS // (100 // (WIDTH * 4)))
     assert active == [True] * num_slices + [False] * num_slices
+
+
+def test_all_ps_tasks_copy_at_the_same_time_before_any_is_read(monkeypatch):
+    monkeypatch.setattr(logged_rows, "_KEPT_BYTES", 10**6)
+    first_rows = {0: NUM_ROWS, 1: 20}
+    with tf.Graph().as_default() as graph, graph.container("run"):
+        logs = {ps: undo_log.UndoLog(ps, "") for ps in first_rows}
+        saved, change_ops, inits = {}, [], []
+        for ps, num_rows in first_rows.items():
+            name = f"table{ps}"
+            variable = create_variable(name, [num_rows, WIDTH], np.float32)
+            extents = (Extent(name, 0, num_rows * WIDTH, 0),)
+            table = logs[ps].add(Piece(variable, ps, extents, variable, is_table=True), [])
+            saved[ps] = [[SavedVariable(variable, extents, is_slot=False)]]
+            last = tf.constant([num_rows - 1], tf.int64)
+            with tf.control_dependencies([logs[ps].log([(table, last)])]):
+                change_ops.append(variable.scatter_nd_add([[num_rows - 1]], tf.ones([1, WIDTH])))
+            inits.append(variable.assign(TABLE[:num_rows]))
+        rows = logged_rows.LoggedRows(logs, saved, tf.RunOptions())
+        hold_ops = {ps: log.hold() for ps, log in logs.items()}
+        active_reads = [log.active.read_value() for log in logs.values()]
+        init_op = tf.global_variables_initializer()
+    flat = {f"table{ps}": np.zeros([num_rows * WIDTH], np.float32) for ps, num_rows in first_rows.items()}
+    active = []
+    with tf.Session(graph=graph) as session:
+        session.run(init_op)
+        session.run(inits)
+
+        def watch():
+            active.append([value > 0 for value in session.run(active_reads)])
+            session.run(change_ops)
+
+        moments = session.run(hold_ops)
+        session.run(change_ops)
+        assert rows.read(session, moments, flat, watch) == 2 * WIDTH * 4  # each task has logged its last row
+    copied, *read = (-(-num_rows // (100 // (WIDTH * 4))) for num_rows in (NUM_ROWS, *first_rows.values()))
+    num_moves = 2  # of an entry on each task
+    assert active == [[True, True]] * copied + [[False, False]] * (num_moves + sum(read))
+    for ps, num_rows in first_rows.items():
+        np.testing.assert_array_equal(flat[f"table{ps}"], TABLE[:num_rows].ravel())
 
 
 def test_tables_are_divided_into_groups_of_bounded_size(monkeypatch):

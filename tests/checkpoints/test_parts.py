@@ -58,6 +58,13 @@ def test_large_tensors_lie_in_parts_and_plain_tensorflow_reads_them(tmp_path):
     }
 
 
+def test_a_save_may_pause_between_two_data_files(tmp_path):
+    written = []
+    count = lambda: written.append(sum("data" in name for name in names(tmp_path)))  # noqa: E731
+    writer.write(tmp_path, 1, large_values(), between_files=count)
+    assert written == [1, 2, 3, 4, 5, 6]
+
+
 def test_no_piece_that_is_read_is_larger_than_a_part(tmp_path):
     found = Checkpoint(writer.write(tmp_path, 1, large_values()))
     largest = max(os.path.getsize(path) for path in found.files if "data" in path.name)

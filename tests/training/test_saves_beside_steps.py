@@ -129,6 +129,7 @@ def watched_hold(monkeypatch):
     """Logs even small tables, in slices of a few rows."""
     monkeypatch.setattr(undo_log, "LARGE_BYTES", 0)
     monkeypatch.setattr(logged_rows, "_SLICE_BYTES", 100)
+    monkeypatch.setattr(logged_rows, "_COPY_BYTES", 100)
     hold, add, watched = held_state.HeldState.hold, WorkerProgress.add, Hold()
 
     def hold_alone(self, session):
