@@ -80,6 +80,7 @@ class Applier:
         gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]],
         *,
         rate_factor: tf.Tensor | None = None,
+        step: tf.Tensor | None = None,
         use_locking: bool = True,
     ) -> tf.Operation:
         """Builds the op that applies the gradients of pieces on ps task `ps`; call it once for each piece.
@@ -90,6 +91,7 @@ class Applier:
             ps: Index of the ps task.
             gradients: Pieces on that ps, each with its gradient.
             rate_factor: Scalar by which the learning rate is multiplied, or None.
+            step: Int64 scalar on the ps task that schedule and optimizer follow; None = the clock.
             use_locking: Whether a sparse update excludes others of the same variable (`PsOptimizer.create`).
         """
         with tf.device(self._store.ps_device(ps)):
@@ -98,7 +100,7 @@ class Applier:
             pairs = [(receive(value), piece.variable) for piece, value in gradients]
             # Without this order the clock would be read when the worker's step begins, and be as stale as its gradient.
             with tf.control_dependencies([_values(value) for value, _ in pairs]):
-                step = self._store.clocks[ps].read_value()
+                step = self._store.clocks[ps].read_value() if step is None else step
             updated = [(piece, piece.variable, value) for (piece, _), (value, _) in zip(gradients, pairs, strict=True)]
             parts = [step, *(part for _, _, value in updated for part in _tensors_of(value))]
             # Between the log and the change the step waits for nothing, so that a moment seldom falls between them.

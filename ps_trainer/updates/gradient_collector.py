@@ -10,24 +10,33 @@ With several ps tasks `GroupPolicy.is_fresh_only` decides how the groups relate:
   reads the worker's next parameters when it has reached that version. If an update falls into such a read, the version
   is old when the gradient arrives, and the gradient is dropped. So every gradient that counts was computed from one
   version.
+
+Between hosts, where only fresh gradients count and workers wait, the pieces of a ps task form several *parts*. Each
+part has groups of its own, which follow those of the first part of ps 0 as the groups of another ps task would. The
+first part has the last layers, whose gradients arrive first. So a ps task updates a part, and sends it back, while the
+gradients of the first layers are still on the way.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.store.pieces import Gradient, Piece
-from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep, grouped_by_ps
+from ps_trainer.store.pieces import Gradient, Piece, Snapshot
+from ps_trainer.updates.base import RELEASED, Phase, RuleContext, TrainStep
 from ps_trainer.updates.gradient_group import GradientGroup, Update
 from ps_trainer.updates.gradient_sums import Value
 from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.group_state import VisitResult
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership, ReleaseOps
+
+_NUM_PARTS, _LEAST_PART_BYTES = 4, 2**18
+"""Number of parts on all ps tasks together, unless these would be smaller; each part costs 250 ops a step."""
 
 
 class PushOps(NamedTuple):
@@ -37,11 +46,13 @@ class PushOps(NamedTuple):
         global_step: Clock of ps 0 after the wait, or `RELEASED`; int64 scalar on ps 0.
         results: Result of the visit to each ps task.
         applied: For each ps task an op there after which the next pull may read its parameters.
+        pulled: For each ps task the parameters of the next step; None: they are read after `applied`.
     """
 
     global_step: tf.Tensor
     results: list[VisitResult]
     applied: list[tf.Operation]
+    pulled: list[Snapshot] | None
 
 
 class GradientCollector:
@@ -74,17 +85,20 @@ class GradientCollector:
         self._context = context
         self._policy = policy
         self._name = name
-        by_ps = [[piece for piece in pieces if piece.ps == ps] for ps in range(store.num_ps)]
-        if update is None:
-            update = self._apply_and_count
-            for ps, part in enumerate(by_ps):
-                context.applier.create_slots(ps, part)
-        self._groups = [
-            GradientGroup(
-                store, ps, part, context.num_workers, policy, max_steps=context.max_steps, update=update, name=name
-            )
-            for ps, part in enumerate(by_ps)
-        ]
+        self._groups: list[GradientGroup] = []
+        for ps in range(store.num_ps):
+            on_ps = [piece for piece in pieces if piece.ps == ps]
+            if update is None:
+                context.applier.create_slots(ps, on_ps)
+            is_divided = update is None and policy.is_fresh_only and policy.waits and store.spans_hosts
+            for part, some in enumerate(_parts(on_ps, _NUM_PARTS // store.num_ps if is_divided else 1)):
+                later = functools.partial(self._apply_part, len(self._groups))
+                self._groups.append(
+                    GradientGroup(
+                        store, ps, some, context.num_workers, policy, max_steps=context.max_steps,
+                        update=update or (later if part else self._apply_and_count), name=name, part=part,
+                    )
+                )  # fmt: skip
         self.state = [variable for group in self._groups for variable in group.state]
         self._membership = Membership.placeholder(store, context, name)
         self.join_feeds = Membership.joining(self._membership, context)
@@ -92,7 +106,8 @@ class GradientCollector:
     def push(self, gradients: Sequence[Gradient]) -> PushOps:
         """Builds the push of values that have arrived on the ps tasks, and the wait of the policy; call it once."""
         worker = self._context.worker_index
-        first, *others = [[g.value for g in part] for part in grouped_by_ps(gradients, self._store.num_ps)]
+        by_piece = {gradient.piece.variable.op.name: gradient.value for gradient in gradients}
+        first, *others = [[by_piece[piece.variable.op.name] for piece in group.pieces] for group in self._groups]
         if self._policy.is_fresh_only:
             results = [self._groups[0].push(worker, first)]
             notices = [results[0].notice]
@@ -102,8 +117,10 @@ class GradientCollector:
             # ps 0 comes last: when it lets a worker continue, the other ps tasks already have the same gradients.
             notices = [result.notice for result in results] if self._policy.waits else []
             results.insert(0, self._groups[0].push(worker, first, notices))
-        global_step, applied = self._go_on(results)
-        return PushOps(global_step, results, applied)
+        global_step, ready = self._go_on(results)
+        pulled = self._read_parts(ready) if len(self._groups) > self._store.num_ps else None
+        of_ps = list(itertools.compress(results, [group.part == 0 for group in self._groups]))
+        return PushOps(global_step, of_ps, self._by_ps(ready), pulled)
 
     def build_join(self) -> tf.Operation:
         """Builds the op with which this worker joins the groups of all ps tasks, and waits until it may pull."""
@@ -149,32 +166,91 @@ class GradientCollector:
         return ReleaseOps.build(self._store, self._name, build)
 
     def _go_on(self, results: Sequence[VisitResult]) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """Builds the wait: global_step, and for each ps the op after which the next step's parameters can be read."""
+        """Builds the wait: global_step, and for each group the op after which its parameters can be read."""
         worker, (first, *others) = self._context.worker_index, self._groups
         with tf.device(self._store.ps_device(0)):
-            after = first.wait(worker, results[0]) if self._policy.waits else results[0].notice.op
-            with tf.control_dependencies([after]):
+            ready = [first.wait(worker, results[0]) if self._policy.waits else results[0].notice.op]
+        if self._policy.is_fresh_only:
+            for group, result in zip(others, results[1:], strict=True):
+                with tf.device(self._store.ps_device(group.ps)):
+                    ready.append(group.wait(worker, result))
+        with tf.device(self._store.ps_device(0)):
+            # `ready` begins with the parts of ps 0: the result says that it has the whole gradient.
+            with tf.control_dependencies([op for group, op in zip(self._groups, ready, strict=False) if group.ps == 0]):
                 version, is_released = first.read()
                 # Not the version: it starts at 0 in each container, but the clock at the step of the checkpoint.
                 clock = self._store.clocks[0].read_value()
             # The visit's own flag is for a process whose ticket is old: ps 0 lets it go, although it releases no other.
             is_released = tf.maximum(is_released, results[0].is_released) > 0
             global_step = tf.where(is_released, tf.constant(RELEASED, tf.int64), clock)
-        ready = [after]
-        for group, result in zip(others, results[1:], strict=True):
-            with tf.device(self._store.ps_device(len(ready))):
-                if self._policy.is_fresh_only:
-                    ready.append(group.wait(worker, result))
-                else:
+        if not self._policy.is_fresh_only:
+            for group, result in zip(others, results[1:], strict=True):
+                with tf.device(self._store.ps_device(group.ps)):
                     # The identity carries the end of the wait from ps 0 to this ps task.
                     ready.append(tf.identity(version).op if self._policy.waits else result.notice.op)
         return global_step, ready
+
+    def _by_ps(self, ready: Sequence[tf.Operation]) -> list[tf.Operation]:
+        """Returns for each ps task the op after which the parameters of all its groups can be read."""
+        ops = []
+        for ps in range(self._store.num_ps):
+            own = [op for group, op in zip(self._groups, ready, strict=True) if group.ps == ps]
+            with tf.device(self._store.ps_device(ps)):
+                ops.append(own[0] if len(own) == 1 else tf.group(*own))
+        return ops
+
+    def _read_parts(self, ready: Sequence[tf.Operation]) -> list[Snapshot]:
+        """Reads the parameters of each part for the next step when its update is made, for each ps task."""
+        snapshots = []
+        for ps in range(self._store.num_ps):
+            own = [(group, op) for group, op in zip(self._groups, ready, strict=True) if group.ps == ps]
+            pushed = {piece.variable.op.name for group, _ in own for piece in group.pieces}
+            others = [one for one in self._store.dense if one.ps == ps and one.variable.op.name not in pushed]
+            with tf.device(self._store.ps_device(ps)):
+                # Clock first, as in `ParameterStore.read_on`.
+                with tf.control_dependencies([own[0][1]]):
+                    clock = self._store.clocks[ps].read_value()
+                values: list[tuple[Piece, tf.Tensor]] = []
+                for pieces, op in [*((group.pieces, op) for group, op in own), (others, clock.op)]:
+                    before = [op, clock.op]
+                    for piece in (one for one in pieces if not one.is_table):
+                        with tf.control_dependencies(before):
+                            values.append((piece, piece.variable.read_value()))
+                        before = [values[-1][1].op]
+            snapshots.append(Snapshot([clock], values))
+        return snapshots
 
     def _apply_and_count(self, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
         apply_op = self._context.applier.apply(ps, averages)
         with tf.device(self._store.ps_device(ps)), tf.control_dependencies([apply_op]):
             # A plain add is enough: only the section of this ps task counts, one step at a time.
             return self._store.clocks[ps].assign_add(1, read_value=False)
+
+    def _apply_part(self, number: int, ps: int, averages: list[tuple[Piece, Value]]) -> tf.Operation:
+        """Applies the average of a later part by the clock by which the first part of the ps task was applied."""
+        own, first = self._groups[number], next(group for group in self._groups if group.ps == ps)
+        with tf.device(self._store.ps_device(ps)):
+            step = self._store.clocks[ps].read_value() - (first.read()[0] - own.read()[0])
+        return self._context.applier.apply(ps, averages, step=step)
+
+
+def _parts(pieces: Sequence[Piece], num_parts: int) -> list[list[Piece]]:
+    """Divides the pieces of a ps task into parts of about equal bytes: the last layers' first, tables in the last."""
+    if num_parts < 2:
+        return [list(pieces)]
+    dense = [piece for piece in pieces if not piece.is_table]
+    sizes = [piece.variable.shape.num_elements() * piece.variable.dtype.size for piece in dense]
+    least = max(_LEAST_PART_BYTES, sum(sizes) // num_parts)
+    parts: list[list[Piece]] = [[]]
+    num_bytes = 0
+    for piece, size in reversed(list(zip(dense, sizes, strict=True))):
+        if num_bytes >= least:
+            parts.append([])
+            num_bytes = 0
+        parts[-1].insert(0, piece)
+        num_bytes += size
+    parts[-1] += [piece for piece in pieces if piece.is_table]
+    return parts
 
 
 def build_step(
@@ -196,7 +272,9 @@ def build_step(
         progress = tf.stack([push_ops.global_step, stale])  # both numbers in one message
     with tf.device(store.worker_device):
         staleness = tf.concat([progress[1:], *(tf.reshape(other, [1]) for other in others)], axis=0)
-        phase = Phase(progress[0], staleness, context.push.targets, push_ops.applied, push_ops.global_step)
+        phase = Phase(
+            progress[0], staleness, context.push.targets, push_ops.applied, push_ops.global_step, push_ops.pulled
+        )
     return TrainStep(
         [phase],
         join_op=collector.build_join(),

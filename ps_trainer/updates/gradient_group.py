@@ -55,8 +55,13 @@ class GradientGroup:
         max_steps: Clock from which no gradient is accepted, or None.
         update: Builds the update of a group.
         name: Prefix of the names of the rule's resources.
+        part: Number of this part of the ps task's pieces. Later parts follow the groups of the first part of ps 0, as
+            other ps tasks do.
 
     Attributes:
+        ps: Index of the ps task.
+        pieces: The pieces.
+        part: Number of the part.
         state: Variables that the chief initialises.
         pushed: Number of gradients of each worker that arrived, int64 [num_workers].
         used: Number of gradients of each worker in closed groups, int64 [num_workers].
@@ -73,20 +78,22 @@ class GradientGroup:
         max_steps: int | None,
         update: Update,
         name: str,
+        part: int = 0,
     ):
         self._store = store
-        self._ps = ps
+        self.ps, self.pieces, self.part = ps, pieces, part
         self._num_workers = num_workers
         self._policy = policy
         self._max_steps = max_steps
         self._update = update
         # Only ps 0 compares tickets. It answers a push with an old ticket as if the worker were released.
-        self._checks_tickets = ps == 0
-        self._follows = policy.is_fresh_only and ps > 0  # does what ps 0 has decided
+        self._checks_tickets = is_first = ps == part == 0
+        self._follows = policy.is_fresh_only and not is_first  # does what ps 0 has decided
         # Each process builds a graph for each of its joins, so the ticket names one join of one process.
         # The shift leaves 63 bits, which fit into an int64.
         self._ticket = uuid.uuid4().int >> 65
-        is_waited_for = policy.is_fresh_only if ps else policy.waits
+        is_waited_for = policy.waits if is_first else policy.is_fresh_only
+        name = f"{name}/part_{part}" if part else name
         self._gate = Gate(store, ps, num_workers, name) if is_waited_for else None
         self._sums = GradientSums(store, ps, pieces, name)
         with tf.device(store.ps_device(ps)):
@@ -151,7 +158,7 @@ class GradientGroup:
         Workers wait on ps 0 if the policy says so, and on the other ps tasks if only fresh gradients count.
         """
         if self._gate is None:
-            raise ValueError(f"no worker of this rule waits on ps {self._ps}")
+            raise ValueError(f"no worker of this rule waits on ps {self.ps}")
 
         def has_to_wait() -> tf.Tensor:
             version, is_released = self.read()
@@ -167,7 +174,7 @@ class GradientGroup:
             with tf.control_dependencies(self._open_gate([self._variables.set_released(value)])):
                 return tf.identity(value)
 
-        return exclusive(self._store, self._ps, visit, value)
+        return exclusive(self._store, self.ps, visit, value)
 
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the version, and whether workers are released, at present."""
@@ -175,7 +182,7 @@ class GradientGroup:
         return version, released
 
     def _visit(self, visit: Callable[..., VisitResult], *arguments: Value) -> VisitResult:
-        result: VisitResult = exclusive(self._store, self._ps, visit, *arguments)
+        result: VisitResult = exclusive(self._store, self.ps, visit, *arguments)
         return result
 
     def _open_gate(self, writes: Sequence[tf.Operation], *, is_open: tf.Tensor | bool = True) -> Sequence[tf.Operation]:
@@ -191,7 +198,7 @@ class GradientGroup:
             return tf.logical_and(ps_0_notice.group >= 0, now.accepted[worker] < ps_0_notice.num_accepted)
         conditions = [tf.equal(now.released, 0)]
         if self._max_steps is not None:
-            conditions.append(self._store.clocks[self._ps].read_value() < self._max_steps)
+            conditions.append(self._store.clocks[self.ps].read_value() < self._max_steps)
         if self._policy.is_fresh_only:
             conditions.append(tf.equal(now.stamps[worker], now.version))
         return tf.reduce_all(conditions)
@@ -225,7 +232,7 @@ class GradientGroup:
             values: Sum of these gradients for each piece; empty for zeros.
             ps_0_notice: The notice of ps 0, if this ps task follows it.
         """
-        clock = self._store.clocks[self._ps].read_value()
+        clock = self._store.clocks[self.ps].read_value()
         members, accepted = now.members + one_hot * num_added, now.accepted + one_hot * num_added
         total = tf.reduce_sum(members)
         closes, size = self._close(now, clock, members, total, ps_0_notice)
@@ -287,5 +294,5 @@ class GradientGroup:
 
     def _apply_average(self, total: tf.Tensor) -> tf.Tensor:
         averages = self._sums.take(1.0 / tf.cast(total, tf.float32))
-        with tf.control_dependencies([self._update(self._ps, averages)]):
+        with tf.control_dependencies([self._update(self.ps, averages)]):
             return tf.identity(total)

@@ -26,7 +26,8 @@ class Sync(UpdateRule):
     for the update that contains the gradient, or continue at once if the gradient was too late.
     ps: 1. drop a gradient of an older version, and count it; 2. add up the others; 3. with the R-th, apply the
     average, count the update, and let the R workers continue. Steps 1 to 3 are one exclusive section per ps task. So an
-    update is divided by the number of gradients in it, which are the same ones on all ps tasks.
+    update is divided by the number of gradients in it, which are the same ones on all ps tasks. Between hosts, parts of
+    a ps task's parameters take turns like ps tasks: it updates and sends one while gradients of others still arrive.
 
     With R = num_workers, n workers with batch b equal one process with batch n·b, and the staleness is 0. With a
     smaller R the rule is `backup` with num_workers − R backup workers.

@@ -12,7 +12,13 @@ from ps_trainer.training.train_graph import TrainGraph
 
 
 def assemble(
-    config: TrainConfig, *, num_ps: int = 1, num_workers: int = 2, worker: int = 0, steps_per_call: int = 1
+    config: TrainConfig,
+    *,
+    num_ps: int = 1,
+    num_workers: int = 2,
+    worker: int = 0,
+    steps_per_call: int = 1,
+    spans_hosts: bool = False,
 ) -> TrainGraph:
     """The graph of one worker of a cluster that does not exist; a call of several steps would copy the ops."""
     jobs = {
@@ -21,4 +27,4 @@ def assemble(
     }
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
     config = dataclasses.replace(config, steps_per_call=steps_per_call)
-    return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run")
+    return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run", spans_hosts=spans_hosts)

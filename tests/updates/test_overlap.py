@@ -9,6 +9,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.store import pull
 from ps_trainer.store.ancestors import ancestors
 from ps_trainer.training.graph_parts import combined_result
+from ps_trainer.updates import gradient_collector
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
 from tests.updates.assembled import assemble
@@ -18,7 +19,10 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environme
 from models import layers
 
 NUM_LAYERS = 4
+# Rules that update a part of the parameters as soon as its gradient is there; `sync` does so between hosts only.
+PORTIONED = [("async", False), ("async", True), ("sync", True), ("backup", True)]
 STEPS, PER_CALL = 11, 4
+SCHEDULE = (f"decay_steps={2 * STEPS}",)
 
 
 class Deep:
@@ -41,7 +45,10 @@ def deep_config(**fields):
 
 @pytest.fixture(autouse=True)
 def an_area_for_each_variable(monkeypatch):
-    monkeypatch.setitem(pull.AREA_BYTES, "one host", 1)
+    for place in pull.AREA_BYTES:
+        monkeypatch.setitem(pull.AREA_BYTES, place, 1)
+    monkeypatch.setattr(gradient_collector, "_NUM_PARTS", 100)
+    monkeypatch.setattr(gradient_collector, "_LEAST_PART_BYTES", 1)
     monkeypatch.setattr(combined_result, "MAX_BYTES", 0)
 
 
@@ -59,27 +66,25 @@ def updates_of(train):
     return {variable_of(op): op for op in updates}
 
 
-def gradient_of(update):
-    """The op on the worker that computes the gradient of an update."""
-    op = update.inputs[2].op
-    while "ps" in op.device:
-        op = op.inputs[0].op
-    return op
+def gradients_of(train):
+    """The ops on the worker that compute the gradients of the layers, by the name of the layer."""
+    names = [f"gradients/MatMul{f'_{number}' if number else ''}_grad/MatMul_1" for number in range(NUM_LAYERS)]
+    return {f"layer_{number}": train.graph.get_operation_by_name(name) for number, name in enumerate(names)}
 
 
 def test_an_update_waits_for_no_gradient_of_the_layers_before():
     train = assemble(deep_config(update="async"))
-    updates = updates_of(train)
-    gradients = {name: gradient_of(op) for name, op in updates.items()}
-    for name, update in updates.items():
+    gradients = gradients_of(train)
+    for name, update in updates_of(train).items():
         waits_for = {other for other, gradient in gradients.items() if gradient in set(ancestors([update]))}
         assert name in waits_for
         assert not {other for other in waits_for if other < name}
 
 
-def test_the_pull_of_a_layer_waits_for_no_gradient_of_the_layers_before():
-    train = assemble(deep_config(update="async"))
-    gradients = {name: gradient_of(op) for name, op in updates_of(train).items()}
+@pytest.mark.parametrize(("update", "spans_hosts"), PORTIONED)
+def test_the_pull_of_a_layer_waits_for_no_gradient_of_the_layers_before(update, spans_hosts):
+    train = assemble(deep_config(update=update), spans_hosts=spans_hosts)
+    gradients = gradients_of(train)
     ops = [getattr(target, "op", target) for target in train.fetches[0].targets]
     staged = {variable_of(op.inputs[0].op): op for op in ops if op.type == "Stage" and "worker" in op.device}
     assert set(staged) == {*gradients, "unused"}
@@ -151,6 +156,24 @@ def test_the_numbers_do_not_depend_on_the_number_of_staging_areas(num_ps, fields
         assert all(not staleness.any() for staleness in outcome.progress.staleness_values)
         for name, value in first.worker.final_values.items():
             np.testing.assert_array_equal(outcome.worker.final_values[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("optimizer", repetitions(["adam", "momentum"]))
+def test_the_numbers_do_not_depend_on_the_number_of_parts(num_ps, optimizer, monkeypatch):
+    config = deep_config(update="sync", optimizer=optimizer, schedule="polynomial", schedule_option=SCHEDULE, seed=3)
+    outcomes = []
+    for spans_hosts in (False, True):
+        monkeypatch.setattr(ClusterConfig, "spans_hosts", spans_hosts)
+        with InProcessCluster(num_ps, 2) as cluster:
+            outcomes.append(cluster.run(config))
+    for whole, parted in zip(*outcomes, strict=True):
+        assert len(set(whole.losses)) == STEPS
+        assert parted.losses == whole.losses
+        assert parted.progress.global_steps == whole.progress.global_steps
+        assert all(not staleness.any() for staleness in parted.progress.staleness_values)
+    for name, value in outcomes[0][0].worker.final_values.items():
+        np.testing.assert_array_equal(outcomes[1][0].worker.final_values[name], value, err_msg=name)
 
 
 def test_staleness_counts_at_least_the_updates_that_the_pulled_parameters_lack():
