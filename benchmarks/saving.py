@@ -89,7 +89,7 @@ WORKLOADS = {
     "dense": Workload(("--model=benchmarks.saving:LargeDense", *_INPUT, "--batch_size=4"), {"sync": 12, "async": 24}),
     "table": Workload(_TABLE, {"sync": 6000, "async": 14000}),
     # The delay comes on top of what a step takes, so it hides nothing of a save.
-    "paced": Workload((*_TABLE, "--straggler=det:mean_ms=50,jitter=0"), {"sync": 400, "async": 800}),
+    "paced": Workload((*_TABLE, "--straggler=det:mean_ms=50,jitter=0"), {"sync": 300, "async": 600}),
 }
 UPDATES = ("sync", "async")
 PACES = {"apart": 1.0, "close": 0.4}
@@ -202,8 +202,8 @@ def _measure(
         RunError: The run failed.
     """
     between = int(WORKLOADS[workload].steps[update] * PACES[pace])
-    # After the last measured save, half an interval of steps without a save ends the run.
-    last = num_saves * between + between // 2
+    # The last measured save has a whole interval, so that it ends beside the steps.
+    last = (num_saves + 1) * between - 1
     with CpuWatch(sample_secs=0.2, has_delays=False, has_self=False) as cpu:
         run_local(
             [

@@ -13,8 +13,8 @@ import numpy as np
 
 Values = Mapping[str, np.ndarray]
 
-_PAUSE_SHARE = 3.0
-"""A pause after each slice takes this many times the time of the slice, so that a save has a quarter of the time."""
+_PAUSE_SHARE = 4.0
+"""A pause after each slice takes this many times the time of the slice, so that a save has a fifth of the time."""
 _MAX_PAUSE_SECS = 1.0
 _NICENESS = 5  # the thread gets a third of the share of a thread of the steps, so it does not starve on a busy machine
 

@@ -23,7 +23,7 @@ class Pauses:
         self.secs.append(secs)
 
 
-def test_a_save_has_a_quarter_of_the_time_and_no_pause_is_long(monkeypatch):
+def test_a_save_has_a_fifth_of_the_time_and_no_pause_is_long(monkeypatch):
     clock, may_begin, pauses = types.SimpleNamespace(now=0.0), threading.Event(), Pauses()
     monkeypatch.setattr(save_thread, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
 
@@ -38,14 +38,14 @@ def test_a_save_has_a_quarter_of_the_time_and_no_pause_is_long(monkeypatch):
         return {}
 
     def write(values, between_files):
-        for secs in (0.3, 5.0):
+        for secs in (0.2, 5.0):
             spend(secs, between_files)
 
     saving = SaveThread(read, write)
     saving._hurry = pauses
     may_begin.set()
     assert saving._done.wait(DEADLINE_SECS) and saving.error is None
-    assert pauses.secs == pytest.approx([3 * 0.1, 3 * 0.02, 3 * 0.3, 1.0])
+    assert pauses.secs == pytest.approx([4 * 0.1, 4 * 0.02, 4 * 0.2, 1.0])
 
 
 @pytest.mark.parametrize("phase", ["reading", "writing"])
