@@ -219,7 +219,7 @@ def _tables(
     where: str = "",
 ) -> DetectedFormat | None:
     """Detects files that are all tables of the same columns."""
-    files = [file for file in _files_of(path) if not file.name.startswith(".")]
+    files = [file for file in _files_of(path) if not file.name.startswith((".", "_"))]  # such as Spark's _SUCCESS
     tables = [detect_file(file) for file in files]
     first = tables[0] if tables else None
     if first is None or any(table is None or table.columns != first.columns for table in tables):

@@ -199,6 +199,13 @@ def _images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     )
 
 
+def _folders(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
+    inner = next((file for file in files if file.is_dir() and any(one.is_file() for one in file.iterdir())), None)
+    if inner is None or any(file.is_file() for file in files):
+        return None
+    return f"the folder has only other folders, such as {inner.name}; try `ps_trainer data info {inner}`"
+
+
 _LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (
     _parquet,
     _unreadable_table,
@@ -209,4 +216,5 @@ _LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...]
     other_images,
     foreign_file,
     other_text,
+    _folders,
 )

@@ -293,7 +293,8 @@ class Csv(FileSource):
         missing = [name for name, kind in self.columns.kinds.items() if kind != IGNORE and name not in names]
         if missing:
             raise DataError(
-                f"{path} lacks columns of the training files: {', '.join(missing)}; its columns: {', '.join(names)}"
+                f"{path} lacks columns of the training files: {', '.join(missing)}; its columns: {', '.join(names)};"
+                " add or rename them, and leave a value empty where it is not known"
             )
         return names
 

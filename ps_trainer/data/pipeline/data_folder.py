@@ -37,8 +37,18 @@ def missing_files(folder: pathlib.Path, wanted: Sequence[str], missing: Sequence
         missing: Names of those that are missing.
         needs: Sentence that names the files which the dataset needs there.
     """
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []  # of a trained model, the folder may be gone
-    others = [path.name for path in paths if path.is_file() and path.name not in wanted and path.name[0] != "."]
+    for inner in (folder / name for name in missing):
+        # Spark writes a table as a folder of files, and adds a file _SUCCESS.
+        if parts := [name for name in _names_in(inner, ()) if name[0] != "_"]:
+            options = f"--data_dir={inner} --dataset_option=train_files={','.join(parts)}"
+            return DataError(f"{inner} is a folder; to train on the files in it, give {options}")
+    others = _names_in(folder, wanted)
     shown = ", ".join(others[:_SHOWN_FILES]) + (", …" if len(others) > _SHOWN_FILES else "")
     fix = f" but {shown}; to train on it, give --dataset_option=train_files={others[0]}" if others else ""
     return DataError(f"{folder} has no {', '.join(missing)}{fix}; {needs}")
+
+
+def _names_in(folder: pathlib.Path, wanted: Sequence[str]) -> list[str]:
+    """Returns the names of the files in a folder that are not among the wanted ones; hidden files do not count."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []  # of a trained model, the folder may be gone
+    return [path.name for path in paths if path.is_file() and path.name not in wanted and path.name[0] != "."]

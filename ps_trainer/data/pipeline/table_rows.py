@@ -34,6 +34,7 @@ _OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _NUMBER_CHARACTERS = re.compile(r"[-+.eE0-9]*")
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 30
+_OLD_LINE_ENDS = r"lines end with carriage returns; convert the file, for example with tr '\r' '\n'"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,10 +104,13 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
         DataError: The file cannot be read, is empty, has another delimiter, or its header is none.
     """
     if is_parquet(path):
-        raise DataError(f"{path} is a Parquet file; read it with --dataset=parquet, which has the same options")
+        fix = "read it with --dataset=parquet, which has the same options"
+        raise DataError(f"{path} is a Parquet file; {'write it as CSV' if dialect.trained_names else fix}")
     first = next(_rows(path, dialect), None)
     if first is None:
         raise DataError(f"{path}: the file is empty; give a file with one line for each example")
+    if any("\0" in name for name in first):
+        raise DataError(f"{path}: line 1 is not text; write the table as CSV, for example save the sheet as CSV")
     _check_delimiter(path, first, dialect)
     if not dialect.has_header:
         return [str(number) for number in range(len(first))]
@@ -252,7 +256,9 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
                 f" {conversion(head(path))}"
             ) from error
         except csv.Error as error:
-            raise DataError(f"{path}: line {line + 1} cannot be read: {error}") from error
+            # Python's advice about carriage returns is an argument of `open`.
+            cause = _OLD_LINE_ENDS if "new-line" in str(error) else error
+            raise DataError(f"{path}: line {line + 1} cannot be read: {cause}") from error
 
 
 def conversion(start: bytes) -> str:

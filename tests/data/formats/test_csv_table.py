@@ -306,6 +306,27 @@ def test_another_delimiter_in_a_file_to_predict_for_is_named_with_the_one_of_the
         source.read(tmp_path / "new.csv", 9)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "Size,color\n1,red\n",
+            "lacks columns .*: size, weight, .*: Size, color; add or rename them, and leave a value",
+        ),
+        ("size,color\r1,red\r", r"line 1 cannot be read: lines end with carriage returns; .* with tr '\\r' '\\n'$"),
+        ("PK\3\4\0\0\n1,red\n", "line 1 is not text; write the table as CSV"),
+        ("PAR1\n", "is a Parquet file; write it as CSV"),
+    ],
+)
+def test_a_file_to_predict_for_that_is_no_such_table_is_named_with_the_fix(tmp_path, content, message):
+    write(tmp_path / "train.csv", random_rows(40))
+    source = create(tmp_path)
+    (tmp_path / "new.csv").write_text(content, newline="")
+    with pytest.raises(DataError, match=message) as raised:
+        source.read(tmp_path / "new.csv", 9)
+    assert "--" not in str(raised.value)
+
+
 @pytest.mark.parametrize("num_values", [4, 5])
 def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(tmp_path, num_values):
     write(tmp_path / "train.csv", random_rows(40))

@@ -236,6 +236,21 @@ def test_files_of_the_other_dataset_are_near_misses(both):
         create(both, "train_files=broken.parquet")
 
 
+def test_a_folder_of_files_in_place_of_a_file_is_named_with_the_flags_that_read_it(tmp_path):
+    inner = tmp_path / "train.parquet"
+    inner.mkdir()
+    (inner / "_SUCCESS").touch()  # as Spark writes a table
+    for number in range(2):
+        write(inner / f"part-{number}.parquet", random_columns(40, seed=number))
+    options = "train_files=part-0.parquet,part-1.parquet"
+    with pytest.raises(DataError, match=f"is a folder; .* --data_dir={inner} --dataset_option={options}$"):
+        create(tmp_path)
+    assert create(inner, options).num_train_examples == 72
+    with pytest.raises(DataError, match=f"only other folders, such as train.parquet; try .* {inner}"):
+        detect_format.detect(tmp_path)
+    assert detect_format.detect(inner).options[0] == options
+
+
 def test_without_pyarrow_the_error_names_the_extra(both, monkeypatch):
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
