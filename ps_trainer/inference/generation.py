@@ -85,14 +85,24 @@ def translate(config: TrainConfig, checkpoint_dir: pathlib.Path, model: Any, sou
     Raises:
         CheckpointError: There is no checkpoint, or it does not fit the model.
         DataError: `vocabulary.json` is missing or damaged.
-        UsageError: The run has no languages.
+        UsageError: The run has no languages, or the text is empty.
     """
     words = recorded_words.read(checkpoint_dir.parent)
     if not {"source", "target"} <= set(words):
         raise UsageError(f"dataset {config.dataset!r} has no languages; train on --dataset=parallel_text or numbers")
     options = component_tables.DATASETS.parse_options(config.dataset, config.dataset_option)
     ids = encode_source(words["source"], source)
-    length = search.length or getattr(options, "max_length", 2 * len(ids) + 10)
+    if len(ids) == 1:
+        raise UsageError("--prompt is empty; give the text to translate")
+    longest = getattr(options, "max_length", 2 * len(ids) + 10)
+    if len(ids) > longest:
+        logging.warning(
+            "the prompt has %d words or characters, and the training texts had at most %d, so the translation may be"
+            " poor; translate parts of the prompt",
+            len(ids) - 1,
+            longest - 1,
+        )
+    length = search.length or longest
     checkpoint = report.find_checkpoint(checkpoint_dir)
     with tf.Graph().as_default() as graph:
         with plain_scope():

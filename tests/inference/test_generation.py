@@ -121,5 +121,7 @@ def test_translates_by_beam_search(tmp_path, capsys):
     for number, args in zip(numbers, (["--beam_size=3"], ["--beam_size=1", "--length=4"]), strict=True):
         text = text_of(capsys, config.logdir, f"--prompt={english(number)}", *args)
         assert text == chinese(number) + "\n"
+    assert generate.main_generate(["program", f"--logdir={config.logdir}", "--prompt= "]) == 2
+    assert "--prompt is empty; give the text to translate" in capsys.readouterr().err
     assert generate.main_generate(["program", f"--logdir={config.logdir}", "--temperature=0"]) == 2
     assert "--temperature has no effect: transformer translates by a search" in capsys.readouterr().err
