@@ -108,7 +108,10 @@ def _spec_of_batches(dataset: Any) -> dict[str, tf.TensorSpec]:
     """Returns names, types and shapes of a batch of any size."""
     examples = dataset.test(batch_size=1)
     if examples is not None:
-        return dict(examples.element_spec)
+        spec = dict(examples.element_spec)
+        for name in getattr(dataset, "of_any_length", ()):
+            spec[name] = tf.TensorSpec([None, None, *spec[name].shape[2:]], spec[name].dtype)
+        return spec
     # A dataset without test examples; its training batches have a fixed size.
     spec = dataset.train(shard=Shard(0, 1), batch_size=1, seed=0, num_epochs=1).element_spec
     return {name: tf.TensorSpec([None, *one.shape[1:]], one.dtype) for name, one in spec.items()}

@@ -7,10 +7,12 @@ import binascii
 import pathlib
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.checkpoints import reader as checkpoint_lib
@@ -111,16 +113,27 @@ class ServedModel:
 
         Raises:
             DataError: The dataset does not read such records, or one of them is broken.
+            tf.errors.DeadlineExceededError: The deadline of a prediction has passed.
         """
         is_file = [isinstance(record, Mapping) and set(record) == {BYTES} for record in records]
         with tempfile.TemporaryDirectory() as folder:
             if all(is_file):
-                values = list(self._predict_files(records, pathlib.Path(folder).resolve(), loaded))
+                values = self._in_time(self._predict_files(records, pathlib.Path(folder).resolve(), loaded))
             elif any(is_file):
                 raise DataError(f"some instances are files ({BYTES}) and others are not; send them apart")
             else:
-                values = list(self._predict_lines(records, pathlib.Path(folder).resolve(), loaded))
+                values = self._in_time(self._predict_lines(records, pathlib.Path(folder).resolve(), loaded))
         return [row_of(one, self._names) for one in values]
+
+    def _in_time(self, values: Iterator[Any]) -> list[Any]:
+        """Lists the predictions; each file, and each text, takes a call of the session with its own deadline."""
+        ends_at = time.monotonic() + self._deadline_secs
+        done = []
+        for value in values:
+            done.append(value)
+            if time.monotonic() > ends_at:
+                raise tf.errors.DeadlineExceededError(None, None, f"{len(done)} predictions took too long")
+        return done
 
     def _predict_lines(self, records: Sequence[Any], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
         dataset = self._dataset

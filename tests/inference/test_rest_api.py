@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.checkpoints import writer
+from ps_trainer.checkpoints import report, writer
 from ps_trainer.config import TrainConfig
-from ps_trainer.inference import line_reader
+from ps_trainer.data.formats import transcript_list
+from ps_trainer.inference import line_reader, prediction
 from ps_trainer.inference.rest_api import RestApi
 from ps_trainer.inference.served_model import ServedModel
 from ps_trainer.training import components as components_lib
@@ -132,6 +133,42 @@ def test_a_picture_comes_in_base64(tmp_path):
     assert (code, content["error"].startswith("instance 0: ")) == (400, True)
     assert "the file: cannot be decoded as an image" in content["error"]
     assert "dataset Digits reads no lines; send the tensors image" in ask(served, {"instances": ["a"]})[1]["error"]
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory):
+    """An untrained model of sounds, and a folder with one that is longer than those of the training."""
+    folder = tmp_path_factory.mktemp("sounds")
+    noise = np.random.RandomState(0).randint(-9999, 9999, 900).astype(np.int16)
+    transcript_list.write(folder, "train", [noise[:200]] * 4, ["ab"] * 4, 1000)
+    transcript_list.write(folder, "more", [noise], ["ab"], 1000)
+    config = TrainConfig(
+        model="speech", model_option=("units=4",), dataset="wav", data_dir=str(folder), logdir=str(folder / "run")
+    )
+    one_process.train(dataclasses.replace(config, max_steps=1, batch_size=2))
+    return config, folder
+
+
+def test_a_sound_may_be_longer_than_those_of_the_training(sounds):
+    config, folder = sounds
+    components = components_lib.load(config, 1)
+    path, checkpoints = folder / "more/00000.wav", folder / "run/checkpoints"
+    served = ServedModel(components, checkpoints, deadline_secs=60)
+    code, content = ask(served, {"instances": [{"b64": base64.b64encode(path.read_bytes()).decode()}]})
+    (alone,) = prediction.predict(components, report.find_checkpoint(checkpoints), path)
+    assert (code, content.get("error")) == (200, None)
+    assert content["predictions"][0]["prediction"] == alone.values[0].tolist()
+    assert len(alone.values[0]) == 90
+
+
+def test_the_deadline_holds_for_all_files_of_a_request(sounds):
+    config, folder = sounds
+    sound = {"b64": base64.b64encode((folder / "train/00000.wav").read_bytes()).decode()}
+    served = ServedModel(components_lib.load(config, 1), folder / "run/checkpoints", deadline_secs=60)
+    served.predict_records([sound], served.loaded)
+    served._deadline_secs = 0
+    code, content = ask(served, {"instances": [sound] * 1000})
+    assert (code, content["error"]) == (504, "the prediction took too long; send fewer instances")
 
 
 @pytest.mark.parametrize(

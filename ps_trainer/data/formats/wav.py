@@ -113,6 +113,7 @@ class Wav(FileSource):
         self._longest = Longest()
         self._sizes: list[list[int]] = []  # samples of each sound, by file
         self.groups_lengths = options.group_lengths
+        self.of_any_length = ("frames",) if options.group_lengths else ()  # as the model has trained on any length
         self.num_classes = len(options.alphabet)
         self.transcript_vocabulary = RecordedWords("char", tuple(options.alphabet))
         train, test = (

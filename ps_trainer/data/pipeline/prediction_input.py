@@ -35,6 +35,7 @@ class PredictionInput(abc.ABC):
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
             something at each. None for other examples.
+        of_any_length: Names of the tensors whose second dimension may be larger in a single file than in the test data.
         text_inputs: Names of the texts that `from_texts` takes; empty if the dataset makes no batch of texts.
     """
 
@@ -44,6 +45,7 @@ class PredictionInput(abc.ABC):
     reads_sounds: bool = False
     num_header_lines: int = 0
     num_places: int | None = None
+    of_any_length: tuple[str, ...] = ()
     text_inputs: tuple[str, ...] = ()
 
     @abc.abstractmethod

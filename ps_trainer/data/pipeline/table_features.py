@@ -156,7 +156,9 @@ class TableFeatures:
 def number_table(keys: Sequence[str], numbers: Sequence[int]) -> tf.lookup.StaticHashTable:
     """Builds a table from words to numbers; an unknown word has the number 0."""
     with tf.control_dependencies(None):  # a check of the texts must not hold up the table
-        known = tf.lookup.KeyValueTensorInitializer(tf.constant(keys, tf.string), tf.constant(numbers, tf.int64))
+        # With one key more, as TensorFlow refuses an empty table: columns without any value have no words.
+        every_key, every_number = tf.constant([*keys, ""]), tf.constant([*numbers, 0], tf.int64)
+        known = tf.lookup.KeyValueTensorInitializer(every_key, every_number)
         return tf.lookup.StaticHashTable(known, 0)
 
 

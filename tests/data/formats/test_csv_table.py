@@ -399,6 +399,16 @@ def test_other_encodings_and_other_columns_in_a_second_file_are_named(tmp_path):
         create(tmp_path, "test_files=test.csv")
 
 
+@pytest.mark.parametrize("form", ["vector", "sparse", "columns"])
+def test_a_column_without_any_value_has_no_words(tmp_path, form):
+    write(tmp_path / "train.csv", [[str(x), "", ["cat", "dog"][x % 2]] for x in range(40)], ["x", "city", "kind"])
+    source = create(tmp_path, f"form={form}")
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    assert source.columns.vocabularies == {"city": ()}
+    assert {"vector": 1, "sparse": 2, "columns": 1}[form] == batch["image" if form == "vector" else "ids"].shape[-1]
+    assert form == "vector" or (batch["ids"][:, -1] == (form == "sparse")).all()
+
+
 def test_a_label_must_be_named(tmp_path):
     write(tmp_path / "train.csv", random_rows(9))
     with pytest.raises(
