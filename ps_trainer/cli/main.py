@@ -85,8 +85,12 @@ def main(argv: Sequence[str]) -> int:
     command = COMMANDS.get(name) or _INTERNAL.get(name)
     if command is None:
         return run_main(lambda: _reject(name))
-    function = getattr(importlib.import_module(command.module), command.function)
-    return function([f"{argv[0]} {name}", *argv[2:]])
+
+    def run() -> int:
+        function = getattr(importlib.import_module(command.module), command.function)
+        return int(function([f"{argv[0]} {name}", *argv[2:]]))
+
+    return run_main(run)  # which also handles Ctrl-C during the import
 
 
 def console() -> None:

@@ -154,6 +154,15 @@ def test_rejects_wrong_input_before_anything_starts(calls, capsys, command, args
     assert calls == []
 
 
+def test_ctrl_c_during_the_import_of_a_command_gives_no_traceback(capsys, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.importlib, "import_module", interrupted)
+    assert main.main(["ps_trainer", "evaluate"]) == 130
+    assert capsys.readouterr().err == "ended by SIGINT\n"
+
+
 def test_run_worker_rejects_a_ps_of_tf_config(calls, capsys, monkeypatch):
     content = {"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "ps", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(content))
