@@ -22,7 +22,7 @@ from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, JudgedClaim
 from ps_trainer.experiments.harness.conclusion import Conclusion
 from ps_trainer.experiments.harness.progress import Progress, create_progress
-from ps_trainer.experiments.harness.provenance import provenance
+from ps_trainer.experiments.harness.provenance import committed, provenance
 from ps_trainer.experiments.harness.run_store import lock_folder
 from ps_trainer.experiments.harness.runner import PlannedExperiment, execute, prepare
 
@@ -91,6 +91,7 @@ def run(
                 quick=request.quick,
                 num_seeds=request.num_seeds,
                 keep_runs=request.keep_runs,
+                commit=committed(origin),
             )
             for experiment in experiments
         ]

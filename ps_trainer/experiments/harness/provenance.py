@@ -40,6 +40,11 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def committed(origin: Mapping[str, Any]) -> str:
+    """Returns the commit whose code runs now, from the values of `provenance`; empty where no commit has that code."""
+    return "" if origin["has_uncommitted_changes"] else origin["commit"] or ""
+
+
 def origin_sentence(origin: Mapping[str, Any]) -> str:
     """Returns the values of `provenance` in a sentence, to stand below a table."""
     versions = ", ".join(f"{name} {version}" for name, version in origin["versions"].items())

@@ -16,6 +16,7 @@ import csv
 import dataclasses
 import json
 import pathlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -123,7 +124,9 @@ def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
     remarks += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
     if planned.old_versions:
         remarks.append(f"Some runs were measured by other versions of the code: {', '.join(planned.old_versions)}.")
-    return remarks
+    commits = Counter(result.commit[:7] for result in results if result.commit != planned.store.commit)
+    made = [f"{count} by commit {commit}" for commit, count in commits.items() if commit]
+    return [*remarks, f"Other commits made some runs: {', '.join(made)}."] if made else remarks
 
 
 def _origin_of_runs(planned: PlannedExperiment, results: Results) -> dict[str, Any]:
@@ -151,6 +154,7 @@ def _cost(result: RunResult) -> dict[str, Any]:
         "delayed_share": round(cpu.delayed_share, 5) if cpu and cpu.delayed_share is not None else None,
         "is_comparable": not result.is_contended,
         "num_attempts": result.num_attempts,
+        "commit": result.commit,
     }
 
 

@@ -46,6 +46,7 @@ class RunStore:
     versions: Mapping[Level, str]  # digest of the code on which runs of a level depend
     read_figures: Callable[[Run[Any], Mapping[str, Any]], Record]  # makes the figures of a run of their JSON
     keeps_versions: bool = False  # whether runs of other code versions count too
+    commit: str = ""  # commit whose code makes the runs; empty where it is unknown
 
     def find(self, run: Run[Any]) -> StoredResult:
         """Returns the finished run with these settings and this code version."""
@@ -91,6 +92,7 @@ class RunStore:
             "format": _FORMAT,
             "run": run.identity(),
             "version": self.versions[run.level],
+            "commit": self.commit,
             "figures": measured.figures.as_json(),
             "wall_secs": wall_secs,
             "cpu": cpu._asdict() if cpu is not None else None,
@@ -106,8 +108,9 @@ class RunStore:
 
     def _result(self, run: Run[Any], record: Mapping[str, Any]) -> RunResult:
         cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
-        figures = self.read_figures(run, record["figures"])
-        return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run), record.get("num_attempts", 1))
+        figures, num_attempts = self.read_figures(run, record["figures"]), record.get("num_attempts", 1)
+        commit = record.get("commit", "")
+        return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run), num_attempts, commit)
 
 
 @contextlib.contextmanager

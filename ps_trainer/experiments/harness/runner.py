@@ -60,7 +60,13 @@ class ExecutionResult(NamedTuple):
 
 
 def prepare(
-    experiment: Experiment, out_dir: pathlib.Path, *, quick: bool, num_seeds: int | None, keep_runs: bool
+    experiment: Experiment,
+    out_dir: pathlib.Path,
+    *,
+    quick: bool,
+    num_seeds: int | None,
+    keep_runs: bool,
+    commit: str = "",
 ) -> PlannedExperiment:
     """Looks for finished runs without starting any run.
 
@@ -70,6 +76,7 @@ def prepare(
         quick: Whether to prepare the quick form.
         num_seeds: Repetitions; None = as many as the experiment says.
         keep_runs: Whether finished runs of other code count.
+        commit: Commit whose code makes the runs; empty where it is unknown.
     """
     seeds = range(num_seeds or (experiment.num_quick_seeds if quick else experiment.num_seeds))
     runs = experiment.runs(seeds, quick=quick)
@@ -79,7 +86,7 @@ def prepare(
     folder = out_dir / experiment.name
     levels = dict.fromkeys(run.level for run in runs)
     versions = {level: code_version(type(experiment), level) for level in levels}
-    store = RunStore(folder, versions, experiment.read_figures, keep_runs)
+    store = RunStore(folder, versions, experiment.read_figures, keep_runs, commit)
     found = {run.key: store.find(run) for run in runs}
     return PlannedExperiment(
         experiment=experiment,

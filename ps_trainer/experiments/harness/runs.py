@@ -94,6 +94,7 @@ class RunResult(NamedTuple):
     cpu: CpuUse | None  # CPU use in the run's window; None where the system does not count it
     folder: pathlib.Path  # folder of result.json, steps.jsonl and logs
     num_attempts: int = 1  # how often the run was made until its times were comparable, or no more
+    commit: str = ""  # commit that made the run; empty where it is unknown
 
     @property
     def is_contended(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ps_trainer.errors import Interrupted, OptionError, RunError, UsageError
-from ps_trainer.experiments.harness import invocation, plots
+from ps_trainer.experiments.harness import invocation, plots, provenance
 from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, JudgedClaim, Measure
 from ps_trainer.experiments.harness.invocation import Request
 
@@ -41,6 +42,14 @@ def test_a_call_leaves_a_report_and_an_index(call, tmp_path):
     assert "dice: shape reproduced" in printed
     assert "2 runs to do" in printed
     assert f"open {tmp_path / 'out' / 'index.html'}" in printed
+
+
+def test_each_run_names_the_commit_that_made_it(call, tmp_path, monkeypatch):
+    origin = {**provenance.provenance(COMMAND), "commit": "c" * 40, "has_uncommitted_changes": False}
+    monkeypatch.setattr(invocation, "provenance", lambda command: origin)
+    call()
+    for path in (tmp_path / "out" / "dice" / "runs").glob("*/result.json"):
+        assert json.loads(path.read_text())["commit"] == "c" * 40
 
 
 def test_a_second_call_repeats_no_run(call, dice):

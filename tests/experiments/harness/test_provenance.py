@@ -29,6 +29,13 @@ def test_origin_in_a_sentence_names_command_date_commit_versions_and_machine():
     assert "commit unknown," in provenance.origin_sentence({**origin, "commit": None, "has_uncommitted_changes": False})
 
 
+@pytest.mark.parametrize(
+    ("commit", "has_changes", "committed"), [("0123", False, "0123"), ("0123", True, ""), (None, False, "")]
+)
+def test_code_with_uncommitted_changes_has_no_commit(commit, has_changes, committed):
+    assert provenance.committed({"commit": commit, "has_uncommitted_changes": has_changes}) == committed
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError, None])
 def test_provenance_works_without_git(tmp_path, monkeypatch, error):
     if error:

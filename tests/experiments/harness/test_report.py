@@ -177,3 +177,11 @@ def test_the_conclusion_is_kept_for_the_index(write):
     assert kept["run_secs"] == pytest.approx(conclusion.run_secs)
     assert ", quick form" in (folder / "report.md").read_text()
     assert "`ps_trainer experiment dice --quick` makes" in (folder / "report.md").read_text()
+
+
+def test_runs_of_other_commits_are_counted(write):
+    write(commit="a" * 40)
+    folder, *_ = write(num_seeds=3, commit="b" * 40)
+    assert "* Other commits made some runs: 4 by commit aaaaaaa.\n" in (folder / "report.md").read_text()
+    folder, *_ = write(commit="a" * 40)
+    assert "Other commits" not in (folder / "report.md").read_text()
