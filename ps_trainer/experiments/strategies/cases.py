@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from ps_trainer.experiments.harness.cases import Case, figures, setting, text_property
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, ratio_interval
+from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval
 
 PERIOD = 8  # local steps between two averages
 ALPHA = 0.2  # share of a step that is exponential
@@ -51,6 +49,9 @@ class StrategyModel(Label):
 WITH_TABLES = (StrategyModel.TRANSFORMER, StrategyModel.WIDE_DEEP, StrategyModel.WORD2VEC)
 """Models with embedding tables."""
 DENSE = tuple(model for model in StrategyModel if model not in WITH_TABLES)
+WITH_MOMENTUM = (StrategyModel.CNN, StrategyModel.RESNET)
+"""Models whose optimizer takes twice the learning rate where an update averages two gradients."""
+ADAPTIVE = tuple(model for model in StrategyModel if model not in WITH_MOMENTUM)
 
 
 def refusal(strategy: Strategy, model: StrategyModel) -> str:
@@ -128,12 +129,12 @@ def ratio(
     return ratio_interval(values(one), values(other))
 
 
-def gain(
-    cells: Sequence[StrategyCell], of: Strategy, over: Strategy, model: StrategyModel
-) -> tuple[float, Interval | None] | None:
-    """Returns how much better the quality of a strategy is than that of another; seeds are paired."""
-    one, other = find(cells, of, model), find(cells, over, model)
-    if one is None or other is None:
-        return None
-    gains = [first - second for first, second in zip(one.qualities, other.qualities, strict=False)]
-    return float(np.mean(gains)), mean_interval(gains)
+def gains(cells: Sequence[StrategyCell], of: Strategy, over: Strategy, models: Sequence[StrategyModel]) -> list[float]:
+    """Returns how much better the quality of a strategy is than that of another, for each of these models and seeds."""
+    pairs = [(find(cells, of, model), find(cells, over, model)) for model in models]
+    return [
+        first - second
+        for one, other in pairs
+        if one is not None and other is not None
+        for first, second in zip(one.qualities, other.qualities, strict=True)
+    ]

@@ -151,12 +151,12 @@ class Strategies(Experiment):
 
     name = "strategies"
     source = (
-        "Chen et al. 2016, abstract; Goyal et al. 2017, abstract; Stich 2019, algorithm 1; Kim et al. 2019, section 3;"
-        " Abadi et al. 2016 (OSDI), section 4.2"
+        "Chen et al. 2016, abstract; Goyal et al. 2017, section 2.1; Abadi et al. 2016 (OSDI), section 4.2, in a"
+        " summary; Stich 2019, abstract; Kim et al. 2019 (Parallax), abstract"
     )
     texts = TEXTS
     parts = (Cells(),)
-    num_seeds = 3
+    num_seeds = 5
     num_quick_seeds = 1
 
 
@@ -199,7 +199,8 @@ def _figures(
     settings: StrategySettings, training: Training, resources: TaskResources, num_bytes: int
 ) -> StrategyFigures:
     model, (start, end) = TRAININGS[settings.model], training.window
-    used = sum(step.examples for step in training.warm_steps if not step.dropped)
+    # The window begins at the end of the first of these steps.
+    used = sum(step.examples for step in training.warm_steps[1:] if not step.dropped)
     metric = float(training.summary["metrics"][model.metric])
     workers = list(training.summary["workers"].values())
     traffic = [(one.get("push_bytes_per_step") or 0.0) + (one.get("pull_bytes_per_step") or 0.0) for one in workers]

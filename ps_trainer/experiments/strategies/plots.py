@@ -42,6 +42,8 @@ def _draw(
     axis.set_xticks(range(len(models)), models, rotation=20)
     axis.set_xlim(-0.5, len(models) - 0.5)
     axis.grid(axis="x", visible=False)
+    for border in range(len(models) - 1):
+        axis.axvline(border + 0.5, color="0.85", lw=0.8, zorder=0)
 
 
 def _draw_table(figure: Figure, cells: Sequence[StrategyCell]) -> None:
@@ -76,6 +78,7 @@ def _draw_table(figure: Figure, cells: Sequence[StrategyCell]) -> None:
         axis.set_ylabel(label)
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter("{x:g}")
+    axis.minorticks_off()
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncol=4, fontsize=8)
 
@@ -89,7 +92,7 @@ OF_CELLS = (
         " cannot train a model has no point.",
         expected="two workers are up to twice as fast, with the same test metric and more CPU time per example; local"
         " SGD has the least traffic.",
-        claims=("async_speed", "backup_speed", "local_bytes", "sync_quality", "async_quality", "cpu"),
+        claims=("async_speed", "backup_speed", "sync_quality", "adaptive_quality", "async_quality", "local_bytes", "cpu"),
         draw=_draw_table,
         level=real_clusters.LEVEL,
         size=(9.0, 7.0),

@@ -15,6 +15,7 @@ from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.strategies import experiment as experiment_module
+from ps_trainer.experiments.strategies import texts
 from ps_trainer.experiments.strategies.cases import (
     DENSE,
     PERIOD,
@@ -76,10 +77,11 @@ def test_the_quick_form_tests_some_claims():
         ({"backup_speed"}, Strategy.BACKUP, "speed", 0.5),
         ({"local_bytes"}, Strategy.LOCAL, "step_bytes", 2.0),
         ({"local_quality"}, Strategy.LOCAL, "quality", 0.9),
-        ({"sync_quality"}, Strategy.SYNC, "quality", 0.9),
+        ({"sync_quality", "adaptive_quality"}, Strategy.SYNC, "quality", 0.9),
         ({"ring_bytes"}, Strategy.RING, "step_bytes", 2.0),
+        ({"hybrid_bytes"}, Strategy.HYBRID, "step_bytes", 2.0),
         ({"async_quality"}, Strategy.ASYNC, "quality", 0.9),
-        ({"table_bytes", "local_bytes", "ring_bytes"}, Strategy.SYNC, "step_bytes", 10.0),
+        ({"table_bytes", "local_bytes", "ring_bytes", "hybrid_bytes"}, Strategy.SYNC, "step_bytes", 10.0),
         ({"speedup"}, Strategy.ALONE, "speed", 2.0),
         ({"cpu"}, Strategy.ALONE, "worker_cpu_secs", 3.0),
     ],
@@ -111,6 +113,24 @@ def test_refusals_are_those_of_the_rules(strategy):
     rule = component_tables.UPDATES.load(str(experiment_module._RULES[strategy]["update"]))
     assert bool(refusal(strategy, StrategyModel.WIDE_DEEP)) == (not rule.holds_tables)
     assert bool(refusal(strategy, StrategyModel.CNN)) == rule.needs_tables
+
+
+def test_qualities_of_all_models_and_seeds_make_one_interval():
+    def figures_of(run):
+        figures, settings = as_claimed(run), run.settings
+        is_worse = (settings.strategy, settings.model) == (Strategy.SYNC, StrategyModel.RESNET)
+        return figures | ({"quality": figures["quality"] - 0.01 * run.seed} if is_worse else {})
+
+    (check,) = [one for one in Strategies().analyse(given(figures_of)).checked if one.claim.key == "sync_quality"]
+    (measure,) = check.measured
+    assert measure.case == "mean of cnn, resnet"
+    assert measure.value == pytest.approx((0 + 0.01 + 0.02) / 6 * -1)
+    assert measure.interval.low < measure.value < measure.interval.high
+
+
+def test_the_texts_give_the_steps_of_the_trainings():
+    means = [training.mean_ms for training in TRAININGS.values()]
+    assert (min(means), max(means)) == (texts.LEAST_MS, texts.MOST_MS)
 
 
 def settings_of(strategy, model):
