@@ -231,7 +231,7 @@ class AsyncVsSync(Experiment):
     """Asynchronous against synchronous SGD: throughput, examples and time to the same accuracy."""
 
     name = "async_vs_sync"
-    source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, sections 4 and 5"
+    source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, abstract"
     texts = TEXTS
     untested = "Chen et al.'s final accuracy of many workers, with backup workers too (`backups_at_scale` tests it)"
     parts = (Calibrations(), VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())

@@ -172,10 +172,11 @@ OF_RAMPS = (
     Claim(
         key="ramp",
         sentence="Staleness that grows from 0 lets runs train that otherwise fail",
-        kind=ClaimKind.LITERATURE,
+        kind=ClaimKind.EXTENSION,
         quantity="share of the seeds that fail without a ramp and end at the target with it",
         limit=Limit(low=0.5),
-        amended="2026-11-26: pilot seeds choose the rate; before, no rate was below the limit of the full staleness",
+        amended="2026-11-26: pilot seeds choose the rate; before, no rate was below the limit of the full staleness;"
+        " 2026-11-27: an extension, as no text of a source was found that says so",
         measure=_rescued_shares,
         why_none=_why_no_ramp,
     ),

@@ -195,7 +195,8 @@ class StalenessQuality(Experiment):
 
     name = "staleness_quality"
     source = (
-        "Chen et al. 2016, section 2; Dai et al. 2019, Toward Understanding the Impact of Staleness; Levin and May 1976"
+        "Dai et al. 2019, Toward Understanding the Impact of Staleness, in summaries; Chen et al. 2016, abstract;"
+        " Levin and May 1976"
     )
     texts = TEXTS
     parts = (Quadratic(), RateSearches(), RampSearches(), Ramps(), StaleTrainings())

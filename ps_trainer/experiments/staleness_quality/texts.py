@@ -60,10 +60,9 @@ TEXTS = PageTexts(
         "η  learning rate times curvature; limits of constant τ: 2, 1, 0.35 for τ = 0, 1, 4"
     ),
     finding=(
-        "Chen et al. (section 2) train with old gradients, and their test error rises with the staleness. They let the"
-        " staleness grow over the first epochs, without which training fails. Dai et al. find that deeper models slow"
-        " down more, and that SGD and Adagrad tolerate more staleness than momentum, Adam and RMSProp. All of this is"
-        " taken from summaries. The exact limit for a constant delay is the condition of Levin and May."
+        "In a summary of Dai et al., staleness slows down deeper networks more, and Adam, momentum and RMSProp are more"
+        " sensitive to it than other optimizers. Chen et al. (abstract) name noise as the cost of asynchronous updates."
+        " The exact limit for a constant delay is the condition of Levin and May."
     ),
     setup=(
         "Softmax regression and perceptrons with 1, 2 and 4 hidden layers of 32 units on digits, with batches of 32."

@@ -188,7 +188,7 @@ class TimeToAccuracy(Experiment):
     """Time to an accuracy: how much sooner n workers are there than one, with a fixed and with a growing batch."""
 
     name = "time_to_accuracy"
-    source = "Shallue et al. 2019, section 4.1; Dean et al. 2012, section 5, Figs 4 and 5; Goyal et al. 2017, abstract"
+    source = "Shallue et al. 2019, Fig. 1; Dean et al. 2012, section 5, Figs 4 and 5; Goyal et al. 2017, section 1"
     texts = TEXTS
     untested = "the times that Dean et al. and Goyal et al. took with real workers"
     parts: Sequence[Part[Any, Any]] = (Pilots(AccuracyTrainings()), AccuracyTrainings())
