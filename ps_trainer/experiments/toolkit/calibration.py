@@ -24,9 +24,10 @@ from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining, Ste
 from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
 
 CALIBRATION = "calibration"
-_DELAY_MS = 100.0
-_MAX_STEPS = 500
-_MIN_STEPS = 100
+# As long as the steps of many tasks: the few ms for which a task that wakes waits for a core are a small share of it.
+_DELAY_MS = 400.0
+_MAX_STEPS = 125
+_MIN_STEPS = 50
 # Options with which a rule of several workers works alone; it costs the same, as a single worker waits for no other.
 _ALONE = {"backup": ("backup_workers=0",), "softsync": ("splits=1",), "ssp": ("staleness=0",), "sync": ()}
 

@@ -15,8 +15,8 @@ from ps_trainer.experiments.toolkit.statistics import median_interval
 from ps_trainer.experiments.toolkit.stock_clusters import StockCluster
 
 STOCK_CALIBRATION = "stock_calibration"
-_DELAY_MS = 100.0
-_NUM_STEPS = 200
+_DELAY_MS = 400.0
+_NUM_STEPS = 75
 
 
 def run_for(settings: Mapping[str, Any]) -> Run[CalibrationSettings]:
