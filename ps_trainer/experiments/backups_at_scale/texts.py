@@ -73,8 +73,8 @@ TEXTS = PageTexts(
         Outcomes("varied", "Each further worker brings the N-th gradient earlier, by more than its traffic costs."),
     ),
     limits=(
-        "In a summary, Chen et al. train Inception with 100 workers. Here the task is so small that batches of 256 waste"
-        " examples, and the learning rate is constant.",
+        "In a summary, Chen et al. train Inception with 100 workers. Here the task is so small that batches of 256"
+        " waste examples, and the learning rate is constant.",
         "The step times of the sources are not known. The stragglers are chosen as the source explains its result, so"
         " the claim about the fifth backup worker shows that the explanation suffices, not that it is the only one.",
         "The test set has 360 digits; differences are paired over the seeds, which see the same ones.",

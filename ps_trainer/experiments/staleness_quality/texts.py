@@ -60,7 +60,7 @@ TEXTS = PageTexts(
         "η  learning rate times curvature; limits of constant τ: 2, 1, 0.35 for τ = 0, 1, 4"
     ),
     finding=(
-        "In a summary of Dai et al., staleness slows down deeper networks more, and Adam, momentum and RMSProp are more"
+        "In a summary of Dai et al., staleness slows deeper networks down more. Adam, momentum and RMSProp are more"
         " sensitive to it than other optimizers. Chen et al. (abstract) name noise as the cost of asynchronous updates."
         " The exact limit for a constant delay is the condition of Levin and May."
     ),

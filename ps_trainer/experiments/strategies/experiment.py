@@ -42,8 +42,8 @@ _AVERAGING = (Strategy.SYNC, Strategy.BACKUP, Strategy.RING, Strategy.HYBRID)
 _QUICK_STRATEGIES = (Strategy.ALONE, Strategy.SYNC, Strategy.LOCAL)
 _NO_PARAMETERS = ("global_step", "data/position")  # of the variables in a checkpoint
 _DEADLINE_SECS = 400.0
-_START_SECS = 8.0
-_START_SECS_PER_WORKER = 4.0
+_START_SECS = 1.0
+_START_SECS_PER_WORKER = 1.0
 
 
 class ModelTraining(NamedTuple):
@@ -60,19 +60,19 @@ class ModelTraining(NamedTuple):
 
 TRAININGS = {
     StrategyModel.CNN: ModelTraining(
-        {"dataset": "digits", "batch_size": 32, "optimizer": "momentum"}, 0.02, 2.0, 240, 60.0, "accuracy"
+        {"dataset": "digits", "batch_size": 32, "optimizer": "momentum"}, 0.02, 2.0, 240, 30.0, "accuracy"
     ),
     StrategyModel.RESNET: ModelTraining(
-        {"dataset": "glyphs", "model_option": ("depth=8",), "batch_size": 16, "optimizer": "momentum"},
-        0.05, 2.0, 240, 120.0, "accuracy",
+        {"dataset": "glyphs", "model_option": ("depth=8",), "batch_size": 32, "optimizer": "momentum"},
+        0.05, 2.0, 320, 40.0, "accuracy",
     ),
     StrategyModel.SPEECH: ModelTraining(
-        {"dataset": "tones", "batch_size": 16, "optimizer": "adam"},
-        0.003, 1.0, 128, 300.0, "label_error_rate", is_error=True,
+        {"dataset": "tones", "model_option": ("units=48",), "batch_size": 16, "optimizer": "adam"},
+        0.01, 1.0, 256, 90.0, "label_error_rate", is_error=True,
     ),
     StrategyModel.TRANSFORMER: ModelTraining(
         {"dataset": "numbers", "batch_size": 32, "optimizer": "adam", "optimizer_option": ("beta2=0.98",)},
-        0.002, 1.0, 240, 150.0, "exact_match",
+        0.002, 1.0, 240, 60.0, "exact_match",
     ),
     StrategyModel.WIDE_DEEP: ModelTraining(
         {
@@ -82,10 +82,10 @@ TRAININGS = {
             "optimizer": "adagrad",
             "optimizer_for": ("wide/*=ftrl:learning_rate=0.5",),
         },
-        0.1, 1.0, 240, 60.0, "auc",
+        0.1, 1.0, 240, 30.0, "auc",
     ),
     StrategyModel.WORD2VEC: ModelTraining(
-        {"dataset": "planted_synonyms", "batch_size": 128, "optimizer": "adagrad"}, 0.5, 1.0, 320, 60.0, "recovered"
+        {"dataset": "planted_synonyms", "batch_size": 512, "optimizer": "adagrad"}, 1.0, 1.0, 640, 20.0, "recovered"
     ),
 }  # fmt: skip
 
@@ -156,7 +156,7 @@ class Strategies(Experiment):
     )
     texts = TEXTS
     parts = (Cells(),)
-    num_seeds = 5
+    num_seeds = 4
     num_quick_seeds = 1
 
 

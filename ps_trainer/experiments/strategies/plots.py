@@ -92,7 +92,15 @@ OF_CELLS = (
         " cannot train a model has no point.",
         expected="two workers are up to twice as fast, with the same test metric and more CPU time per example; local"
         " SGD has the least traffic.",
-        claims=("async_speed", "backup_speed", "sync_quality", "adaptive_quality", "async_quality", "local_bytes", "cpu"),
+        claims=(
+            "async_speed",
+            "backup_speed",
+            "sync_quality",
+            "adaptive_quality",
+            "async_quality",
+            "local_bytes",
+            "cpu",
+        ),
         draw=_draw_table,
         level=real_clusters.LEVEL,
         size=(9.0, 7.0),

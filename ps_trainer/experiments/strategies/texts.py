@@ -6,7 +6,7 @@ from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
 
 from .cases import PERIOD
 
-LEAST_MS, MOST_MS = 60, 300  # mean steps of the models
+LEAST_MS, MOST_MS = 20, 90  # mean steps of the models
 
 TEXTS = PageTexts(
     question="How do the strategies of training compare in speed, quality and resources, for six kinds of models?",
@@ -54,18 +54,19 @@ TEXTS = PageTexts(
     ),
     finding=(
         "Chen et al. (abstract): asynchronous training makes the most updates, at the cost of noise; synchronous"
-        " training waits for stragglers, which backup workers mitigate. Goyal et al. (section 2.1) keep the accuracy of"
-        " small batches by a learning rate in proportion to the batch. In a summary of Abadi et al. (section 4.2), a"
-        " step reads and updates only the rows of an embedding table that its batch uses. Stich (abstract) averages only"
-        " once in a while, and proves for convex problems the rate of synchronous updates. Kim et al. (abstract) combine"
-        " parameter servers and all-reduce by the sparsity of the parameters."
+        " training waits for stragglers, which backup workers mitigate. Goyal et al. (section 2.1) keep the accuracy"
+        " of small batches by a learning rate in proportion to the batch. In a summary of Abadi et al. (section"
+        " 4.2), a step reads and updates only the rows of an embedding table that its batch uses. Stich (abstract)"
+        " averages only once in a while, and proves for convex problems the rate of synchronous updates. Kim et al."
+        " (abstract) combine parameter servers and all-reduce by the sparsity of the parameters."
     ),
     setup=(
-        "Each model trains with each strategy that can train it, from the same number of used gradients: in one process;"
-        " on two workers; on three, one of them a backup. Workers share two cores, so a step lasts several times as long"
-        f" as its computation: {LEAST_MS} to {MOST_MS} ms on average, of which a fifth is exponential. Learning rates are those of one process, doubled where momentum follows the mean of two"
-        " gradients. Data are digits, drawn glyphs, tones, number words, planted clicks and planted synonyms. The test"
-        " metric is accuracy, AUC, exact match, the share of synonyms recovered, or 1 − label error rate."
+        "Each model trains with each strategy that can train it, from the same number of used gradients: in one"
+        " process; on two workers; on three, one of them a backup. Workers share two cores, so a step lasts several"
+        f" times as long as its computation: {LEAST_MS} to {MOST_MS} ms on average, of which a fifth is exponential."
+        " Learning rates are those of one process, doubled where momentum follows the mean of two gradients. Data"
+        " are digits, drawn glyphs, tones, number words, planted clicks and planted synonyms. The test metric is"
+        " accuracy, AUC, exact match, the share of synonyms recovered, or 1 − label error rate."
     ),
     reasons=(
         Outcomes("async_speed", "They do not wait for the slower of two steps."),
@@ -74,7 +75,8 @@ TEXTS = PageTexts(
         Outcomes("table_bytes", "A step reads and updates the rows of its batch."),
         Outcomes("local_bytes", "Nothing travels in a local step."),
         Outcomes(
-            "adaptive_quality", refuted="They make half of the updates, and the learning rate stays that of one process."
+            "adaptive_quality",
+            refuted="They make half of the updates, and the learning rate stays that of one process.",
         ),
         Outcomes("cpu", "Sending, receiving and applying take processor time that one process does not need."),
     ),

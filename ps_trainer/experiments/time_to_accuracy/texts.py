@@ -48,11 +48,11 @@ TEXTS = PageTexts(
         "α  share of a step that is exponential; the slowest of n takes 1 − α + α H_n"
     ),
     finding=(
-        "Dean et al. (section 5, Figs 4 and 5) train a speech network. Asynchronous training with 20 replicas reaches an"
-        " accuracy sooner than one replica; with Adagrad and 200 replicas it is fastest. Goyal et al. (section 1) train"
-        " ResNet-50 with 256 synchronous GPUs in 1 hour, and with 8 in 29 hours, at the same accuracy; each GPU has 32"
-        " images in both. Shallue et al. (Fig. 1) find one form for all problems: at first twice the batch halves the"
-        " steps to a goal. Then the gain diminishes, until larger batches save nothing."
+        "Dean et al. (section 5, Figs 4 and 5) train a speech network. Asynchronous training with 20 replicas"
+        " reaches an accuracy sooner than one replica; with Adagrad and 200 replicas it is fastest. Goyal et al."
+        " (section 1) train ResNet-50 with 256 synchronous GPUs in 1 hour, and with 8 in 29 hours, at the same"
+        " accuracy; each GPU has 32 images in both. Shallue et al. (Fig. 1) find one form for all problems: at first"
+        " twice the batch halves the steps to a goal. Then the gain diminishes, until larger batches save nothing."
     ),
     setup=(
         "A perceptron with 32 hidden units on digits, to a test accuracy of 93 %. Gradients are real; the simulator"
