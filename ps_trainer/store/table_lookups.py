@@ -11,17 +11,51 @@ To give existing ops another input, this file uses `Operation._update_input`, as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.ancestors import ancestors
+from ps_trainer.store.devices import task_of
 from ps_trainer.store.pieces import Piece
+from ps_trainer.store.trace import ModelTrace
 
 _LOOK_UP = "ResourceGather"
 _SAME_IDS = ("Reshape", "Identity")  # the ids of a gradient are the ids of the look-up, as a vector
 _CONCATENATED_IDS = "ConcatV2"  # of several look-ups in one table
+_CONTROL_FLOW = ("Switch", "Enter")
+
+
+class LookUp(NamedTuple):
+    """A look-up of rows in a table.
+
+    Attributes:
+        op: Op on the ps task.
+        ids: Its ids on the worker, 1-D.
+    """
+
+    op: tf.Operation
+    ids: tf.Tensor
+
+
+def are_by_batch(trace: ModelTrace) -> bool:
+    """Returns whether a step looks up rows at all, and the batch alone says which ones it looks up first."""
+    handles = [handle for spec, handle in trace.handles() if spec.is_table]
+    look_ups = [op for handle in handles for op in handle.consumers() if op.type == _LOOK_UP]
+    first = [op.inputs[1] for op in look_ups if not _depends(op, look_ups)]
+    return bool(first) and follow_from(first)
+
+
+def follow_from(ids: Iterable[tf.Tensor], batch_ops: Iterable[tf.Operation] = ()) -> bool:
+    """Returns whether ids follow from batches alone, so that the same ops find those of any other batch.
+
+    Args:
+        ids: Ids of look-ups.
+        batch_ops: Ops that read batches. A placeholder for a batch need not be among them.
+    """
+    between = set(ancestors(ids)) - set(ancestors(batch_ops))
+    return not any((op.op_def.is_stateful and op.type != "Assert") or op.type in _CONTROL_FLOW for op in between)
 
 
 class TableLookups:
@@ -30,22 +64,26 @@ class TableLookups:
     Args:
         pieces: Pieces of the parameter store.
         worker_device: Device of this worker. Ids from other devices stay as they are.
+
+    Attributes:
+        first: By device of the ps task the look-ups of this worker that need no rows of others.
     """
 
     def __init__(self, pieces: Sequence[Piece], worker_device: str):
         self._worker_device = worker_device
         self._known: dict[tuple[str, Any], tf.Tensor] = {}
+        self.first: dict[str, list[LookUp]] = {}
         look_ups: dict[str, list[tf.Operation]] = {}
         for piece in pieces:
             for op in piece.variable.handle.consumers() if piece.is_table else ():
                 if self._is_by_worker(op):
                     look_ups.setdefault(op.device, []).append(op)
         for device, ops in look_ups.items():
-            free = [op for op in ops if not _depends(op, ops)]
+            self.first[device] = [LookUp(op, op.inputs[1]) for op in ops if not _depends(op, ops)]
             for op in ops:
-                self._known[_task_of(device), op.inputs[1].ref()] = op.inputs[1]
-            if len(free) > 1:
-                self._combine_messages(device, free)
+                self._known[task_of(device), op.inputs[1].ref()] = op.inputs[1]
+            if len(self.first[device]) > 1:
+                self._combine_messages(device, self.first[device])
 
     def ids_on(self, device: str, indices: tf.Tensor) -> tf.Tensor | None:
         """Builds the indices of a gradient on a ps task from the ids of look-ups there.
@@ -57,7 +95,7 @@ class TableLookups:
         Returns:
             The same indices on the ps task; None if they are not the ids of look-ups there.
         """
-        known = self._known.get((_task_of(device), indices.ref()))
+        known = self._known.get((task_of(device), indices.ref()))
         if known is not None:
             with tf.device(device):
                 return tf.reshape(known, [-1])
@@ -70,31 +108,26 @@ class TableLookups:
             return None if any(part is None for part in parts) else tf.concat(parts, axis=0)
 
     def _is_by_worker(self, op: tf.Operation) -> bool:
-        worker = _task_of(self._worker_device)
-        return op.type == _LOOK_UP and _task_of(op.inputs[1].device) == worker != _task_of(op.device)
+        worker = task_of(self._worker_device)
+        return op.type == _LOOK_UP and task_of(op.inputs[1].device) == worker != task_of(op.device)
 
-    def _combine_messages(self, device: str, look_ups: Sequence[tf.Operation]) -> None:
+    def _combine_messages(self, device: str, look_ups: Sequence[LookUp]) -> None:
         """Gives the look-ups of a ps task their ids from one message."""
-        ids = [op.inputs[1] for op in look_ups]
+        ids = [look_up.ids for look_up in look_ups]
         with tf.device(self._worker_device), tf.name_scope("looked_up"):
             sizes = tf.stack([tf.size(part_ids, out_type=tf.int64) for part_ids in ids])
             message = tf.concat([sizes, *(tf.reshape(tf.cast(part_ids, tf.int64), [-1]) for part_ids in ids)], axis=0)
         with tf.device(device), tf.name_scope("looked_up"):
             message = tf.identity(message)  # otherwise each op below would stand for a message
             parts = tf.split(message[len(ids) :], message[: len(ids)], num=len(ids))
-            for op, part_ids, part in zip(look_ups, ids, parts, strict=True):
+            for (op, part_ids), part in zip(look_ups, parts, strict=True):
                 part.set_shape([part_ids.shape.num_elements()])
                 there = tf.cast(part, part_ids.dtype)
                 op._update_input(1, there)
-                self._known[_task_of(device), part_ids.ref()] = there
+                self._known[task_of(device), part_ids.ref()] = there
 
 
 def _depends(op: tf.Operation, look_ups: Sequence[tf.Operation]) -> bool:
     """Returns whether a look-up needs rows that another one has found, or has ids of several dimensions."""
     before = set(ancestors([op.inputs[1]]))
     return op.inputs[1].shape.rank != 1 or any(other in before for other in look_ups)
-
-
-def _task_of(device: str) -> str:
-    """Returns the task of a device."""
-    return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

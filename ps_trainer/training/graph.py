@@ -30,11 +30,12 @@ from ps_trainer.gradients.wire import Wire
 from ps_trainer.runtime.run_record import Shards
 from ps_trainer.runtime.server import compute_devices
 from ps_trainer.store.base import ModelGetter, ParameterStore
+from ps_trainer.store.devices import task_of
 from ps_trainer.store.pieces import Gradient
-from ps_trainer.store.table_lookups import TableLookups
+from ps_trainer.store.table_lookups import TableLookups, are_by_batch
 from ps_trainer.store.trace import STAGE_DEVICES, derive_seed
 from ps_trainer.training.components import Components
-from ps_trainer.training.graph_parts import device_parts, step_calls, step_fetches, worker_input
+from ps_trainer.training.graph_parts import device_parts, look_ahead, step_calls, step_fetches, worker_input
 from ps_trainer.training.graph_parts.after_pushes import AfterPushes
 from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
 from ps_trainer.training.graph_parts.push_counts import PushCounts
@@ -116,7 +117,9 @@ class _Assembly:
 
     def build(self, shards: Shards | None) -> TrainGraph:
         components, store = self.components, self.store
-        batches = worker_input.create(components.dataset, self.config, self.trainer, store, shards)
+        batches = worker_input.create(
+            components.dataset, self.config, self.trainer, store, shards, in_pairs=self._may_look_ahead()
+        )
         store.create(components.trace_model(), components.optimizers.index_of)
         with tf.device(self.trainer.device):
             position, batch = batches.next_batch(self.trainer.worker_index)
@@ -126,7 +129,8 @@ class _Assembly:
         if straggler is not None:
             gradients = straggler.hold_back(gradients)
         applier = Applier(store, components.optimizers, components.schedule)
-        push = Push(store, self._create_wire(), TableLookups(store.pieces, self.trainer.device))
+        table_lookups = TableLookups(store.pieces, self.trainer.device)
+        push = Push(store, self._create_wire(), table_lookups)
         step = components.rule.build(store, gradients, self._create_context(applier, push))
         count_ops = batches.counter.build(step, position, tf.nest.flatten(batch)[0])
         # Under dynamic sharding another worker may read these batches before this worker restores its state.
@@ -138,13 +142,19 @@ class _Assembly:
         timed = gradients if self.config.step_log else None
         fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own_variables)
         limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))
+        ahead = None
+        if batches.has_pairs and limits.steps > 1:
+            batch_op = tf.nest.flatten(batch)[0].op
+            ahead = look_ahead.plan(
+                batch_op, table_lookups.first, push.row_gradients, fetches[0], step.phases[0], self.trainer.device
+            )
         return TrainGraph(
             graph=tf.get_default_graph(),
             step=step,
             store=store,
             current_step=store.clocks[0].read_value(),
             fetches=fetches,
-            call=MultiStepGraph(fetches[0], self.trainer.device) if limits.steps > 1 else None,
+            call=MultiStepGraph(fetches[0], self.trainer.device, ahead) if limits.steps > 1 else None,
             call_limits=limits,
             state=state,
             held_state=(
@@ -167,6 +177,16 @@ class _Assembly:
             count_exchanged_op=batches.count_exchanged_op(step),
             publish_counts_op=batches.publish_counts_op(step),
             scaffold=_create_scaffold(),
+        )
+
+    def _may_look_ahead(self) -> bool:
+        """Returns whether a step could look up rows of the next one on another task, as far as this is known by now."""
+        components, store = self.components, self.store
+        holders = {store.ps_device(ps) for ps in range(store.num_ps)}
+        return (
+            step_calls.may_hold_several(self.config, components.rule, has_hooks=bool(components.hooks))
+            and any(task_of(holder) != task_of(self.trainer.device) for holder in holders)
+            and are_by_batch(components.trace_model())
         )
 
     def _build_loss(self, batch: Any) -> tuple[tf.Tensor, list[Gradient]]:

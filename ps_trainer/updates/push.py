@@ -23,6 +23,7 @@ class Push:
         table_lookups: Ids of the step's look-ups, which are on the ps tasks.
 
     Attributes:
+        row_gradients: Gradients of rows whose values are on the worker and whose indices are on the ps task already.
         sent_bytes: Number of bytes pushed so far, computed from the tensors that `send` sends, without gRPC's frames;
             int64 variable on the worker.
     """
@@ -35,6 +36,7 @@ class Push:
         self._ps_device = store.ps_device
         self._sent: Sequence[Gradient] = ()
         self._count_op: tf.Operation | None = None
+        self.row_gradients: list[tf.IndexedSlices] = []
         with tf.device(self._worker_device):
             # int32 would overflow after 2 GiB.
             self.sent_bytes = create_local_variable("push/sent_bytes", [], tf.int64)
@@ -59,11 +61,10 @@ class Push:
         if not isinstance(rows, tf.IndexedSlices):
             return gradient
         known = self._table_lookups.ids_on(self._ps_device(gradient.piece.ps), rows.indices)
-        return (
-            gradient
-            if known is None
-            else gradient._replace(value=tf.IndexedSlices(rows.values, known, rows.dense_shape))
-        )
+        if known is None:
+            return gradient
+        self.row_gradients.append(tf.IndexedSlices(rows.values, known, rows.dense_shape))
+        return gradient._replace(value=self.row_gradients[-1])
 
     def ops_to_await(self, ps: int) -> list[tf.Operation]:
         """Returns the ops that an update on ps task `ps` must wait for if no gradient is sent there.

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
+from ps_trainer.store.devices import task_of
 from ps_trainer.store.pieces import Snapshot
 
 _DTYPES = (tf.float32, tf.bfloat16, tf.float16)  # `tf.bitcast` takes an int64 for two or four of these
@@ -22,7 +23,7 @@ MAX_BYTES = 2**16
 """Largest size of the parameters of a ps task that travel with the result."""
 
 
-class _Reader(NamedTuple):
+class Reader(NamedTuple):
     """An op on the worker that reads a tensor of a ps task, and the number of that input."""
 
     op: tf.Operation
@@ -46,7 +47,7 @@ def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tens
         The parameters that travel in a combined message: name of the piece's variable -> value on the worker.
     """
     arrived: dict[str, tf.Tensor] = {}
-    readers = _readers(results)
+    readers = readers_of(results)
     for ps in range(store.num_ps):
         device = store.ps_device(ps)
         device_readers = [reader for reader in readers if _is_same_device(reader.tensor.device, device)]
@@ -54,7 +55,7 @@ def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tens
         values = [(piece, value) for piece, value in snapshot.values if piece.ps == ps]
         is_stage = any(not _is_same_device(piece.device, store.worker_device) for piece, _ in values)
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
-        if _task_of(device) == _task_of(store.worker_device) or not _are_known(numbers, tf.int64):
+        if task_of(device) == task_of(store.worker_device) or not _are_known(numbers, tf.int64):
             continue
         if is_stage or not _are_few([value for _, value in values]):
             values = []
@@ -71,6 +72,24 @@ def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tens
         for reader in device_readers:
             reader.op._update_input(reader.place, there[reader.tensor.ref()])
     return arrived
+
+
+def readers_of(results: Sequence[tf.Tensor]) -> list[Reader]:
+    """Returns the ops that lead to the results on the worker and read something from another task."""
+    found: list[Reader] = []
+    seen: set[tf.Operation] = set()
+    waiting = [tensor.op for tensor in results]
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        for index, tensor in enumerate(op.inputs):
+            if _is_same_device(tensor.device, op.device):
+                waiting.append(tensor.op)
+            elif not any(reader.tensor is tensor and reader.op is op for reader in found):
+                found.append(Reader(op, index))
+    return found
 
 
 def _build_message(
@@ -98,28 +117,5 @@ def _are_known(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> bool:
     return all(tensor.dtype == dtype and tensor.shape.is_fully_defined() for tensor in tensors)
 
 
-def _readers(results: Sequence[tf.Tensor]) -> list[_Reader]:
-    """Returns the ops that lead to the results on the worker and read something from another task."""
-    found: list[_Reader] = []
-    seen: set[tf.Operation] = set()
-    waiting = [tensor.op for tensor in results]
-    while waiting:
-        op = waiting.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        for index, tensor in enumerate(op.inputs):
-            if _is_same_device(tensor.device, op.device):
-                waiting.append(tensor.op)
-            elif not any(reader.tensor is tensor and reader.op is op for reader in found):
-                found.append(_Reader(op, index))
-    return found
-
-
 def _is_same_device(device: str, other: str) -> bool:
     return tf.DeviceSpec.from_string(device) == tf.DeviceSpec.from_string(other)
-
-
-def _task_of(device: str) -> str:
-    """Returns the task of a device."""
-    return tf.DeviceSpec.from_string(device).replace(device_type=None, device_index=None).to_string()

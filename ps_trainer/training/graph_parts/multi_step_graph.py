@@ -16,6 +16,13 @@ lost nothing of this one.
 
 Each staging area of the pull (`store/pull.py`) has a chain as well, from the `Stage` op of one step to the `Unstage` op
 of the next one. So a step begins with the first layers while the parameters of the last ones still arrive.
+
+If a step looks up the rows of the next one (`look_ahead.py`), the ops of the look-ups outside of the loop serve its
+first step, and their copies inside the next step. So their outputs pass from step to step, as does the pair of batches:
+
+    Enter ─► Merge ─► Switch ─► the step's ops          the next step's rows ─► NextIteration ─► Merge
+
+`note` comes before the next pair is read, so no batch is lost when a call ends.
 """
 
 from __future__ import annotations
@@ -27,6 +34,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.ancestors import ancestors
+from ps_trainer.store.devices import task_of
+from ps_trainer.training.graph_parts.look_ahead import LookAhead
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
 
 _PREFIX = "call"
@@ -43,16 +52,17 @@ class MultiStepGraph:
     Args:
         fetches: Tensors and ops of one step, in the default graph.
         worker_device: Device of this worker.
+        ahead: Look-ups that a step makes for the next one; None if there are none.
 
     Attributes:
         ops: Ops to run for a call.
         note: Function that is called after each step; to be set before the first call.
     """
 
-    def __init__(self, fetches: StepFetches, worker_device: str):
+    def __init__(self, fetches: StepFetches, worker_device: str, ahead: LookAhead | None = None):
         self.note: Note | None = None
         self._num_times = len(fetches.times)
-        self.ops = _build(fetches, worker_device, self._call_note)
+        self.ops = _build(fetches, worker_device, self._call_note, ahead)
 
     def _call_note(self, global_step: Any, staleness: Any, loss: Any, *others: Any) -> np.bool_:
         if self.note is None:
@@ -61,17 +71,20 @@ class MultiStepGraph:
         return np.bool_(self.note(StepFetches(global_step, staleness, loss, times, counts, ())))
 
 
-def _build(fetches: StepFetches, worker_device: str, note: Callable[..., np.bool_]) -> list[tf.Operation]:
-    staging, others = _divide(fetches.targets, _task_of(worker_device))
+def _build(
+    fetches: StepFetches, worker_device: str, note: Callable[..., np.bool_], ahead: LookAhead | None
+) -> list[tf.Operation]:
+    staging, others = _divide(fetches.targets, task_of(worker_device))
     results = [fetches.global_step, fetches.staleness, fetches.loss, *fetches.times, *fetches.counts]
-    worker = _task_of(worker_device)
+    worker = task_of(worker_device)
     targets: dict[str, list[tf.Operation]] = {worker: []}
     for op in others:
-        targets.setdefault(_task_of(op.device) or worker, []).append(op)
+        targets.setdefault(task_of(op.device) or worker, []).append(op)
     with tf.device(worker_device), tf.control_dependencies(targets[worker]):
         noted = tf.numpy_function(note, results, tf.bool)
-    loop = _Loop(worker, noted)
-    loop.copy(ancestors([noted, *staging, *(op for ops in targets.values() for op in ops)]))
+    loop = _Loop(worker, noted, ahead)
+    further = [] if ahead is None else [*ahead.messages.values(), *(op for ops in ahead.after.values() for op in ops)]
+    loop.copy(ancestors([noted, *staging, *(op for ops in targets.values() for op in ops), *further]))
     for task in loop.tasks:
         loop.add_chain(task, targets.get(task, []))
     for op in staging:
@@ -83,26 +96,28 @@ def _build(fetches: StepFetches, worker_device: str, note: Callable[..., np.bool
 def _divide(targets: Sequence[Any], worker: str) -> tuple[list[tf.Operation], list[tf.Operation]]:
     """Returns the ops that stage values on the worker, and the other targets."""
     ops = [getattr(target, "op", target) for target in targets]
-    staging = [op for op in ops if op.type == "Stage" and (_task_of(op.device) or worker) == worker]
+    staging = [op for op in ops if op.type == "Stage" and (task_of(op.device) or worker) == worker]
     return staging, [op for op in ops if op not in staging]
 
 
 class _Loop:
     """The nodes of the loop."""
 
-    def __init__(self, worker: str, noted: tf.Tensor):
+    def __init__(self, worker: str, noted: tf.Tensor, ahead: LookAhead | None):
         self._worker = worker
         self._noted = noted
+        self._ahead = ahead
         self._nodes: dict[str, tf.NodeDef] = {}
         self._outside: dict[str, tf.Tensor] = {}
         self._added: list[tf.NodeDef] = []
         self._exits: list[str] = []
+        self._variables: set[str] = set()
         self.tasks: list[str] = []
 
     def copy(self, ops: Iterable[tf.Operation]) -> None:
         """Copies the ops of a step."""
         for op in ops:
-            task = _task_of(op.device) or self._worker
+            task = task_of(op.device) or self._worker
             if task not in self.tasks:
                 self.tasks.append(task)
             if _is_private(op):
@@ -112,9 +127,12 @@ class _Loop:
             node.CopyFrom(op.node_def)
             # Each op has its device already, and the ops with which it shares a task may not be in the copy.
             node.attr.pop("_class", None)
+            if self._ahead is not None:
+                self._pass_on(node, op, task, self._ahead)
             # An op without inputs would not belong to the loop. An op on nothing but handles from outside would run
             # once more than there are steps: these are there before it is known that another step follows.
-            if not op.control_inputs and all(_is_private(tensor.op) for tensor in op.inputs):
+            is_ordered = any(name.startswith("^") for name in node.input)
+            if not is_ordered and all(_is_private(tensor.op) for tensor in op.inputs):
                 node.input.append(f"^{_pivot(task)}")
             self._nodes[op.name] = node
 
@@ -140,20 +158,26 @@ class _Loop:
         self._add_chain(chain, self._worker, [f"{chain}/pivot", f"^{op.name}"])
 
     def _add_chain(self, name: str, task: str, ended: Sequence[str], *, decides: bool = False) -> None:
-        cpu = f"{task}/device:CPU:0"
-        # The next step begins before this one's parameters have all arrived. Everything else is one step at a time.
-        frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
+        cpu = _cpu(task)
         self._add(f"{name}/start", "Const", cpu, [], value=tf.make_tensor_proto([True], shape=[]), dtype=tf.bool)
-        self._add(f"{name}/enter", "Enter", cpu, [f"{name}/start"], **frame)
-        self._add(f"{name}/merge", "Merge", cpu, [f"{name}/enter", f"{name}/next"], N=2)
+        self._add_variable(name, task, f"{name}/start", f"{name}/ended")
         if decides:
             self._add(f"{name}/condition", "LoopCond", cpu, [f"{name}/merge"])
-        self._add(f"{name}/switch", "Switch", cpu, [f"{name}/merge", f"{_chain(self._worker)}/condition"])
         self._add(f"{name}/pivot", "Identity", cpu, [f"{name}/switch:1"])
         self._add(f"{name}/ended", "Identity", cpu, ended)
-        self._add(f"{name}/next", "NextIteration", cpu, [f"{name}/ended"])
         self._add(f"{name}/exit", "Exit", cpu, [f"{name}/switch"])
         self._exits.append(f"{name}/exit")
+
+    def _add_variable(self, name: str, task: str, first: str, following: str, dtype: tf.DType = tf.bool) -> None:
+        """Adds a value that passes from step to step; a step reads the second output of the `Switch`."""
+        cpu, condition = _cpu(task), f"{_chain(self._worker)}/condition"
+        # The next step begins before this one's parameters have all arrived. Everything else is one step at a time.
+        frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
+        self._add(f"{name}/enter", "Enter", cpu, [first], dtype, **frame)
+        self._add(f"{name}/merge", "Merge", cpu, [f"{name}/enter", f"{name}/next"], dtype, N=2)
+        self._add(f"{name}/switch", "Switch", cpu, [f"{name}/merge", condition], dtype)
+        self._add(f"{name}/next", "NextIteration", cpu, [following], dtype)
+        self._variables.add(name)
 
     def order_results_after(self, targets: dict[str, list[tf.Operation]], results: Sequence[tf.Tensor]) -> None:
         """Makes the message with which a task gives its result wait for all other ops of the step on that task."""
@@ -162,11 +186,16 @@ class _Loop:
         readers = [
             op for op in ancestors([*results, self._noted]) if op not in before_targets and op.name in self._nodes
         ]
+        joined = {} if self._ahead is None else self._ahead.results
         for task, ops in elsewhere.items():
-            found = False
+            found = task in joined
+            if found:
+                self._nodes[joined[task].name].input.extend(f"^{op.name}" for op in ops)
             for op in readers:
                 for index, tensor in enumerate(op.inputs):
-                    if (_task_of(tensor.op.device) or self._worker) == task != (_task_of(op.device) or self._worker):
+                    if self._is_passed(tensor, op):
+                        continue
+                    if (task_of(tensor.op.device) or self._worker) == task != (task_of(op.device) or self._worker):
                         self._nodes[op.name].input[index] = self._after(tensor, task, ops)
                         found = True
             if not found:
@@ -181,11 +210,58 @@ class _Loop:
 
     def _enter_private(self, op: tf.Operation, task: str) -> None:
         """Brings a handle into the loop whose resource a copy of its op would not find."""
-        outside = f"outside/{len(self._outside)}"
-        self._outside[f"{outside}:0"] = op.outputs[0]
         dtype = op.outputs[0].dtype.base_dtype
         frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
-        self._add(op.name, "Enter", task, [f"{outside}:0"], dtype, is_constant=True, **frame)
+        self._add(op.name, "Enter", task, [self._from_outside(op.outputs[0])], dtype, is_constant=True, **frame)
+
+    def _from_outside(self, tensor: tf.Tensor) -> str:
+        name = f"outside/{len(self._outside)}:0"
+        self._outside[name] = tensor
+        return name
+
+    def _pass_on(self, node: tf.NodeDef, op: tf.Operation, task: str, ahead: LookAhead) -> None:
+        """Lets the copy of an op read what the step before has looked up, or look up for the next step."""
+        is_next = op in ahead.ops or op in ahead.readers
+        for place, tensor in enumerate(op.inputs):
+            node.input[place] = self._value(tensor, task, ahead, is_next=is_next)
+        # What leads to this step's rows has run in the step before, or outside of the loop.
+        has_run = {ahead.batch_op} if is_next else {ahead.batch_op, *ahead.ops}
+        after = [before for before in op.control_inputs if before not in has_run] + list(ahead.after.get(op, ()))
+        names = [f"^{before.name}" for before in after]
+        if op is ahead.batch_op:
+            names = ["^follows/pivot"]
+            self._add("follows", "Switch", _cpu(task), [self._noted.name] * 2)
+            self._add("follows/pivot", "Identity", _cpu(task), ["follows:1"])
+        node.input[len(op.inputs) :] = names
+
+    def _value(self, tensor: tf.Tensor, task: str, ahead: LookAhead, *, is_next: bool) -> str:
+        """Returns the name of what an op on `task` reads in place of a tensor."""
+        there = ahead.messages.get((tensor.name, task), tensor)
+        is_of_batch = tensor.op is ahead.batch_op and there is tensor
+        if is_of_batch:
+            return self._part_of_pair(tensor.value_index + (len(ahead.batch_op.outputs) // 2 if is_next else 0), ahead)
+        if is_next or (tensor.op is not ahead.batch_op and tensor.op not in ahead.ops):
+            return there.name
+        name = f"passed/{tensor.name.replace(':', '_')}/{_chain(task)}"
+        if name not in self._variables:
+            self._add_variable(name, task, self._from_outside(tensor), there.name, tensor.dtype.base_dtype)
+        return f"{name}/switch:1"
+
+    def _is_passed(self, tensor: tf.Tensor, op: tf.Operation) -> bool:
+        """Returns whether the copy of an op reads something else in place of a tensor."""
+        ahead, task = self._ahead, task_of(op.device) or self._worker
+        return ahead is not None and (tensor.op in ahead.ops or (tensor.name, task) in ahead.messages)
+
+    def _part_of_pair(self, place: int, ahead: LookAhead) -> str:
+        """Returns the name of one output of the op that reads a pair of batches."""
+        name, cpu, tensor = f"pair/{place}", _cpu(self._worker), ahead.batch_op.outputs[place]
+        if name not in self._variables:
+            dtype = tensor.dtype.base_dtype
+            self._add_variable(name, self._worker, self._from_outside(tensor), f"{name}/chosen", dtype)
+            # At the end of the call the value stays: each op needs all its inputs to tell that it does not run.
+            self._add(f"{name}/kept", "Switch", cpu, [f"{name}/switch:1", self._noted.name], dtype)
+            self._add(f"{name}/chosen", "Merge", cpu, [f"{name}/kept", tensor.name], dtype, N=2)
+        return f"{name}/switch:1"
 
     def _after(self, tensor: tf.Tensor, task: str, ops: Sequence[tf.Operation]) -> str:
         name = f"results/{tensor.name.replace(':', '_')}"
@@ -224,10 +300,8 @@ def _is_private(op: tf.Operation) -> bool:
     return not op.inputs and "shared_name" in attributes and not attributes["shared_name"].s
 
 
-def _task_of(device: str) -> str:
-    """Returns the task of a device, "" for an op without a device."""
-    spec = tf.DeviceSpec.from_string(device or "")
-    return spec.replace(device_type=None, device_index=None).to_string()
+def _cpu(task: str) -> str:
+    return f"{task}/device:CPU:0"
 
 
 def _chain(task: str) -> str:

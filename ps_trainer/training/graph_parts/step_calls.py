@@ -61,6 +61,14 @@ def check(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool) -> None:
         raise OptionError(f"--steps_per_call={config.steps_per_call}: {reason}; use --steps_per_call=1 or 0")
 
 
+def may_hold_several(config: TrainConfig, rule: UpdateRule, *, has_hooks: bool) -> bool:
+    """Returns whether calls may hold several steps, as far as this is known before the rule has built its step."""
+    if config.steps_per_call == 1 or _reason_for_single(config, rule, has_hooks=has_hooks):
+        return False
+    # The gain was measured on CPUs only.
+    return bool(config.steps_per_call) or not tf.config.list_physical_devices("GPU")
+
+
 def limits_of(config: TrainConfig, rule: UpdateRule, step: TrainStep, *, has_hooks: bool) -> CallLimits:
     """Returns the limits of a worker's calls.
 
@@ -78,10 +86,8 @@ def limits_of(config: TrainConfig, rule: UpdateRule, step: TrainStep, *, has_hoo
         reason = _reason_of_rule(config)
     if config.steps_per_call > 1 and reason:
         raise OptionError(f"--steps_per_call={config.steps_per_call}: {reason}; use --steps_per_call=1 or 0")
-    if reason or config.steps_per_call == 1:
+    if reason or not may_hold_several(config, rule, has_hooks=has_hooks):
         return CallLimits(1)
-    if not config.steps_per_call and tf.config.list_physical_devices("GPU"):
-        return CallLimits(1)  # the gain was measured on CPUs only
     if config.steps_per_call:
         return CallLimits(config.steps_per_call)
     return CallLimits(AUTOMATIC_STEPS, AUTOMATIC_SECS if config.target_metric else math.inf)

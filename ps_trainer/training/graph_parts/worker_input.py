@@ -24,22 +24,25 @@ class WorkerInput(NamedTuple):
 
     Attributes:
         iterator: Iterator of batches; under `--sharding=dynamic`, of pairs of a batch's place in the counts and the
-            batch.
+            batch. With `has_pairs` of pairs of a batch and the batch after it.
         counts: Counts of the examples read, on ps task 0. A checkpoint holds them.
         counter: Builds the ops that count a batch when it is in an update.
         reader: Reader that asks ps task 0 for shards; None under `--sharding=static`.
+        has_pairs: Whether the op that reads a batch also gives the one after it, as outputs that follow its own.
     """
 
     iterator: tf.data.Iterator
     counts: list[Count]
     counter: BatchCounter
     reader: ShardReader | None
+    has_pairs: bool
 
     def next_batch(self, worker_index: int) -> tuple[tf.Tensor | Sequence[int], Any]:
         """Returns the place of the next batch in the counts, and the batch's tensors."""
-        if self.reader is None:
-            return [worker_index], self.iterator.get_next()
-        return self.iterator.get_next()
+        if self.reader is not None:
+            return self.iterator.get_next()
+        batch = self.iterator.get_next()
+        return [worker_index], batch[0] if self.has_pairs else batch
 
     def count_exchanged_op(self, step: TrainStep) -> tf.Operation | None:
         """Builds `TrainGraph.count_exchanged_op`."""
@@ -59,6 +62,8 @@ def create(
     trainer: ClusterConfig,
     store: ParameterStore,
     shards: Shards | None,
+    *,
+    in_pairs: bool = False,
 ) -> WorkerInput:
     """Builds the input in the default graph.
 
@@ -68,6 +73,7 @@ def create(
         trainer: Cluster of the workers that train, with this worker's place in it.
         store: Parameter store; gives the devices.
         shards: Shard plan of the chief, as the run record has it; None on the chief.
+        in_pairs: Whether to read each batch with the one after it, if the data allow it.
     """
     plan = shard_reader.plan_of(dataset, config, trainer.num_workers, shards)
     reader = ShardReader(plan) if plan is not None else None
@@ -88,7 +94,40 @@ def create(
                 num_epochs=config.num_epochs,
                 start=counter.start(trainer.worker_index),
             )
-        return WorkerInput(_iterator(examples), counts, counter, reader)
+        # The end of a lease may come only with a lease that another worker still holds, and it may wait for this one.
+        has_pairs = in_pairs and reader is None and _can_be_paired(examples)
+        if has_pairs:
+            # In a scope, as workers that read no pairs must give their variables the same names.
+            with tf.name_scope("pairs_of_batches"):
+                examples = _paired(examples)
+        return WorkerInput(_iterator(examples), counts, counter, reader, has_pairs)
+
+
+def _can_be_paired(examples: tf.data.Dataset) -> bool:
+    """Returns whether each part of a batch is a tensor of known rank, of which `_paired` can make an empty one."""
+    specs = tf.nest.flatten(examples.element_spec)
+    return all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs)
+
+
+def _paired(examples: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns pairs of a batch and the one after it; the last batch comes with itself.
+
+    Pairs share the memory of their batches. To read a pair takes no batch away from the next pair. So a worker that
+    looks at a batch in advance does not have to keep it.
+    """
+    nothing = tf.nest.map_structure(
+        lambda spec: tf.zeros([size or 0 for size in spec.shape.as_list()], spec.dtype), examples.element_spec
+    )
+    flagged = tf.data.Dataset.zip((examples, tf.data.Dataset.from_tensors(tf.ones([], tf.bool)).repeat()))
+
+    def pair(before: Any, element: Any) -> tuple[Any, Any]:
+        batch, is_batch = element
+        after = tf.cond(is_batch, lambda: tf.nest.flatten(batch), lambda: tf.nest.flatten(before), strict=True)
+        after = tf.nest.pack_sequence_as(batch, after)
+        return after, (before, after)
+
+    end = tf.data.Dataset.from_tensors((nothing, tf.zeros([], tf.bool)))
+    return flagged.concatenate(end).scan(nothing, pair).skip(1)  # nothing comes before the first batch
 
 
 def _iterator(examples: tf.data.Dataset) -> tf.data.Iterator:
