@@ -92,11 +92,13 @@ def importing_tensorflow(environ: MutableMapping[str, str] = os.environ) -> Iter
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as sink:
         os.dup2(sink.fileno(), 2)
-        failed = True
+        failed = False
         try:
             tensorflow_import.load()
             yield
-            failed = False
+        except Exception:  # Ctrl-C needs no reason
+            failed = True
+            raise
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)

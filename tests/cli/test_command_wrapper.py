@@ -75,6 +75,13 @@ def test_an_import_of_tensorflow_shows_the_output_when_the_block_fails(capfd):
     assert capfd.readouterr().err == "reason\n"
 
 
+def test_ctrl_c_during_an_import_of_tensorflow_shows_no_noise(capfd):
+    with pytest.raises(KeyboardInterrupt), command_wrapper.importing_tensorflow():
+        os.write(2, b"noise\n")
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err == ""
+
+
 def test_a_log_level_of_the_user_stays():
     for given, used in (({}, "2"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")):
         with command_wrapper.importing_tensorflow(given):

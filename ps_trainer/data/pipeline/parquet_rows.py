@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, IGNORE
-from ps_trainer.data.pipeline.table_rows import SPACES, Chunk, is_parquet
+from ps_trainer.data.pipeline.table_rows import MAX_NUMBER, SPACES, Chunk, is_parquet
 from ps_trainer.errors import DataError
 
 CHUNK_ROWS = 2**12
@@ -172,11 +172,12 @@ def _floats(column: Any) -> np.ndarray:
 
 def _check_finite(path: pathlib.Path, chunk: Chunk, *, is_to_predict: bool) -> None:
     for name, values in chunk.columns.items():
-        if isinstance(values, np.ndarray) and np.isinf(values).any():
-            at = int(np.argmax(np.isinf(values)))
+        if isinstance(values, np.ndarray) and (is_large := np.abs(values) >= MAX_NUMBER).any():
+            at = int(np.argmax(is_large))
             fix = "" if is_to_predict else f", or leave the column out with {_leave_out(name)}"
             raise DataError(
-                f"{path}: {chunk.place(at)}: column {name!r} holds numbers, but this value is infinite; correct it{fix}"
+                f"{path}: {chunk.place(at)}: column {name!r} has {values[at]:g}, which is infinite as float32; correct"
+                f" it{fix}"
             )
 
 

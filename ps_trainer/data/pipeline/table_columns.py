@@ -154,7 +154,7 @@ class ColumnCounter:
             if value not in self._classes:
                 raise DataError(
                     f"{location}: the label {value!r} of a test row is in no training row; labels there:"
-                    f" {', '.join(_sort_names(self._classes)[:_SHOWN_CLASSES])}"
+                    f" {', '.join(_sort_names(self._classes)[:_SHOWN_CLASSES])}; remove its row, or name another label"
                 )
         by_name = {name: self._moments[name] for name, kind in self._kinds.items() if kind == NUMBER}
         return Columns(

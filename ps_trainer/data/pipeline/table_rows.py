@@ -11,7 +11,6 @@ import csv
 import dataclasses
 import io
 import itertools
-import math
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,9 @@ from ps_trainer.errors import DataError, did_you_mean
 
 SPACES = " \t\n\v\f\r"
 """Characters that `tf.strings.strip` removes; `str.strip` without an argument removes others as well."""
+
+MAX_NUMBER = 2.0**128
+"""Least size of a number that is infinite as float32, the type of the numbers in a batch."""
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -177,7 +179,7 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
 def number_of(value: str) -> float | None:
     """Returns a value as a number, or None for a text.
 
-    Unlike `float`, it takes "nan", "inf" and "1_000" for texts, and "1e400", which is infinite as float64.
+    Unlike `float`, it takes "nan", "inf" and "1_000" for texts, and "1e39", which is infinite as float32.
     """
     numbers = numbers_of([value])
     return None if numbers is None else numbers[0]
@@ -192,7 +194,7 @@ def numbers_of(values: Iterable[str]) -> list[float] | None:
         numbers = list(map(float, values))
     except ValueError:
         return None
-    return None if any(map(math.isinf, numbers)) else numbers
+    return numbers if max(map(abs, numbers), default=0.0) < MAX_NUMBER else None
 
 
 def num_values(line: str, dialect: Dialect) -> int:

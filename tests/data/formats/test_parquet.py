@@ -193,7 +193,8 @@ def test_a_column_of_booleans_finds_them_in_rows_as_csv(both, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [([float("inf")] * 9, "row 1: .* value is infinite; correct it"), ([[1]] * 9, "type list")]
+    ("values", "message"),
+    [([float("inf")] * 9, "row 1: .* has inf, which is infinite as float32; correct it"), ([[1]] * 9, "type list")],
 )
 def test_an_error_in_a_file_to_predict_for_names_no_option_of_a_training(both, tmp_path, values, message):
     source = create(both, "form=sparse")
@@ -209,7 +210,8 @@ def test_an_error_in_a_file_to_predict_for_names_no_option_of_a_training(both, t
     [
         ({"x": [1.0, 2.0], "tags": [[1], [2]]}, (), "column 'tags' has the type list.*columns=tags:ignore"),
         ({"x": [1.0, 2.0], "raw": [b"\xff", b"a"]}, (), "column 'raw' has the type binary.*columns=raw:ignore"),
-        ({"x": [1.0, float("inf")]}, (), "row 2: column 'x' holds numbers, but this value is infinite"),
+        ({"x": [1.0, float("inf")]}, (), "row 2: column 'x' has inf, which is infinite as float32; .*columns=x:ignore"),
+        ({"x": [1.0, -1e300]}, (), "row 2: column 'x' has -1e.300, which is infinite as float32"),
         ({"x": ["1", "two"]}, ("columns=x:number",), "row 2: column 'x' holds numbers, but this value is 'two'"),
         ({"x": [1.0, 2.0]}, ("label=knd",), "has no column 'knd'; did you mean kind?"),
     ],
