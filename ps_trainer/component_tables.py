@@ -161,6 +161,7 @@ EXPERIMENTS = Registry(
         "null_step": "ps_trainer.experiments.null_step.experiment:NullStep",
         "async_vs_sync": "ps_trainer.experiments.async_vs_sync.experiment:AsyncVsSync",
         "time_to_accuracy": "ps_trainer.experiments.time_to_accuracy.experiment:TimeToAccuracy",
+        "strategies": "ps_trainer.experiments.strategies.experiment:Strategies",
         "linear_scaling": "ps_trainer.experiments.linear_scaling.experiment:LinearScaling",
         "staleness_distribution": "ps_trainer.experiments.staleness_distribution.experiment:StalenessDistribution",
         "staleness_quality": "ps_trainer.experiments.staleness_quality.experiment:StalenessQuality",

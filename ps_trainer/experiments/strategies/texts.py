@@ -23,8 +23,8 @@ TEXTS = PageTexts(
         ),
         Outcomes(
             "sync_quality",
-            "two synchronous workers train as well as one process",
-            "two synchronous workers do not train as well as one process",
+            "with momentum, two synchronous workers train as well as one process",
+            "with momentum, two synchronous workers do not train as well as one process",
         ),
         Outcomes(
             "local_bytes",
