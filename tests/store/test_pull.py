@@ -16,6 +16,7 @@ from tests.training.test_graph import build, crossings
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 from models import layers
+from ps_trainer.store.ancestors import ancestors
 from ps_trainer.training.graph_parts import combined_result
 
 LAYOUTS = ("packed", "per_variable")
@@ -86,19 +87,8 @@ def float_bytes_to_worker(train):
         for tensor in op.inputs
         if "ps" in tensor.device and tensor.dtype.is_floating
     }
-    prime = {name for name in tensors if tensors[name].op in set(before(train.join_ops))}
+    prime = {name for name in tensors if tensors[name].op in set(ancestors(train.join_ops))}
     return sum(t.dtype.size * t.shape.num_elements() for name, t in tensors.items() if name not in prime)
-
-
-def before(ops):
-    """All ops that must run before `ops`."""
-    pending, seen = list(ops), set()
-    while pending:
-        op = pending.pop()
-        if op not in seen:
-            seen.add(op)
-            pending += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
 
 
 def rounded_to(dtype, value):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.config import TrainConfig
@@ -28,3 +31,15 @@ def assemble(
     cluster = ClusterConfig(jobs=jobs, job_name="worker", task_index=worker)
     config = dataclasses.replace(config, steps_per_call=steps_per_call)
     return graph_lib.build(components_lib.load(config, num_workers), cluster, config, "run", spans_hosts=spans_hosts)
+
+
+def ancestors_within_step(ops: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """All ops that must run before `ops` in the same turn of the loop."""
+    pending, seen = list(ops), set[tf.Operation]()
+    while pending:
+        op = pending.pop()
+        if op not in seen:
+            seen.add(op)
+            if op.type != "Merge":
+                pending += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return seen

@@ -12,7 +12,7 @@ from ps_trainer.training.graph_parts import combined_result
 from ps_trainer.updates import gradient_collector
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
-from tests.updates.assembled import assemble
+from tests.updates.assembled import ancestors_within_step, assemble
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -116,18 +116,6 @@ def test_a_step_of_a_call_waits_for_the_parameters_of_each_layer_alone(update):
         name = op.get_attr("shared_name").decode()
         ended = of_call[pivot.name.removesuffix("pivot") + "ended"]
         assert [stage.get_attr("shared_name").decode() for stage in ended.control_inputs] == [name]
-
-
-def ancestors_within_step(ops):
-    """All ops that must run before `ops` in the same turn of the loop."""
-    pending, seen = list(ops), set()
-    while pending:
-        op = pending.pop()
-        if op not in seen:
-            seen.add(op)
-            if op.type != "Merge":
-                pending += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
 
 
 @pytest.mark.parametrize(

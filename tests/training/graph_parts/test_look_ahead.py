@@ -14,7 +14,7 @@ from tests.store import test_table_lookups as tables
 from tests.testing import components as small
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
-from tests.updates.assembled import assemble
+from tests.updates.assembled import ancestors_within_step, assemble
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -201,20 +201,8 @@ def test_a_worker_that_reads_pairs_of_batches_gives_variables_the_same_names(pla
 def test_rows_are_read_after_the_update_and_after_the_clock(plans):
     graph = assemble(config("OnlyTable"), steps_per_call=0).graph
     (look_up,) = [op for op in graph.get_operations() if op.type == "ResourceGather" and op.name.startswith("call/")]
-    before = {op.type for op in within_step([look_up])}
+    before = {op.type for op in ancestors_within_step([look_up])}
     assert before >= {"ResourceScatterNdSub", "ResourceCountUpTo", "Stage"}
-
-
-def within_step(ops):
-    """All ops that must run before `ops` in the same turn of the loop."""
-    pending, seen = list(ops), set()
-    while pending:
-        op = pending.pop()
-        if op not in seen:
-            seen.add(op)
-            if op.type != "Merge":
-                pending += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return seen
 
 
 def messages(train):
