@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.store.test_pull import before
 from tests.testing.cluster import config_of
 from tests.training.test_graph import crossings
-from tests.updates.assembled import assemble
+from tests.updates.assembled import ancestors_within_step, assemble
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
@@ -99,5 +98,5 @@ def test_a_ps_task_without_a_gradient_counts_when_the_gradients_are_computed(upd
     for clock in train.store.clocks:
         counts = [op for op in clock.handle.consumers() if op.type == "ResourceCountUpTo"]
         assert counts or update == "drop_stale"  # drop_stale counts in a branch
-        assert all(loss in before([count]) for count in counts)
-    assert loss in before([train.step.phases[0].pushed.op])
+        assert all(loss in ancestors_within_step([count]) for count in counts)
+    assert loss in ancestors_within_step([train.step.phases[0].pushed.op])
