@@ -167,14 +167,26 @@ class PsTask:
             # A chief that has joined again has not ended any more, so the time is forgotten then.
             chief_ended_at = (chief_ended_at or now) if 0 in roster.final() else None
             roster.give_up_lost(chief_ended_at)
-            if not roster.workers and not self._keep_serving and now - started > self._config.start_timeout_secs:
-                raise StartTimeoutError(
-                    f"{self._cluster.task_name}: no worker joined within {self._config.start_timeout_secs:.0f} s;"
-                    " start the workers, or raise --start_timeout_secs"
-                )
+            if not self._keep_serving:
+                self._check_joined(now - started)
             if chief_ended_at is not None:
                 self._check_missing(now - chief_ended_at)
         logging.info("%s: every worker has ended: %s", self._cluster.task_name, roster.describe())
+
+    def _check_joined(self, waited: float) -> None:
+        """Raises StartTimeoutError when the chief, which each run needs, has not joined for too long.
+
+        Other workers are in the roster before the chief only if they have failed. A chief that fails before this task
+        serves cannot report it here.
+        """
+        limit, workers = self._config.start_timeout_secs, self._roster.workers
+        if 0 in workers or waited <= limit:
+            return
+        task, advice = self._cluster.task_name, "start the workers, or raise --start_timeout_secs"
+        if not workers:
+            raise StartTimeoutError(f"{task}: no worker joined within {limit:.0f} s; {advice}")
+        chief, ends = "-".join(map(str, self._cluster.worker_tasks[0])), self._roster.describe()
+        raise StartTimeoutError(f"{task}: the chief ({chief}) did not join within {limit:.0f} s, and {ends}; {advice}")
 
     def _check_missing(self, waited: float) -> None:
         """Raises RunError when a worker is missing for too long after the end of the chief, `waited` seconds ago.

@@ -245,16 +245,24 @@ def test_a_chief_that_was_killed_attaches_to_the_state_on_the_ps_tasks(tmp_path)
         assert int(attached[1]) >= 10
 
 
-def test_a_script_that_forgets_the_hook_of_the_optimizer_is_refused_before_any_step(tmp_path):
+@pytest.mark.parametrize("chief_is_first", [False, True])
+def test_a_script_that_forgets_the_hook_of_the_optimizer_is_refused_before_any_step(tmp_path, chief_is_first):
     script = tmp_path / "forgets.py"
     script.write_text(
         TUTORIAL.read_text().replace(
             "            hooks.append(optimizer.make_session_run_hook(is_chief))\n", "            pass\n"
         )
     )
-    with ScriptRun(tmp_path, script, "--sync_replicas") as run:
-        (ps,), workers = run.start_all()
-        for worker in workers:
-            assert worker.wait(START_SECS) == 2
-            assert "make_session_run_hook" in worker.log
+
+    def check(worker):
+        assert worker.wait(START_SECS) == 2
+        assert "make_session_run_hook" in worker.log
+
+    with ScriptRun(tmp_path, script, "--sync_replicas", env={"PS_TRAINER_START_TIMEOUT_SECS": "10"}) as run:
+        chief = run.start("worker", 0)
+        if chief_is_first:  # then no ps task serves that could hear how it ended
+            check(chief)
+        ps = run.start("ps")
+        check(run.start("worker", 1))
+        check(chief)
         assert ps.wait(LOST_SECS) == 1

@@ -82,6 +82,15 @@ def test_without_any_worker_it_ends_after_the_start_timeout(serve):
         serve(start_timeout_secs=0.05).end()
 
 
+@pytest.mark.parametrize("status", [Status.FAILED, Status.INTERRUPTED])
+def test_a_chief_that_never_joined_is_not_waited_for_forever_when_another_worker_has_ended(serve, status):
+    task = serve(start_timeout_secs=2.0)
+    task.send(1, status, run_id="", reason="no data")
+    task.wait_for(lambda state: 1 in statuses(state))
+    with pytest.raises(StartTimeoutError, match=r"ps-0: the chief \(worker-0\) did not join within 2 s, and worker 1 "):
+        task.end()
+
+
 def test_after_a_failed_chief_the_wait_for_other_workers_is_short(serve, monkeypatch):
     monkeypatch.setattr(ps, "FAILED_SECS", 0.5)
     task = serve(start_timeout_secs=120.0)
