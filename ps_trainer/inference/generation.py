@@ -8,6 +8,7 @@ Vocabulary and checkpoint are enough; this module does not read the data of the 
 from __future__ import annotations
 
 import pathlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.frequency_vocabulary import LINE_END
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.data.pipeline.sequence_vocabulary import END, UNKNOWN, split
+from ps_trainer.data.pipeline.unfamiliar_input import UnfamiliarInput
 from ps_trainer.errors import OptionError, UsageError
 from ps_trainer.training.plain_model import load_values, plain_scope
 
@@ -174,11 +176,10 @@ def encode(words: RecordedWords, prompt: str) -> list[int]:
 
 def _numbers_of(words: RecordedWords, tokens: Sequence[str], unknown: int) -> list[int]:
     numbers = {token: number for number, token in enumerate(words.tokens)}
-    missing = sorted({token for token in tokens if token not in numbers})
-    if missing:
-        logging.warning(
-            "the vocabulary lacks %s; the model reads the unknown token instead", ", ".join(map(repr, missing))
-        )
+    unfamiliar = UnfamiliarInput()
+    unfamiliar.add_tokens(words.unit, Counter(tokens), numbers)
+    if told := unfamiliar.take():
+        logging.warning("%s", told)
     return [numbers.get(token, unknown) for token in tokens]
 
 

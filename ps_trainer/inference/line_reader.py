@@ -1,36 +1,40 @@
-"""Turns lines into batches, with a graph that is kept for the next lines of the same form."""
+"""Turns lines and files into batches, with a graph that is kept for the next ones of the same form."""
 
 from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.decode_errors import problem_of
-from ps_trainer.data.pipeline.file_source import LINES, FileSource, LineDecoder
+from ps_trainer.data.pipeline.file_source import LINES, FileSource
+from ps_trainer.data.pipeline.prediction_input import PredictionInput
 from ps_trainer.errors import DataError
 from ps_trainer.inference.predictor import BATCH_SIZE, batches_of
 
 _MAX_KEPT = 16  # forms; a client that sends columns in ever new orders must not fill the memory
+_FAILURES = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError)
+
+Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
 class _Graph(NamedTuple):
-    """Lines, string [B]; the tensors of their batch; and the session that has them."""
+    """Lines, string [B], or the content of a file, string []; the tensors of their batch; the session that has them."""
 
-    lines: tf.Tensor
+    given: tf.Tensor
     batch: dict[str, tf.Tensor]
     session: tf.Session
 
 
 class LineReader:
-    """Reads the lines of a dataset. Threads may share it.
+    """Reads the lines of a dataset, and single files. Threads may share it.
 
     Args:
-        dataset: Dataset that reads lines.
+        dataset: Dataset that reads lines or single files.
 
     Attributes:
         dataset: The argument of this name.
@@ -42,7 +46,7 @@ class LineReader:
         self._graphs: dict[Hashable, _Graph] = {}
 
     def batches(self, path: pathlib.Path, lines: Sequence[bytes]) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches of a file.
+        """Yields the batches of a file of lines.
 
         Args:
             path: Path of the file.
@@ -53,33 +57,51 @@ class LineReader:
         """
         decoder = self.dataset.line_decoder(path) if isinstance(self.dataset, FileSource) else None
         if decoder is None:
-            yield from batches_of(self.dataset, path, BATCH_SIZE)
+            yield from self.file_batches(path)
             return
-        graph = self._graph_of(decoder)
+        graph = self._graph_of(decoder.form, decoder.decode, [None])
         for first in range(0, len(lines), BATCH_SIZE):
             # TensorFlow's reader of files leaves out carriage returns wherever they are.
             part = [line.replace(b"\r", b"") for line in lines[first : first + BATCH_SIZE]]
             try:
-                yield graph.session.run(graph.batch, {graph.lines: part})
-            except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+                yield graph.session.run(graph.batch, {graph.given: part})
+            except _FAILURES as error:
                 problem = problem_of(error).replace(str(LINES), str(path))
                 raise DataError(f"the examples cannot be read: {problem}") from error
 
-    def _graph_of(self, decoder: LineDecoder) -> _Graph:
+    def file_batches(self, path: pathlib.Path) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of a file in the dataset's format.
+
+        Raises:
+            DataError: The file cannot be read, or one of its examples is broken.
+        """
+        decoder = self.dataset.content_decoder(path) if isinstance(self.dataset, PredictionInput) else None
+        if decoder is None:
+            yield from batches_of(self.dataset, path, BATCH_SIZE)
+            return
+        graph = self._graph_of(decoder.form, decoder.decode, [])
+        try:
+            batch = graph.session.run(graph.batch, {graph.given: path.read_bytes()})
+        except _FAILURES as error:
+            raise DataError(f"{path}{decoder.problem or f' cannot be read: {problem_of(error)}'}") from error
+        for first in range(0, len(next(iter(batch.values()))), BATCH_SIZE):
+            yield {name: values[first : first + BATCH_SIZE] for name, values in batch.items()}
+
+    def _graph_of(self, form: Hashable, decode: Decode, shape: list[int | None]) -> _Graph:
         with self._lock:
-            if decoder.form not in self._graphs:
+            if form not in self._graphs:
                 if len(self._graphs) >= _MAX_KEPT:
                     self._graphs.clear()
-                self._graphs[decoder.form] = _build(decoder)
-            return self._graphs[decoder.form]
+                self._graphs[form] = _build(decode, shape)
+            return self._graphs[form]
 
 
-def _build(decoder: LineDecoder) -> _Graph:
+def _build(decode: Decode, shape: list[int | None]) -> _Graph:
     with tf.Graph().as_default() as graph:
-        lines = tf.placeholder(tf.string, [None])
+        given = tf.placeholder(tf.string, shape)
         # In a function, as when a file is read: there no table waits for a check of the lines.
-        batch = tf.data.Dataset.from_tensors(lines).map(decoder.decode).get_single_element()
+        batch = tf.data.Dataset.from_tensors(given).map(decode).get_single_element()
         init_op = tf.tables_initializer()
     session = tf.Session(graph=graph)
     session.run(init_op)
-    return _Graph(lines, batch, session)
+    return _Graph(given, batch, session)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import logging
 
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
@@ -63,10 +64,15 @@ def write(
         told = str(source) if source is not None else f"the test examples of {config.dataset}"
         parts = predict(components, checkpoint, source)
     counted = _Counted(_not_empty(parts, told, num_places), PredictionNames.known_to(components.dataset))
-    if isinstance(out, pathlib.Path):
-        _write_whole(out, counted)
-    else:
-        _write_jsonl(out, counted)
+    try:
+        if isinstance(out, pathlib.Path):
+            _write_whole(out, counted)
+        else:
+            _write_jsonl(out, counted)
+    finally:
+        unfamiliar = getattr(components.dataset, "unfamiliar", None)
+        if unfamiliar is not None and (strange := unfamiliar.take()):
+            logging.warning("%s", strange)
     written = f"{out}: " if isinstance(out, pathlib.Path) else ""
     return f"{written}{counted.num_examples} predictions for {told}, by {checkpoint.prefix}{counted.notes(num_places)}"
 

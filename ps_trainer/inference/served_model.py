@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import pathlib
 import tempfile
 import threading
@@ -22,8 +23,10 @@ from ps_trainer.inference import line_prediction
 from ps_trainer.inference.line_reader import LineReader
 from ps_trainer.inference.prediction import row_of
 from ps_trainer.inference.prediction_names import PredictionNames
-from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predictor, batches_of, build_graph, parts_of
+from ps_trainer.inference.predictor import ExampleError, Predictor, build_graph, parts_of
 from ps_trainer.training.components import Components
+
+_WARNING_SECS = 60.0  # from one warning about unfamiliar input to the next
 
 BYTES = "b64"
 """The key of an instance that holds a file in base64."""
@@ -67,6 +70,7 @@ class ServedModel:
         self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
         self.graph = build_graph(components)
         self.reads_rows = getattr(components.dataset, "reads_rows", False)
+        self._next_warning = -math.inf
         self.loaded = self._load()
 
     def reload_newer(self) -> bool:
@@ -123,7 +127,15 @@ class ServedModel:
                 raise DataError(f"some instances are files ({BYTES}) and others are not; send them apart")
             else:
                 values = self._in_time(self._predict_lines(records, pathlib.Path(folder).resolve(), loaded))
+        self._warn_of_unfamiliar()
         return [row_of(one, self._names) for one in values]
+
+    def _warn_of_unfamiliar(self) -> None:
+        """Logs what requests held and the training data did not, at once and then once in a while for many requests."""
+        unfamiliar, now = getattr(self._dataset, "unfamiliar", None), time.monotonic()
+        if unfamiliar is not None and now >= self._next_warning and (told := unfamiliar.take()):
+            self._next_warning = now + _WARNING_SECS
+            logging.warning("requests had %s", told)
 
     def _in_time(self, values: Iterator[Any]) -> list[Any]:
         """Lists the predictions; each file, and each text, takes a call of the session with its own deadline."""
@@ -162,7 +174,7 @@ class ServedModel:
         for number, record in enumerate(records):
             try:
                 path.write_bytes(base64.b64decode(record[BYTES], validate=True))
-                for batch in batches_of(self._dataset, path, BATCH_SIZE):
+                for batch in self._reader.file_batches(path):
                     values = loaded.predictor.predict(batch)
                     for part in parts_of(values, batch, self._dataset.num_places):
                         yield from part.values

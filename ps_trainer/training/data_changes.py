@@ -116,7 +116,7 @@ def _facts_of(text: str, vocabularies: Mapping[str, RecordedWords], dataset: Any
     names: dict[str, Sequence[str]] = {"class": list(data.class_names or ())}
     if table_columns.FACT in values:
         all_names, columns = table_columns.of_fact(values[table_columns.FACT])
-        values[table_columns.FACT] = [all_names, columns._replace(class_counts=())]
+        values[table_columns.FACT] = [all_names, columns._replace(class_counts=(), ranges={}, times=None)]
         names[_COLUMN] = [f"{name}: {kind}" for name, kind in columns.kinds.items() if kind != table_columns.IGNORE]
         for name, words in columns.vocabularies.items():
             names[f"column {name!r}, word"] = words

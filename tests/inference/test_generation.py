@@ -95,8 +95,9 @@ def test_draws_in_proportion_among_the_most_probable_known_tokens():
     assert draw(logits, WORDS, Sampling(temperature=0), generator) == 2
 
 
-def test_words_begin_after_the_end_of_a_line_and_unknown_ones_are_read_as_such():
+def test_words_begin_after_the_end_of_a_line_and_unknown_ones_are_read_as_such(caplog):
     assert encode(WORDS, "the dog\ncat") == [3, 0, 1, 3, 2]
+    assert "words that the vocabulary lacks, read as unknown: 1 of 5 ('dog')" in caplog.text
     assert [text_of_token(WORDS, number, is_first=False) for number in (2, 3)] == [" cat", "\n"]
     assert text_of_token(WORDS, 2, is_first=True) == "cat"
 

@@ -306,6 +306,16 @@ def test_the_ids_of_a_text_are_given_as_text_too(tmp_path):
     assert last["text"] == following[TEXT[7]]
 
 
+def test_one_warning_tells_what_a_text_has_and_the_vocabulary_lacks(tmp_path, caplog):
+    told_of(tmp_path, "abxx" * 9 + "yz", "out.jsonl")
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    wanted = "chars that the vocabulary lacks, read as unknown: 20 of 38 ('x', 'y', 'z')"
+    assert warning == f"input unlike the training data: {wanted}"
+    caplog.clear()
+    told_of(tmp_path, TEXT, "out.jsonl")
+    assert "unlike" not in caplog.text
+
+
 def test_a_translation_is_given_in_words():
     words = recorded_words.vocabularies_of(Numbers(Numbers.Options(num_train=50, num_test=5)))["target"]
     ids = [words.id_of("二"), words.id_of("十"), 2, 0, 0]

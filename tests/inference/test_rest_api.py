@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints import report, writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats import transcript_list
-from ps_trainer.inference import line_reader, prediction
+from ps_trainer.inference import line_reader, prediction, predictor, served_model
 from ps_trainer.inference.rest_api import RestApi
 from ps_trainer.inference.served_model import ServedModel
 from ps_trainer.training import components as components_lib
@@ -104,9 +105,7 @@ def test_columns_as_inputs_get_columns_as_outputs(model):
 
 def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkeypatch):
     built = []
-    monkeypatch.setattr(
-        line_reader, "_build", lambda decoder, build=line_reader._build: built.append(1) or build(decoder)
-    )
+    monkeypatch.setattr(line_reader, "_build", lambda *args, build=line_reader._build: built.append(1) or build(*args))
     monkeypatch.setattr(model, "_reader", line_reader.LineReader(model._dataset))
     answers = [ask(model, {"instances": [{"x": x}, {"x": -x}]})[1]["predictions"] for x in (4, -5)]
     assert [[one["class"] for one in rows] for rows in answers] == [["dog", "cat"], ["cat", "dog"]]
@@ -159,6 +158,59 @@ def test_a_sound_may_be_longer_than_those_of_the_training(sounds):
     assert (code, content.get("error")) == (200, None)
     assert content["predictions"][0]["prediction"] == alone.values[0].tolist()
     assert len(alone.values[0]) == 90
+
+
+def test_a_warning_tells_what_requests_have_and_the_training_rows_lack_once_in_a_while(model, monkeypatch, caplog):
+    now = [100.0]
+    monkeypatch.setattr(served_model, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(model, "_next_warning", 0.0)
+    model._dataset.unfamiliar.take()  # what other tests have sent
+
+    def warnings():
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        caplog.clear()
+        return told
+
+    ask(model, {"instances": [{"x": 5}]})
+    assert warnings() == []
+    for _ in range(3):
+        ask(model, {"instances": [{"x": 5}, {"x": 99}]})
+    kind = "requests had input unlike the training data: numbers of column 'x' far outside of the training rows'"
+    assert warnings() == [f"{kind} -8 to 10: 1 of 2 ('99')"]
+    now[0] += served_model._WARNING_SECS
+    ask(model, {"instances": [{"x": -99}]})
+    assert warnings() == [f"{kind} -8 to 10: 3 of 5 ('99', '-99')"]
+
+
+def test_texts_pictures_and_sounds_are_decoded_as_from_files_by_a_graph_that_is_kept(sounds, tmp_path, monkeypatch):
+    (tmp_path / "train.txt").write_text("the cat eats the fish\n" * 9)
+    by_word = {"dataset_option": ("unit=word", "context_length=4"), "data_dir": str(tmp_path)}
+    configs = [TrainConfig(dataset="text", **by_word), TrainConfig(dataset="digits"), sounds[0]]
+    with tf.Session() as session:
+        for shade in (9, 99):
+            picture = session.run(tf.io.encode_png(np.full((20, 30, 3), shade, np.uint8)))
+            (tmp_path / f"{shade}.png").write_bytes(picture)
+    (tmp_path / "a").write_text("the cat\r\neats a fish")
+    (tmp_path / "b").write_text("the fish\n" * 500)  # more than one batch
+    files = [
+        [tmp_path / "a", tmp_path / "b"],
+        [tmp_path / "9.png", tmp_path / "99.png"],
+        sorted((sounds[1] / "train").glob("*.wav"))[:2],
+    ]
+    built = []
+    monkeypatch.setattr(line_reader, "_build", lambda *args, build=line_reader._build: built.append(1) or build(*args))
+    for number, (config, paths) in enumerate(zip(configs, files, strict=True), 1):
+        dataset = components_lib._create_dataset(config)
+        reader = line_reader.LineReader(dataset)
+        for path in paths:
+            found, wanted = list(reader.file_batches(path)), list(predictor.batches_of(dataset, path, 256))
+            assert len(found) == len(wanted)
+            for one, other in zip(found, wanted, strict=True):
+                assert one.keys() == other.keys()
+                for name in one:
+                    np.testing.assert_array_equal(one[name], other[name])
+                    assert one[name].dtype == other[name].dtype
+        assert len(built) == number
 
 
 def test_the_deadline_holds_for_all_files_of_a_request(sounds):

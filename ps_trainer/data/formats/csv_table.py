@@ -13,7 +13,7 @@ from ps_trainer.data.pipeline import dataset_record, feature_spread, table_colum
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource, LineDecoder
 from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file
-from ps_trainer.data.pipeline.table_columns import IGNORE, ColumnCounter, Columns, numbers_in
+from ps_trainer.data.pipeline.table_columns import IGNORE, NUMBER, ColumnCounter, Columns, numbers_in
 from ps_trainer.data.pipeline.table_features import TableFeatures, number_table
 from ps_trainer.data.pipeline.table_options import ColumnOptions, TableOptions
 from ps_trainer.errors import DataError
@@ -147,6 +147,11 @@ class Csv(FileSource):
             )
         if label not in names:
             raise table_rows.unknown_column(path, label, names, "label=<column>")
+        if self._options.kinds().get(label) == IGNORE:
+            raise DataError(
+                f"{path}: column {label!r} is the label, and columns={label}:{IGNORE} leaves it out; remove one of the"
+                " two, or name another label"
+            )
         for name in self._options.kinds():
             if name not in names:
                 raise table_rows.unknown_column(path, name, names, "columns=<column>:<kind>")
@@ -299,10 +304,17 @@ class Csv(FileSource):
         return names
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
-        for chunk in table_rows.chunks(path, self._dialect, self._names):
-            for name in self._features.numbers:
-                numbers_in(path, chunk, name, self._dialect)
+        self._check_rows(path)
         return self._with_header(text_file(path))
+
+    def _check_rows(self, path: pathlib.Path) -> None:
+        """Checks the numbers of a file to predict for, and counts the values that are unlike the training rows'."""
+        features = self._features
+        for chunk in self._chunks_of(path):
+            for name in (*features.numbers, *features.categories):
+                is_number = self.columns.kinds[name] == NUMBER
+                values = numbers_in(path, chunk, name, self._dialect) if is_number else chunk.columns[name]
+                features.count_unfamiliar(name, values, self.unfamiliar)
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})

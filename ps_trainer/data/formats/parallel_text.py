@@ -7,6 +7,7 @@ The datasets of WMT have this form: `newstest2014.en` and `newstest2014.de`.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gzip
 import pathlib
@@ -19,7 +20,7 @@ from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
 from ps_trainer.data.pipeline.line_source import LineSource, text_file
 from ps_trainer.data.pipeline.prediction_input import IS_CUT
-from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary
+from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary, split
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
@@ -127,6 +128,15 @@ class ParallelText(LineSource):
         records = lines.take(file.num_records).enumerate()
         number = tf.constant(len(self._files) - 1, tf.int64)
         return records.map(lambda at, text: self._complete_for_prediction({"line": text, "file": number, "at": at}))
+
+    def _count_file(self, path: pathlib.Path) -> CountedFile:
+        file, vocabulary = super()._count_file(path), self.source_vocabulary
+        symbols = collections.Counter(
+            symbol.decode(errors="replace") for text in _texts([file]) for symbol in split(text, vocabulary.unit)
+        )
+        known = {symbol.decode(errors="replace") for symbol in vocabulary.symbols}
+        self.unfamiliar.add_tokens(vocabulary.unit, symbols, known)
+        return file
 
     def _complete_for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         is_cut = tf.ones_like(records["at"], tf.bool)  # `_decode` finds out

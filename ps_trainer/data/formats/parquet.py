@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.data.pipeline import parquet_rows, table_rows
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
-from ps_trainer.data.pipeline.table_columns import CATEGORY, numbers_in
+from ps_trainer.data.pipeline.table_columns import CATEGORY, Columns, numbers_in
 from ps_trainer.data.pipeline.table_options import ColumnOptions
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
@@ -86,6 +86,22 @@ class Parquet(Csv):
     def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
         return dict.fromkeys(parquet_rows.texts_of(path), CATEGORY) | self._options.kinds()
 
+    def _find_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> Columns:
+        columns = super()._find_columns(train, test)
+        of_run = self._options.columns_of is not None
+        return columns if of_run else columns._replace(times=parquet_rows.times_of(train[0].path))
+
+    def _names_of(self, path: pathlib.Path) -> list[str]:
+        names = super()._names_of(path)
+        if self._reads_parquet and (trained := self.columns.times) is not None:
+            numbers = set(self._features.numbers).difference(trained)
+            if wrong := [name for name in parquet_rows.times_of(path) if name in numbers]:
+                raise DataError(
+                    f"{path}: column {wrong[0]!r} has dates or times, but plain numbers in the training files; write it"
+                    " as there"
+                )
+        return names
+
     def _with_header(self, file: CountedFile) -> CountedFile:
         return file if self._reads_parquet else super()._with_header(file)
 
@@ -98,9 +114,7 @@ class Parquet(Csv):
     def _count_file(self, path: pathlib.Path) -> CountedFile:
         if not self._reads_parquet:
             return super()._count_file(path)
-        for chunk in self._chunks_of(path):
-            for name in self._features.numbers:
-                numbers_in(path, chunk, name, self._dialect)
+        self._check_rows(path)
         return self._options.count_file(path, Facts())
 
     def _records_of(

@@ -19,10 +19,11 @@ from ps_trainer.data.pipeline.data_folder import missing_files
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.frequency_vocabulary import FrequencyVocabulary, count, make_vocabulary
-from ps_trainer.data.pipeline.prediction_input import NUM_PLACES
+from ps_trainer.data.pipeline.prediction_input import NUM_PLACES, ContentDecoder
 from ps_trainer.data.pipeline.sequence_vocabulary import UNITS
 from ps_trainer.data.pipeline.shard import Shard
-from ps_trainer.data.pipeline.text_stream import Document, document, padded_windows, windows
+from ps_trainer.data.pipeline.text_stream import Document, document, padded_windows, padded_windows_of, windows
+from ps_trainer.data.pipeline.unfamiliar_input import UnfamiliarInput
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
@@ -83,6 +84,7 @@ class WindowSource(DataSource):
         facts: Facts | None = None,
     ):
         self.facts = facts or Facts()
+        self.unfamiliar: UnfamiliarInput = UnfamiliarInput()
         self._texts, self._length, self._stride = texts, length, stride
         self.num_places = stride  # windows overlap in all other ids
         self.vocabulary = find_vocabulary(texts.train, unit, max_vocab, self.facts, vocabulary_of)
@@ -131,12 +133,25 @@ class WindowSource(DataSource):
 
     def _read_file(self, path: pathlib.Path) -> tf.data.Dataset:
         """Returns windows on the whole text; ends of lines fill the last one."""
-        text = document(path)
-        for _ in text.chunks():  # which raises if it is not UTF-8
-            pass
-        ids = self.vocabulary.stream([text])
+        ids = self.vocabulary.stream([self._checked(path)])
         filled = padded_windows(ids, **self._cut, padding=self.vocabulary.line_end)
         return filled.map(lambda window, number: {"ids": window, NUM_PLACES: number})
+
+    def content_decoder(self, path: pathlib.Path) -> ContentDecoder | None:
+        """Checks a text, and returns how to decode its content."""
+        return None if self._checked(path).is_packed else ContentDecoder("text", self._decode_content)
+
+    def _decode_content(self, content: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids = self.vocabulary.encoder()(content)
+        window, number = padded_windows_of(ids, **self._cut, padding=self.vocabulary.line_end)
+        return self._decode({"ids": window, NUM_PLACES: number})
+
+    def _checked(self, path: pathlib.Path) -> Document:
+        """Returns a text to predict for after a look at its tokens; raises DataError if it is not UTF-8."""
+        self._check_suffix(path)
+        text, vocabulary = document(path), self.vocabulary
+        self.unfamiliar.add_tokens(vocabulary.unit, count(text, vocabulary.unit), frozenset(vocabulary.tokens))
+        return text
 
     def _windows(self, texts: Sequence[Document]) -> tf.data.Dataset:
         return windows(self.vocabulary.stream(texts), **self._cut).map(lambda window: {"ids": window})

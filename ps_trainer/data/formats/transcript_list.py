@@ -153,6 +153,8 @@ def scan_sound(path: pathlib.Path) -> tuple[int, int]:
         raise DataError(
             f"{path} has {form.nchannels} channels of {8 * form.sampwidth} bits; it must have 1 of 16; {_CONVERT}"
         )
+    if not form.framerate:
+        raise DataError(f"{path}: the header tells 0 samples per second; write the file again with its true rate")
     told_bytes = SAMPLE_BYTES * form.nframes
     num_samples = num_bytes // SAMPLE_BYTES if is_streamed(start, told_bytes) else form.nframes
     if not num_samples or num_bytes < SAMPLE_BYTES * num_samples:

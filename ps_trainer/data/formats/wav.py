@@ -36,7 +36,7 @@ from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource
 from ps_trainer.data.pipeline.line_source import text_file
-from ps_trainer.data.pipeline.prediction_input import SOUND_SUFFIX
+from ps_trainer.data.pipeline.prediction_input import SOUND_SUFFIX, ContentDecoder
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
@@ -168,6 +168,17 @@ class Wav(FileSource):
         line = {"line": f"{path.resolve()},0,", "file": zero + len(self._files) - 1, "at": zero}
         return tf.data.Dataset.from_tensors(line)
 
+    def content_decoder(self, path: pathlib.Path) -> ContentDecoder | None:
+        """Checks a WAV file, and returns how to decode its content; None for a list."""
+        if path.suffix.lower() != SOUND_SUFFIX:
+            return super().content_decoder(path)
+        other = self._to_predict(path)
+        return ContentDecoder(other._longest, other._decode_content, ": cannot be decoded as a sound")
+
+    def _decode_content(self, content: tf.Tensor) -> dict[str, tf.Tensor]:
+        record = self._record(streamed_sound.decode(content), tf.zeros([0], tf.int64))
+        return self._decode({name: value[tf.newaxis] for name, value in record.items()})
+
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})
 
@@ -197,10 +208,12 @@ class Wav(FileSource):
     def _read_line(self, record: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Reads the sound of a line and converts the characters of its transcript to numbers."""
         name, transcript = self._columns(record)
-        audio_S = streamed_sound.decode(tf.io.read_file(name))
         characters_L = tf.strings.unicode_decode(transcript, "UTF-8")
         alphabet_N = tf.constant([ord(character) for character in self._options.alphabet])
         ids_L = tf.argmax(tf.equal(characters_L[:, tf.newaxis], alphabet_N), axis=1)
+        return self._record(streamed_sound.decode(tf.io.read_file(name)), ids_L)
+
+    def _record(self, audio_S: tf.Tensor, ids_L: tf.Tensor) -> dict[str, tf.Tensor]:
         return {
             "audio": _pad(audio_S, self._longest.num_samples, 0.0),
             "num_samples": tf.size(audio_S, out_type=tf.int64),

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.shard import Shard
+from ps_trainer.data.pipeline.unfamiliar_input import UnfamiliarInput
 from ps_trainer.errors import DataError
 
 Source = TypeVar("Source", bound="FileSource")
@@ -75,6 +76,7 @@ class FileSource(DataSource):
         self._files = [("train", file) for file in train] + [("test", file) for file in test]
         self._test_every = 0 if test else test_every
         self.num_header_lines = train[0].num_header_lines
+        self.unfamiliar: UnfamiliarInput = UnfamiliarInput()
         if self.num_train_examples < 1:
             raise DataError(
                 f"{train[0].path}: its only {self.record_name} is a test example;"

@@ -153,14 +153,16 @@ def _hashes(text: tf.Tensor) -> tf.Tensor:
 
 
 def _count_chars(document: Document) -> Counter[str]:
-    counts, left = np.zeros(_NUM_CODES, np.int64), b""
+    counts, num_codes, left = np.zeros(_NUM_CODES, np.int64), 0, b""
     for chunk in document.chunks():
         text = left + chunk
         # `chunks` has checked that the text is UTF-8, so "ignore" drops only a character that the chunk's end cuts.
         whole = text.decode("utf-8", "ignore")
         left = text[len(whole.encode()) :]
-        counts += np.bincount(np.frombuffer(whole.encode("utf-32-le"), np.uint32), minlength=_NUM_CODES)
-    return Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts)})
+        found = np.bincount(np.frombuffer(whole.encode("utf-32-le"), np.uint32))
+        counts[: len(found)] += found
+        num_codes = max(num_codes, len(found))  # most texts have low codes only
+    return Counter({chr(code): int(counts[code]) for code in np.flatnonzero(counts[:num_codes])})
 
 
 def _count_words(document: Document) -> Counter[str]:

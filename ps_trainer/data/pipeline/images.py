@@ -11,6 +11,9 @@ from ps_trainer.data.pipeline.decode_errors import fail, map_named
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 """Endings of the names of files that `decode_image` reads."""
 
+PROBLEM = ": cannot be decoded as an image; give a JPEG, PNG, GIF or BMP file"
+"""What follows the name of a broken file in a message."""
+
 
 def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first picture) or BMP file and resizes it.
@@ -34,6 +37,12 @@ def decode_image(data: tf.Tensor, height: int, width: int, channels: int) -> tf.
     return tf.clip_by_value(resized / 255, 0.0, 1.0)
 
 
+def decode_batch(data: tf.Tensor, height: int, width: int, channels: int) -> dict[str, tf.Tensor]:
+    """Builds the ops from the content of a file, string [], to the batch of `image_file`."""
+    image = decode_image(data, height, width, channels)
+    return {"image": image[tf.newaxis], "label": tf.zeros([1], tf.int64)}
+
+
 def image_file(path: pathlib.Path, height: int, width: int, channels: int) -> tf.data.Dataset:
     """Returns one batch: "image" float32 [1, height, width, channels] of a file; "label" int64 [1], which is 0."""
 
@@ -42,7 +51,7 @@ def image_file(path: pathlib.Path, height: int, width: int, channels: int) -> tf
         return {"image": image, "label": tf.constant(0, tf.int64)}
 
     def name_it(record: dict[str, tf.Tensor]) -> tf.Operation:
-        return fail(record["path"], ": cannot be decoded as an image; give a JPEG, PNG, GIF or BMP file")
+        return fail(record["path"], PROBLEM)
 
     return map_named(tf.data.Dataset.from_tensors({"path": str(path.resolve())}), decode, name_it).batch(1)
 

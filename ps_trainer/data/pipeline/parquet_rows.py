@@ -41,6 +41,12 @@ def texts_of(path: pathlib.Path) -> list[str]:
     return [field.name for field in schema if not _is_number(arrow, field.type)]
 
 
+def times_of(path: pathlib.Path) -> list[str]:
+    """Returns the names of the columns of dates, times and durations."""
+    arrow, schema = _library("pyarrow"), _open(path).schema_arrow
+    return [field.name for field in schema if _in_micros(arrow, field.type) is not None]
+
+
 def nested_of(path: pathlib.Path) -> list[str]:
     """Returns the names of the columns of lists, structs and the like, which no model can use."""
     types, schema = _library("pyarrow").types, _open(path).schema_arrow
@@ -82,7 +88,8 @@ def chunks(
     read = [name for name in names if name in wanted and kinds.get(name) != IGNORE]
     types = {name: file.schema_arrow.field(name).type for name in read}
     for name in read:
-        _check_type(arrow, path, name, types[name], is_to_predict=is_to_predict)
+        if arrow.types.is_nested(types[name]):  # lists, structs and the like
+            raise _type_error(path, name, types[name], label, is_to_predict=is_to_predict)
     number = 0
     try:
         for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=read):
@@ -92,7 +99,7 @@ def chunks(
                 try:
                     columns[name] = _values(arrow, batch.column(batch.schema.get_field_index(name)), is_text=is_text)
                 except arrow.lib.ArrowException as error:  # such as bytes that are no text
-                    raise _type_error(path, name, types[name], is_to_predict=is_to_predict) from error
+                    raise _type_error(path, name, types[name], label, is_to_predict=is_to_predict) from error
             chunk = Chunk(number, number + 1, columns, "row")
             _check_finite(path, chunk, is_to_predict=is_to_predict)
             yield chunk
@@ -120,16 +127,14 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _check_type(arrow: Any, path: pathlib.Path, name: str, arrow_type: Any, *, is_to_predict: bool) -> None:
-    """Raises DataError for lists, structs and the like."""
-    if arrow.types.is_nested(arrow_type):
-        raise _type_error(path, name, arrow_type, is_to_predict=is_to_predict)
-
-
-def _type_error(path: pathlib.Path, name: str, arrow_type: Any, *, is_to_predict: bool) -> DataError:
+def _type_error(path: pathlib.Path, name: str, arrow_type: Any, label: str, *, is_to_predict: bool) -> DataError:
     shown = str(arrow_type)
     shown = shown if len(shown) <= _SHOWN_TYPE else f"{shown[:_SHOWN_TYPE]}…"
-    fix = "write it as in the training files" if is_to_predict else f"leave it out with {_leave_out(name)}"
+    fix = f"leave it out with {_leave_out(name)}"
+    if is_to_predict:
+        fix = "write it as in the training files"
+    elif name == label:
+        fix = "write one class for each row there, or name another label with --dataset_option=label=<column>"
     return DataError(f"{path}: column {name!r} has the type {shown}, which is neither a number nor a text; {fix}")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import images
+from ps_trainer.data.pipeline.unfamiliar_input import UnfamiliarInput
 from ps_trainer.data.pipeline.without_autograph import without_autograph
 from ps_trainer.errors import DataError
 
@@ -20,6 +21,20 @@ IS_CUT = "is_cut"
 """Key in batches of `PredictionInput.read`, bool [B]: whether an example was too long, so that its end is missing."""
 
 SOUND_SUFFIX = ".wav"
+
+
+class ContentDecoder(NamedTuple):
+    """A decoder of the content of a checked file.
+
+    Attributes:
+        form: All other values on which `decode` depends; with equal ones, its ops serve another file, too.
+        decode: Function that builds the ops from the content, string [], to a batch of all examples.
+        problem: What the name of a file is followed by in the message if the ops fail.
+    """
+
+    form: Hashable
+    decode: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+    problem: str = ""
 
 
 class PredictionInput(abc.ABC):
@@ -37,6 +52,7 @@ class PredictionInput(abc.ABC):
             something at each. None for other examples.
         of_any_length: Names of the tensors whose second dimension may be larger in a single file than in the test data.
         text_inputs: Names of the texts that `from_texts` takes; empty if the dataset makes no batch of texts.
+        unfamiliar: What `read` has found that the training data lack; None if the dataset does not look for it.
     """
 
     image_shape: tuple[int, int, int] | None = None
@@ -47,6 +63,7 @@ class PredictionInput(abc.ABC):
     num_places: int | None = None
     of_any_length: tuple[str, ...] = ()
     text_inputs: tuple[str, ...] = ()
+    unfamiliar: UnfamiliarInput | None = None
 
     @abc.abstractmethod
     def _batches(self, records: tf.data.Dataset, batch_size: int, *, drop_remainder: bool) -> tf.data.Dataset:
@@ -73,6 +90,18 @@ class PredictionInput(abc.ABC):
                 raise DataError(f"{path}: no such file")
             return images.image_file(path, *self.image_shape)
         return self._batches(self._read_file(path), batch_size, drop_remainder=False)
+
+    def content_decoder(self, path: pathlib.Path) -> ContentDecoder | None:
+        """Checks a file that `read` can read, and returns how to decode its content, or None if only `read` can do it.
+
+        Raises:
+            DataError: The file is wrong, or the dataset does not read such files.
+        """
+        self._check_suffix(path)
+        shape = self.image_shape
+        if shape is None or path.suffix.lower() not in images.IMAGE_SUFFIXES:
+            return None
+        return ContentDecoder("image", lambda content: images.decode_batch(content, *shape), images.PROBLEM)
 
     def _check_suffix(self, path: pathlib.Path) -> None:
         """Raises DataError for an image or a sound, if the dataset does not read such files."""

@@ -42,6 +42,10 @@ class Columns(NamedTuple):
         class_names: Values of the label, sorted, as numbers if all are numbers.
         class_counts: Training rows with each of these labels; empty in the record of an older version.
         booleans: Words of each column of kind hash that holds only Booleans, sorted: the form in which to hash them.
+        ranges: Least and largest number of each column of numbers in the training rows; empty in the record of an older
+            version.
+        times: Names of the columns of numbers whose file has dates, times or durations; None in the record of an older
+            version.
     """
 
     label: str
@@ -52,6 +56,8 @@ class Columns(NamedTuple):
     class_names: tuple[str, ...]
     class_counts: tuple[int, ...] = ()
     booleans: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
+    times: Sequence[str] | None = None
 
     def with_counts_of(self, other: Columns) -> Columns:
         """Returns these columns with the numbers of training rows of `other`.
@@ -166,6 +172,8 @@ class ColumnCounter:
             tuple(_sort_names(self._classes)),
             tuple(self._classes[name] for name in _sort_names(self._classes)),
             {name: sorted(words) for name, words in self._hashed.items() if all(map(is_boolean, words))},
+            {name: [moments.least, moments.largest] for name, moments in by_name.items() if moments.count},
+            [],
         )
 
     def _kind_of(self, path: pathlib.Path, name: str, values: Sequence[str] | np.ndarray) -> str:
@@ -245,14 +253,15 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
 
 
 class _Moments:
-    """Mean and standard deviation of numbers that come in parts.
+    """Mean, standard deviation and range of numbers that come in parts.
 
     Source: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
     Variances", 1979.
     """
 
     def __init__(self) -> None:
-        self._count, self.mean, self._squares = 0, 0.0, 0.0
+        self.count, self.mean, self._squares = 0, 0.0, 0.0
+        self.least, self.largest = math.inf, -math.inf
 
     def add(self, numbers: np.ndarray) -> None:
         """Adds numbers, float64 [n]; NaN = missing."""
@@ -260,16 +269,17 @@ class _Moments:
         if not len(numbers):
             return
         mean, squares = float(numbers.mean()), float(numbers.var() * len(numbers))
-        total = self._count + len(numbers)
+        self.least, self.largest = min(self.least, float(numbers.min())), max(self.largest, float(numbers.max()))
+        total = self.count + len(numbers)
         shift = mean - self.mean
-        self._squares += squares + shift**2 * self._count * len(numbers) / total
+        self._squares += squares + shift**2 * self.count * len(numbers) / total
         self.mean += shift * len(numbers) / total
-        self._count = total
+        self.count = total
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the numbers so far, as of a whole population."""
-        return math.sqrt(self._squares / self._count) if self._count else 0.0
+        return math.sqrt(self._squares / self.count) if self.count else 0.0
 
 
 def _sort_names(names: Counter[str]) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.table_columns import CATEGORY, HASH, NUMBER, Columns, is_boolean
 from ps_trainer.data.pipeline.table_options import ColumnOptions
+from ps_trainer.data.pipeline.unfamiliar_input import UnfamiliarInput
 
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
@@ -26,7 +28,8 @@ class TableFeatures:
     """
 
     def __init__(self, columns: Columns, options: ColumnOptions):
-        self._columns, self._options = columns, options
+        self._columns, self._options, self._dialect = columns, options, options.dialect()
+        self._known = {name: frozenset(_numbers_of(words)) for name, words in columns.vocabularies.items()}
         self.numbers = columns.of_kind(NUMBER)
         self.categories = [name for name, kind in columns.kinds.items() if kind in (CATEGORY, HASH)]
         self.sizes = {name: 1 + len(words) for name, words in columns.vocabularies.items()}
@@ -60,6 +63,28 @@ class TableFeatures:
             words = self._columns.vocabularies.get(column) or map(str, range(1, self.sizes[column]))
             names += [f"{column}: {word}" for word in ("missing or unknown", *words)]
         return names
+
+    def count_unfamiliar(self, name: str, values: Sequence[str] | np.ndarray, unfamiliar: UnfamiliarInput) -> None:
+        """Counts the values of a column that are unlike those of the training rows; hashed words are not known.
+
+        A number is far outside if its distance from their range exceeds the width of the range.
+
+        Args:
+            name: Name of the column.
+            values: Numbers, float64 [rows], NaN = missing; or words.
+            unfamiliar: Counts to add to.
+        """
+        if isinstance(values, np.ndarray):
+            if name in self._columns.ranges:
+                least, largest = self._columns.ranges[name]
+                present, width = values[~np.isnan(values)], largest - least
+                far = present[(present < least - width) | (present > largest + width)]
+                kind = f"numbers of column {name!r} far outside of the training rows' {least:g} to {largest:g}"
+                unfamiliar.add(kind, (f"{number:g}" for number in far), len(present))
+        elif (known := self._known.get(name)) is not None:
+            words = [word for word in values if not self._dialect.is_missing(word)]
+            new = (word for word in words if word not in known)
+            unfamiliar.add(f"values of column {name!r} that no training row has, read as missing", new, len(words))
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the tensors of texts that nothing has checked before.
@@ -149,7 +174,7 @@ class TableFeatures:
 
     def _is_missing(self, text_B: tf.Tensor) -> tf.Tensor:
         """Returns which texts stand for a missing value, bool [B]."""
-        missing = ["", *sorted(self._options.dialect().missing)]
+        missing = ["", *sorted(self._dialect.missing)]
         return tf.reduce_any(tf.equal(text_B[:, tf.newaxis], missing), axis=1)
 
 

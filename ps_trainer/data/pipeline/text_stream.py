@@ -135,19 +135,31 @@ def padded_windows(
     return _blocks(ids, length, stride, before, padding).unbatch()
 
 
+def padded_windows_of(
+    ids: tf.Tensor, *, length: int, stride: int, before: list[int], padding: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Builds the ops from the ids of a whole text, int32 [N], to what `padded_windows` gives, all at once."""
+    return _cut(tf.concat([before, ids], axis=0), tf.size(ids), length, stride, padding)
+
+
+def _cut(
+    joined: tf.Tensor, size: tf.Tensor, length: int, stride: int, padding: int | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cuts `length - stride` ids and `size` more ones into windows; returns them and their counts of ids."""
+    if padding is not None:
+        joined = tf.concat([joined, tf.fill([tf.math.floormod(-size, stride)], padding)], axis=0)
+    starts = tf.range(-(-size // stride) if padding is not None else size // stride) * stride
+    places = starts[:, tf.newaxis] + tf.range(length)
+    return tf.ensure_shape(tf.gather(joined, places), [None, length]), tf.minimum(size - starts, stride)
+
+
 def _blocks(ids: tf.data.Dataset, length: int, stride: int, before: list[int], padding: int | None) -> tf.data.Dataset:
     """Returns windows, int32 [n, length], and their counts of ids from the stream, int32 [n], many at a time."""
     overlap = length - stride
 
     def cut(last: tf.Tensor, block: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        joined, size = tf.concat([last, block], axis=0), tf.size(block)
-        if padding is not None:
-            missing = tf.math.floormod(-size, stride)
-            joined, size = tf.concat([joined, tf.fill([missing], padding)], axis=0), size + missing
-        starts = tf.range(size // stride) * stride
-        places = starts[:, tf.newaxis] + tf.range(length)
-        numbers = tf.minimum(tf.size(block) - starts, stride)
-        return joined[-overlap:], (tf.ensure_shape(tf.gather(joined, places), [None, length]), numbers)
+        joined = tf.concat([last, block], axis=0)
+        return joined[-overlap:], _cut(joined, tf.size(block), length, stride, padding)
 
     block_ids = stride * max(1, _BLOCK_IDS // stride)  # only the last block is shorter, and no window follows it
     return ids.rebatch(block_ids).scan(tf.constant(before, tf.int32), cut)

@@ -468,3 +468,34 @@ def test_a_column_that_names_the_rows_is_named(tmp_path):
     assert create(tmp_path, "columns=customer:ignore").advice == create(tmp_path, "columns=customer:hash").advice == ""
     write(tmp_path / "train.csv", rows[:40], ["customer", "plan", "kind"])
     assert not create(tmp_path).advice
+
+
+def test_values_unlike_those_of_the_training_rows_are_counted(tmp_path):
+    rows = [[at % 19, ("red", "green")[at % 2], ("true", "false")[at % 2], 7, "cat"] for at in range(40)]
+    names = ["size", "color", "member", "year"]
+    write(tmp_path / "train.csv", [*rows, *[[1, "red", "true", 7, "dog"]] * 2], [*names, "kind"])
+    source = create(tmp_path, "form=columns")
+    new = [[-18, "red", "True", 7], [37, "green", "FALSE", ""], [-20, "blue", "maybe", 7], ["1e6", "?", "", 8]]
+    write(tmp_path / "new.csv", new, names)
+    source.read(tmp_path / "new.csv", 9)
+    assert source.unfamiliar.take() == (
+        "input unlike the training data: numbers of column 'size' far outside of the training rows' 0 to 18: 3 of 4"
+        " ('37', '-20', '1e+06'); numbers of column 'year' far outside of the training rows' 7 to 7: 1 of 3 ('8');"
+        " values of column 'color' that no training row has, read as missing: 1 of 3 ('blue'); values of column"
+        " 'member' that no training row has, read as missing: 1 of 3 ('maybe')"
+    )
+    # The record of an older version has no ranges.
+    entries = copy.deepcopy(source.facts.entries)
+    del entries["columns"]["value"][1]["ranges"], entries["columns"]["value"][1]["times"]
+    old = create(tmp_path, "form=columns", facts=Facts(entries))
+    old.read(tmp_path / "new.csv", 9)
+    told = old.unfamiliar.take()
+    assert "column 'color'" in told and "column 'size'" not in told
+
+
+def test_a_label_that_is_to_be_left_out_is_an_error(tmp_path):
+    write(tmp_path / "train.csv", random_rows(20))
+    with pytest.raises(
+        DataError, match="column 'kind' is the label, and columns=kind:ignore leaves it out; remove one"
+    ):
+        create(tmp_path, "columns=kind:ignore")

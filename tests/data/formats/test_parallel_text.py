@@ -162,6 +162,16 @@ def test_a_file_to_translate_has_only_the_source_language(tmp_path, is_packed):
     np.testing.assert_array_equal(batch["source"], [[6, 4, 5, 2], [4, 5, 6, 4], [4, 5, 6, 4]])
     np.testing.assert_array_equal(batch["target"], [[2, 0, 0, 0]] * 3)
     np.testing.assert_array_equal(batch["is_cut"], [False, True, True])
+    assert source.unfamiliar.take() == ""
+
+
+def test_words_to_translate_that_the_vocabulary_lacks_are_counted(tmp_path):
+    write(tmp_path, "train", TEXTS)
+    (tmp_path / "more").write_text("a mouse\nb mouse owl\n")
+    source = create(tmp_path)
+    source.read(tmp_path / "more", 8)
+    wanted = "words that the vocabulary lacks, read as unknown: 3 of 5 ('mouse', 'owl')"
+    assert source.unfamiliar.take() == f"input unlike the training data: {wanted}"
 
 
 def test_a_line_without_text_in_a_file_to_translate_is_named(tmp_path):

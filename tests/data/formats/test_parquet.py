@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import json
 import sys
 import tracemalloc
 
@@ -294,3 +295,45 @@ def test_a_config_with_parquet_predicts(both, tmp_path):
     told = prediction.write(config, tmp_path / "checkpoints", both / "train.parquet", tmp_path / "out.csv")
     assert told.startswith(f"{tmp_path}/out.csv: 95 predictions")
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == "prediction,class"
+
+
+@pytest.mark.parametrize(("values", "shown"), [([[1], [2]], "list"), ([b"\xff", b"a"], "binary")])
+def test_a_label_that_is_no_class_is_not_told_to_leave_itself_out(tmp_path, values, shown):
+    write(tmp_path / "train.parquet", {"x": [1.0, 2.0], "kind": values})
+    with pytest.raises(
+        DataError, match=f"column 'kind' has the type {shown}.* another label .*label=<column>"
+    ) as raised:
+        create(tmp_path, "test_every=3")
+    assert "ignore" not in str(raised.value)
+    with pytest.raises(DataError, match="column 'kind' is the label, and columns=kind:ignore leaves it out"):
+        create(tmp_path, "test_every=3", "columns=kind:ignore")
+
+
+def test_dates_in_a_column_of_plain_numbers_are_refused(tmp_path):
+    days = [datetime.date(2024, 1, 1 + at % 9) for at in range(40)]
+    columns = {"size": list(range(40)), "day": days, "kind": ["cat", "dog"] * 20}
+    write(tmp_path / "train.parquet", columns)
+    source = create(tmp_path, "form=sparse")
+    write(tmp_path / "new.parquet", columns)
+    assert len(read_batches(lambda: source.read(tmp_path / "new.parquet", 40))) == 1
+    for dates in (days, [str(day) for day in days]):
+        write(tmp_path / "dates.parquet", columns | {"size": dates})
+        with pytest.raises(
+            DataError, match=r"dates.parquet: .*column 'size' (has dates|holds numbers, but this)"
+        ) as raised:
+            source.read(tmp_path / "dates.parquet", 40)
+        assert "--" not in str(raised.value)
+    # The record of an older version does not tell dates from numbers.
+    entries = json.loads(json.dumps(source.facts.entries))
+    del entries["columns"]["value"][1]["times"]
+    old = create(tmp_path, "form=sparse", facts=Facts(entries))
+    assert len(read_batches(lambda: old.read(tmp_path / "new.parquet", 40))) == 1
+
+
+def test_values_unlike_those_of_the_training_rows_are_counted(both, tmp_path):
+    source = create(both, "form=columns")
+    write(tmp_path / "new.parquet", random_columns(9, seed=1) | {"color": ["blue"] * 9, "size": [10**6] * 9})
+    source.read(tmp_path / "new.parquet", 9)
+    told = source.unfamiliar.take()
+    assert "column 'color' that no training row has, read as missing: 9 of 9 ('blue')" in told
+    assert "numbers of column 'size' far outside" in told and "'weight'" not in told

@@ -171,6 +171,11 @@ def with_format(content, number):
     return content[:20] + number.to_bytes(2, "little") + content[22:]
 
 
+def with_numbers(content, channels, rate):
+    """The content of a WAV file whose header has other numbers of channels and of samples per second."""
+    return content[:22] + channels.to_bytes(2, "little") + rate.to_bytes(4, "little") + content[28:]
+
+
 def test_a_broken_list_is_named_with_the_line(tmp_path):
     write_set(tmp_path, ["one", "two"])
     original = (tmp_path / "train.csv").read_text()
@@ -209,6 +214,11 @@ def test_a_sound_of_another_form_is_named(tmp_path):
         (original[:100], "the header tells 200 samples, but 56 bytes follow; the file is truncated or empty"),
         (original[:-1], "the header tells 200 samples, but 399 bytes follow; the file is truncated or empty"),
         (original[:40] + bytes(4), "the header tells 0 samples, but 0 bytes follow; the file is truncated or empty"),
+        (with_numbers(original, 0, RATE), "not a PCM WAV file .bad # of channels.; convert it"),
+        (
+            with_numbers(original, 1, 0),
+            "the header tells 0 samples per second; write the file again with its true rate",
+        ),
         (b"ID3" + original, "not a PCM WAV file .*; convert it, for example with `sox"),
         (with_format(original, 3), "not a PCM WAV file .unknown format: 3.; convert it, for example with `sox"),
         (original[:30], "it ends within the header of a WAV file; download it again"),
