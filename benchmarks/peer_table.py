@@ -27,6 +27,7 @@ BRIEF = {
     "colocated": "`async`, colocated",
     "stock": "TF1 script",
     "torch_ddp": "PyTorch DDP",
+    "horovod": "Horovod",
     "paddle_ps": "Paddle ps",
 }
 """Contenders of the brief table, with the heads of their columns."""
