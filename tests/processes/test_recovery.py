@@ -5,12 +5,11 @@ These tests restart tasks by hand. `test_restarts.py` tests the launcher with ev
 
 from __future__ import annotations
 
-import json
 import signal
 
 import pytest
 
-from ps_trainer.runtime.control import PsClient
+from tests.testing.live_values import run_id_of
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, UNLIMITED
 from tests.testing.repetitions import repetitions
 
@@ -96,17 +95,9 @@ def test_restarts_under_sync_cost_the_other_workers_no_step(create_run):
     for index in (0, 2):
         states = [line["state"] for line in run.metrics(f"worker-{index}", "state")]
         assert states.count("building the graph") == 1, states
-        steps = [json.loads(line) for line in (run.logdir / "steps" / f"worker-{index}.jsonl").open()]
+        steps = run.logged_steps(index)
         assert [step["global_step"] for step in steps] == list(range(1, len(steps) + 1))  # each of its steps counts
         assert len(steps) > reached and not any(step["dropped"] for step in steps)
-
-
-def run_id_of(run):
-    ps_0 = PsClient(run.ps_hosts[0], 0)
-    try:
-        return ps_0.read().run.run_id
-    finally:
-        ps_0.close()
 
 
 def test_sync_continues_with_min_workers_and_counts_a_worker_again_that_is_back(create_run):

@@ -15,6 +15,7 @@ Clusters in the test's own process:
 Real processes:
 
     processes           the tasks of a cluster: a test starts, kills and freezes them (`Task.kill`)
+    live_values         variables of a run, read on its ps tasks while it trains
     user_scripts        a user's TF1 scripts, forked from a process that has imported TensorFlow
 
 Oracles in NumPy, and what they are compared on:

@@ -268,6 +268,16 @@ class ClusterRun:
         """The global_step of the worker's last report; -1 before the first."""
         return max((line["global_step"] for line in self.metrics(f"worker-{worker}", "train")), default=-1)
 
+    def logged_steps(self, worker: int) -> list[dict[str, Any]]:
+        """The lines of the worker's step log (`--step_log`), in order."""
+        path = self.logdir / "steps" / f"worker-{worker}.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait_for_logged_steps(self, worker: int, count: int) -> None:
+        """Waits until the worker has logged that number of steps."""
+        wait_until(lambda: len(self.logged_steps(worker)) >= count, START_SECS, f"worker {worker} lacks steps")
+
     def metrics(self, task_name: str, kind: str) -> list[dict[str, Any]]:
         """The task's lines of one kind ("state", "train", "eval") in its metrics file, in order."""
         path = self.logdir / "metrics" / f"{task_name}.jsonl"
