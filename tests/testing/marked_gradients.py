@@ -8,6 +8,7 @@ step: the step is cancelled, as at the end of its connection, and the worker may
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from ps_trainer.training import components as components_lib
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates import gradient_collector
 from ps_trainer.updates.apply import receive
+from ps_trainer.updates.gradient_group import GradientGroup
 from ps_trainer.updates.group_state import GroupState, GroupVariables
 from ps_trainer.updates.live_workers import Membership
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
@@ -78,17 +80,22 @@ class MarkedRun:
         cluster: Cluster that runs the workers.
         name: Name of the container on the ps tasks.
         with_tables: Whether the model has a table.
+        spans_hosts: Whether the tasks count as those of several hosts.
         **fields: Fields of the run's configuration.
 
     Attributes:
         pushes: Pushes so far.
         processes: Process of each worker that has not left.
+        groups: Gradient groups of the ps tasks: one of each, or one of each part of its pieces. ps 0 has the first.
     """
 
+    groups: list[GradientGroup]
     active: MarkedRun | None = None
 
-    def __init__(self, cluster: InProcessCluster, name: str, *, with_tables: bool, **fields: Any):
-        self.cluster, self.name = cluster, name
+    def __init__(
+        self, cluster: InProcessCluster, name: str, *, with_tables: bool, spans_hosts: bool = False, **fields: Any
+    ):
+        self.cluster, self.name, self.spans_hosts = cluster, name, spans_hosts
         model = "MarksInTables" if with_tables else "Marks"
         self.config = config_of(
             f"tests.testing.marked_gradients:{model}", "Rows", batch_size=1, max_steps=1000, learning_rate=1.0,
@@ -125,14 +132,14 @@ class MarkedRun:
 
     def step(self, workers: Sequence[int]) -> None:
         """Makes one step of each given worker at the same time; returns when each step is over or waits for others."""
-        pushed = [self.counts(ps).pushed for ps in range(self.cluster.num_ps)]
+        pushed = [self.counts(group).pushed for group in range(len(self.groups))]
         for worker in workers:
             self.processes[worker].step(self)
         pushing = [worker for worker in workers if self.processes[worker].is_pushing]
 
         def has_arrived(worker: int) -> bool:
             process = self.processes[worker]
-            arrived = all(self.counts(ps).pushed[worker] > before[worker] for ps, before in enumerate(pushed))
+            arrived = all(self.counts(group).pushed[worker] > before[worker] for group, before in enumerate(pushed))
             return not process.is_busy or arrived
 
         wait_until(lambda: all(has_arrived(worker) for worker in pushing))
@@ -151,12 +158,12 @@ class MarkedRun:
             raise AssertionError("a step failed") from errors[0]
 
     def kill(self, worker: int, *, is_noticed: bool, is_late: bool, comes_back: bool) -> None:
-        """Kills a worker in its next push; with two ps tasks only ps 0 has received the push.
+        """Kills a worker in its next push; of several groups only the first one has received the push.
 
         Args:
             worker: Worker that is not busy.
             is_noticed: Whether the chief takes the worker out of the live set.
-            is_late: Whether ps 1 receives the rest of the push when the worker is back; otherwise it never does.
+            is_late: Whether the other groups receive the rest of the push when the worker is back; otherwise never.
             comes_back: Whether a new process of the worker starts.
         """
         process = self.processes[worker]
@@ -199,26 +206,28 @@ class MarkedRun:
         """Keeps a process, whose session is closed with the run."""
         self._all.append(process)
 
-    def counts(self, ps: int) -> RuleCounts:
-        """The rule's counts on that ps task."""
-        return RuleCounts(*self._reading.run(self._counts[ps]))
+    def counts(self, group: int) -> RuleCounts:
+        """The rule's counts in a group."""
+        return RuleCounts(*self._reading.run(self._counts[group]))
 
     def clock(self, ps: int) -> int:
         """Number of updates on that ps task."""
         return int(self._reading.run(self._clocks[ps]))
 
     def marks(self) -> list[dict[str, dict[int, tuple[int, int]]]]:
-        """For each ps task and each part of a variable on it: code -> (update, number of gradients in it)."""
+        """For each group and each part of a variable in it: code -> (update, number of gradients in it)."""
         store = self._chief.train.store
         values = self._reading.run(self._values)
-        places = [np.full(value.shape, piece.ps) for piece, value in zip(store.pieces, values, strict=True)]
+        group_of = {piece.variable.op.name: n for n, group in enumerate(self.groups) for piece in group.pieces}
+        numbers = [group_of[piece.variable.op.name] for piece in store.pieces]
+        places = [np.full(value.shape, number) for number, value in zip(numbers, values, strict=True)]
         parts = [piece.extents for piece in store.pieces]
         values = extents.from_pieces(store.specs, list(zip(parts, values, strict=True)))
         places = extents.from_pieces(store.specs, list(zip(parts, places, strict=True)))
-        found: list[dict] = [{} for _ in range(self.cluster.num_ps)]
+        found: list[dict] = [{} for _ in self.groups]
         for name, value in values.items():
-            for index, (entry, ps) in enumerate(zip(value.ravel(), places[name].ravel(), strict=True)):
-                part = found[int(ps)].setdefault(f"{name}/{index // NUM_CODES}", {})
+            for index, (entry, number) in enumerate(zip(value.ravel(), places[name].ravel(), strict=True)):
+                part = found[int(number)].setdefault(f"{name}/{index // NUM_CODES}", {})
                 if entry:
                     part[index % NUM_CODES] = _decode(-float(entry))
         return found
@@ -246,12 +255,11 @@ class MarkedRun:
 
     def _open_reading(self, train: TrainGraph) -> None:
         """A session that reads the variables on the ps tasks."""
-        by_name = {variable.op.name: variable for variable in train.step.state}
         with tf.Graph().as_default() as graph:
             self._counts = []
-            for ps in range(self.cluster.num_ps):
-                names = [next(n for n in by_name if n.endswith(f"/{part}_{ps}")) for part in GroupVariables._fields]
-                state = GroupState(*(row for name in names for row in tf.unstack(_read_of(by_name[name]))))
+            for group in self.groups:
+                variables = group.state[: len(GroupVariables._fields)]
+                state = GroupState(*(row for variable in variables for row in tf.unstack(_read_of(variable))))
                 self._counts.append([getattr(state, field) for field in RuleCounts._fields])
             self._clocks = [_read_of(clock) for clock in train.store.clocks]
             self._values = [_read_of(piece.variable) for piece in train.store.pieces]
@@ -262,13 +270,14 @@ class MarkedRun:
 
 @contextmanager
 def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[MarkedRun]:
-    """A `MarkedRun` that can hold back pushes to the second ps task; only one at a time."""
+    """A `MarkedRun` that can hold back pushes to all groups but the first; only one at a time."""
     push = gradient_collector.GradientCollector.push
 
     def held_push(
         collector: gradient_collector.GradientCollector, gradients: Sequence[Any]
     ) -> gradient_collector.PushOps:
-        return push(collector, _held(gradients, collector._context.worker_index))
+        MarkedRun.active.groups = collector._groups
+        return push(collector, _held(gradients, collector._groups[0], collector._context.worker_index))
 
     assert MarkedRun.active is None
     run = MarkedRun.active = MarkedRun.__new__(MarkedRun)
@@ -282,9 +291,11 @@ def marked_run(cluster: InProcessCluster, name: str, **fields: Any) -> Iterator[
         MarkedRun.active = None
 
 
-def _held(gradients: Sequence[Any], worker: int) -> list[Any]:
-    """The gradients, after all of the second ps task have arrived there and their worker is no longer held."""
-    late = [gradient for gradient in gradients if gradient.piece.ps]
+def _held(gradients: Sequence[Any], first: GradientGroup, worker: int) -> list[Any]:
+    """The gradients, those of other groups than the first after all of them have arrived and none is held back."""
+    early = {piece.variable.op.name for piece in first.pieces}
+    is_late = [gradient.piece.variable.op.name not in early for gradient in gradients]
+    late = list(itertools.compress(gradients, is_late))
     if not late:
         return list(gradients)
     with tf.device(late[0].piece.variable.device):
@@ -294,7 +305,7 @@ def _held(gradients: Sequence[Any], worker: int) -> list[Any]:
             held = tf.numpy_function(MarkedRun.active._hold, [tf.constant(worker, tf.int64)], tf.int32)
         with tf.control_dependencies([held]):
             came = iter([receive(value) for value in came])
-    return [gradient._replace(value=next(came)) if gradient.piece.ps else gradient for gradient in gradients]
+    return [g._replace(value=next(came)) if late else g for g, late in zip(gradients, is_late, strict=True)]
 
 
 def _decode(entry: float) -> tuple[int, int]:

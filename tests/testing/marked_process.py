@@ -37,8 +37,9 @@ class MarkedProcess:
         task = run.cluster.task("worker", worker)
         self.worker = worker
         self.train = graph_lib.build(
-            run.components, task, run.config, run.name, join_number=run.num_processes(worker) + 1
-        )
+            run.components, task, run.config, run.name, join_number=run.num_processes(worker) + 1,
+            spans_hosts=run.spans_hosts,
+        )  # fmt: skip
         config = session_config(task.device, ["/job:ps"])
         self.session = tf.Session(f"grpc://{task.own_address}", graph=self.train.graph, config=config)
         self.session.run(self.train.scaffold.local_init_op)

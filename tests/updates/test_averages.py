@@ -9,10 +9,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ps_trainer.updates import gradient_collector
 from tests.testing.cluster import InProcessCluster
 from tests.testing.marked_gradients import NUM_WORKERS, MarkedRun, Push, marked_run
 from tests.testing.repetitions import representatives
@@ -36,6 +39,7 @@ RULES = {
 CHOSEN = representatives(RULES, ["softsync", "model_averaging", "accumulate"])
 IN_ANY_GROUP = ("softsync", "k_async", "k_batch_async")
 WAITING = ("sync", "sync_first_two", "backup", "k_sync", "local_sgd", "model_averaging", "accumulate")
+PARTED = ("sync", "sync_first_two", "backup", "k_sync", "accumulate")  # the same code as in `sync`
 WITHOUT_TABLES = ("local_sgd", "model_averaging")
 NUM_ACTIONS = 14
 _numbers = itertools.count()
@@ -50,13 +54,26 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[InProcessCluster]:
 @pytest.mark.parametrize("layout", ["packed", "per_variable"])
 @pytest.mark.parametrize("rule", CHOSEN)
 def test_each_update_is_the_mean_of_the_gradients_used(cluster, rule, layout):
-    number = next(_numbers)
-    order = random.Random(f"{rule} {layout} {cluster.num_ps}")
-    update = "sync" if rule == "sync_first_two" else rule
-    fields = {"update": update, "update_option": RULES[rule], "layout": layout}
-    with marked_run(cluster, f"marked-{number}", with_tables=rule not in WITHOUT_TABLES, **fields) as run:
-        killed_in = play(run, order)
+    with start(cluster, rule, layout=layout) as run:
+        killed_in = play(run, random.Random(f"{rule} {layout} {cluster.num_ps}"))
         check(run, rule, killed_in)
+
+
+@pytest.mark.parametrize("rule", representatives(PARTED, ["backup", "accumulate"]))
+def test_between_hosts_all_parts_of_a_ps_task_have_the_gradients_used(rule, monkeypatch):
+    monkeypatch.setattr(gradient_collector, "_LEAST_PART_BYTES", 1)
+    fields = {"layout": "per_variable", "spans_hosts": True}
+    with InProcessCluster(1, NUM_WORKERS) as cluster, start(cluster, rule, **fields) as run:
+        assert [(group.ps, group.part) for group in run.groups] == [(0, 0), (0, 1)]
+        killed_in = play(run, random.Random(f"{rule} in parts"))
+        check(run, rule, killed_in)
+
+
+def start(cluster: InProcessCluster, rule: str, **fields: Any) -> AbstractContextManager[MarkedRun]:
+    """A run under a rule, with tables if the rule trains them."""
+    update = "sync" if rule == "sync_first_two" else rule
+    fields |= {"update": update, "update_option": RULES[rule], "with_tables": rule not in WITHOUT_TABLES}
+    return marked_run(cluster, f"marked-{next(_numbers)}", **fields)
 
 
 def play(run: MarkedRun, order: random.Random) -> set[int]:
@@ -82,13 +99,13 @@ def play(run: MarkedRun, order: random.Random) -> set[int]:
 
 
 def check(run: MarkedRun, rule: str, killed_in: set[int]) -> None:
-    by_ps = []
-    for ps, parts in enumerate(run.marks()):
+    by_group = []
+    for group, parts in zip(run.groups, run.marks(), strict=True):
         first, *others = parts.values()
-        assert all(marks == first for marks in others), "the pieces of a ps task have different gradients"
-        check_means(run, ps, rule, first, may_lack=len(killed_in) if ps else 0)
-        by_ps.append(first)
-    decided, *followers = by_ps
+        assert all(marks == first for marks in others), "the pieces of a group have different gradients"
+        check_means(run, group.ps, rule, first, may_lack=len(killed_in) if by_group else 0)
+        by_group.append(first)
+    decided, *followers = by_group
     if rule not in IN_ANY_GROUP:  # the same gradients, except those that a killed worker did not deliver
         for marks in followers:
             assert marks.items() <= decided.items()
