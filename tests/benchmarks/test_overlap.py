@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import overlap
+from benchmarks.overlap_model import NUM_LAYERS, Layered
+from benchmarks.overlap_setting import Setting
 from ps_trainer import options
 from ps_trainer.store.packed import Packed
 from ps_trainer.store.trace import trace
@@ -18,7 +20,7 @@ import tensorflow.compat.v1 as tf  # isort: skip - after the benchmark's environ
 
 def setting(**fields):
     defaults = {"rate": "100mbit", "update": "async", "num_ps": 1, "num_workers": 1, "model_mb": 20.0}
-    return overlap.Setting(**{**defaults, "num_pieces": 0, "compute": 1.0, "batch_size": 1, **fields})
+    return Setting(**{**defaults, "num_pieces": 0, "compute": 1.0, "batch_size": 1, **fields})
 
 
 def test_the_floor_is_a_pull_and_a_push_through_the_busiest_link():
@@ -43,14 +45,14 @@ def test_the_pieces_are_those_of_the_layout():
     layout_options = options.parse(Packed.Options, training["layout_option"], "--layout_option")
     store = Packed(layout_options, ps_devices=["/job:ps/task:0"], worker_device="/job:worker/task:0", worker_index=0,
                    spans_hosts=True)  # fmt: skip
-    model = overlap.Layered(overlap.Layered.Options(width=one.width))
+    model = Layered(Layered.Options(width=one.width))
     with tf.Graph().as_default():
         store.create(trace(lambda: model.build({"label": tf.constant([1], tf.int64)}, training=True), 0))
     assert [4 * piece.variable.shape.num_elements() for piece in store.pieces] == one.piece_bytes()
 
 
 def test_all_pauses_of_a_step_last_as_long_as_asked():
-    pauses = setting(compute=0.5).pause_ms * 3 * overlap.NUM_LAYERS / 1000
+    pauses = setting(compute=0.5).pause_ms * 3 * NUM_LAYERS / 1000
     assert pauses == pytest.approx(0.5 * setting().floor_secs)
 
 
@@ -59,7 +61,7 @@ def test_a_pause_changes_neither_values_nor_gradients():
     for pause_ms in (0.0, 0.1):
         with tf.Graph().as_default(), tf.Session() as session:
             tf.set_random_seed(3)
-            model = overlap.Layered(overlap.Layered.Options(width=3, pause_ms=pause_ms))
+            model = Layered(Layered.Options(width=3, pause_ms=pause_ms))
             loss = model.build({"label": tf.constant([1, 2], tf.int64)}, training=True).loss
             gradients = tf.gradients(loss, tf.trainable_variables())
             session.run(tf.global_variables_initializer())
@@ -109,4 +111,4 @@ def test_each_row_compares_the_step_with_transfer_and_computation(tmp_path, monk
     assert (rows[0]["socket_transfer_secs"], rows[0]["ratio_to_sockets"]) == (0.5, 2.5)
     assert [len(schedule.piece_bytes) for schedule in schedules] == [1, 1, 5, 5]
     assert all(schedule.waits for schedule in schedules)
-    assert schedules[1].pause_secs * 3 * overlap.NUM_LAYERS == pytest.approx(2.0)
+    assert schedules[1].pause_secs * 3 * NUM_LAYERS == pytest.approx(2.0)
