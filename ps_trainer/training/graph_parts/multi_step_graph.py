@@ -27,7 +27,7 @@ first step, and their copies inside the next step. So their outputs pass from st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,8 @@ from ps_trainer.training.graph_parts.look_ahead import LookAhead
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
 
 _PREFIX = "call"
-_FRAME = "call/steps"
-_PARALLEL = 2
+# The next step begins before this one's parameters have all arrived. Everything else is one step at a time.
+_FRAME: Mapping[str, Any] = {"frame_name": "call/steps", "parallel_iterations": 2}
 
 Note = Callable[[StepFetches], bool]
 """Gets the figures of a step, under the names that they have in a call of one step; returns whether another follows."""
@@ -117,7 +117,7 @@ class _Loop:
     def copy(self, ops: Iterable[tf.Operation]) -> None:
         """Copies the ops of a step."""
         for op in ops:
-            task = task_of(op.device) or self._worker
+            task = self._task(op)
             if task not in self.tasks:
                 self.tasks.append(task)
             if _is_private(op):
@@ -171,9 +171,7 @@ class _Loop:
     def _add_variable(self, name: str, task: str, first: str, following: str, dtype: tf.DType = tf.bool) -> None:
         """Adds a value that passes from step to step; a step reads the second output of the `Switch`."""
         cpu, condition = _cpu(task), f"{_chain(self._worker)}/condition"
-        # The next step begins before this one's parameters have all arrived. Everything else is one step at a time.
-        frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
-        self._add(f"{name}/enter", "Enter", cpu, [first], dtype, **frame)
+        self._add(f"{name}/enter", "Enter", cpu, [first], dtype, **_FRAME)
         self._add(f"{name}/merge", "Merge", cpu, [f"{name}/enter", f"{name}/next"], dtype, N=2)
         self._add(f"{name}/switch", "Switch", cpu, [f"{name}/merge", condition], dtype)
         self._add(f"{name}/next", "NextIteration", cpu, [following], dtype)
@@ -195,7 +193,7 @@ class _Loop:
                 for index, tensor in enumerate(op.inputs):
                     if self._is_passed(tensor, op):
                         continue
-                    if (task_of(tensor.op.device) or self._worker) == task != (task_of(op.device) or self._worker):
+                    if self._task(tensor.op) == task != self._task(op):
                         self._nodes[op.name].input[index] = self._after(tensor, task, ops)
                         found = True
             if not found:
@@ -208,11 +206,14 @@ class _Loop:
         graph_def.node.extend([*self._nodes.values(), *self._added])
         return tf.import_graph_def(graph_def, input_map=self._outside, return_elements=self._exits, name=_PREFIX)
 
+    def _task(self, op: tf.Operation) -> str:
+        """Returns the task of an op; one without a device is on the worker."""
+        return task_of(op.device) or self._worker
+
     def _enter_private(self, op: tf.Operation, task: str) -> None:
         """Brings a handle into the loop whose resource a copy of its op would not find."""
         dtype = op.outputs[0].dtype.base_dtype
-        frame = {"frame_name": _FRAME, "parallel_iterations": _PARALLEL}
-        self._add(op.name, "Enter", task, [self._from_outside(op.outputs[0])], dtype, is_constant=True, **frame)
+        self._add(op.name, "Enter", task, [self._from_outside(op.outputs[0])], dtype, is_constant=True, **_FRAME)
 
     def _from_outside(self, tensor: tf.Tensor) -> str:
         name = f"outside/{len(self._outside)}:0"
@@ -249,8 +250,8 @@ class _Loop:
 
     def _is_passed(self, tensor: tf.Tensor, op: tf.Operation) -> bool:
         """Returns whether the copy of an op reads something else in place of a tensor."""
-        ahead, task = self._ahead, task_of(op.device) or self._worker
-        return ahead is not None and (tensor.op in ahead.ops or (tensor.name, task) in ahead.messages)
+        ahead = self._ahead
+        return ahead is not None and (tensor.op in ahead.ops or (tensor.name, self._task(op)) in ahead.messages)
 
     def _part_of_pair(self, place: int, ahead: LookAhead) -> str:
         """Returns the name of one output of the op that reads a pair of batches."""
