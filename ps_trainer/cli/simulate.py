@@ -19,7 +19,7 @@ from ps_trainer.errors import EXIT_DONE, OptionError, UsageError
 from ps_trainer.options import option, repeatable
 
 _CLUSTER_FIELDS = (
-    *("num_workers", "num_ps", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
+    *("num_workers", "num_ps", "colocated", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
     *("latency_secs", "ps_secs", "seed"),
 )
 
@@ -39,6 +39,7 @@ class SimulateFlags:
 
     num_workers: int = option(8, "workers, including backup workers", least=1)
     num_ps: int = option(1, "ps tasks", least=1)
+    colocated: bool = option(False, "ps task i is on the host of worker i and uses its link, --worker_bytes_per_sec")
     compute: tuple[str, ...] = repeatable(
         "compute times of the workers, as name:key=value,…; the last one that matches a worker counts", ("lognormal",)
     )

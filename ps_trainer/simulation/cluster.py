@@ -15,7 +15,7 @@ from ps_trainer.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterModel:
-    """A cluster of workers and ps tasks, each on a separate host.
+    """A cluster of workers and ps tasks, each on a separate host unless they are colocated.
 
     A *transfer* brings all parameters to a worker (pull) or its gradient to the ps tasks (push). It has `model_bytes`
     bytes, and every ps task handles an equal share. So the links of the ps tasks act as one link with num_ps times the
@@ -23,10 +23,15 @@ class ClusterModel:
     link. Pulls and pushes do not slow each other down (full duplex). If n workers begin a transfer together, it takes
     max(M / B_worker, n M / (num_ps B_ps)), the closed form of the literature.
 
+    Colocated ps tasks share the links of their workers' hosts (`host_links.py`). A worker's share on its own host
+    passes no link. Pushes of other workers arrive by the same direction of a host's link as the worker's own pull, so
+    they slow it down.
+
     Attributes:
         num_workers: Number of workers, including the chief.
         num_ps: Number of ps tasks.
         compute: Distributions of the time that a worker computes per step; `delays.spec_for` chooses the worker's.
+        colocated: Whether ps task i is on the host of worker i.
         model_bytes: Size of a transfer in bytes.
         worker_bytes_per_sec: Bandwidth of a worker's link, each way; inf = transfers take no time on it.
         ps_bytes_per_sec: Bandwidth of a ps task's link, each way; inf = transfers take no time on it.
@@ -39,6 +44,7 @@ class ClusterModel:
     num_workers: int = option(dataclasses.MISSING, "", least=1)
     num_ps: int = option(1, "", least=1)
     compute: Sequence[DelaySpec]
+    colocated: bool = False
     model_bytes: int = option(0, "", least=0)
     worker_bytes_per_sec: float = option(math.inf, "", above=0, most=math.inf)
     ps_bytes_per_sec: float = option(math.inf, "", above=0, most=math.inf)
@@ -48,6 +54,16 @@ class ClusterModel:
 
     def __post_init__(self) -> None:
         options.check(self)
+        if self.colocated and self.num_ps > self.num_workers:
+            raise OptionError(
+                f"--colocated with num_ps={self.num_ps}: ps task i is on the host of worker i, so num_ps must be at"
+                f" most num_workers={self.num_workers}"
+            )
+        if self.colocated and not math.isinf(self.ps_bytes_per_sec):
+            raise OptionError(
+                f"--colocated with ps_bytes_per_sec={self.ps_bytes_per_sec:g}: the ps tasks have the links of the"
+                " workers' hosts; give only worker_bytes_per_sec"
+            )
         delays.check_workers(self.compute, self.num_workers, "--compute")
         # A worker without a distribution is rejected here, not in its first step.
         for worker in range(self.num_workers):
@@ -75,6 +91,8 @@ class ClusterModel:
     @property
     def has_shared_link(self) -> bool:
         """Whether simultaneous transfers of different workers can slow each other down."""
+        if self.colocated:
+            return self.model_bytes > 0 and not math.isinf(self.worker_bytes_per_sec)
         return self.model_bytes > 0 and self.ps_link_bytes_per_sec < self.num_workers * self.worker_bytes_per_sec
 
     @property

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ps_trainer.disturbances import delays
 from ps_trainer.simulation.cluster import ClusterModel
+from ps_trainer.simulation.host_links import ColocatedTransfers, HostLinks
 from ps_trainer.simulation.link import SharedLink
 from ps_trainer.simulation.rules.base import ScheduleRule, StepPlan
 from ps_trainer.simulation.schedule import LOCAL, ScheduleBlock, as_steps
 
 # As arrays, about 4 MB.
 _BLOCK_STEPS = 1 << 16
+
+_Link: TypeAlias = SharedLink | ColocatedTransfers
 
 
 class Events:
@@ -37,12 +40,8 @@ class Events:
         self._compute = [
             cluster.compute_of(worker).sampler(delays.rng_for(cluster.seed, worker), worker) for worker in range(n)
         ]
-        self._pull_link = self._push_link = None
-        if rule.uses_ps and cluster.has_shared_link:
-            self._pull_link, self._push_link = (
-                SharedLink(cluster.ps_link_bytes_per_sec, cluster.worker_bytes_per_sec, cluster.model_bytes)
-                for _ in range(2)
-            )
+        self._pull_link, self._push_link = _links_of(cluster) if rule.uses_ps else (None, None)
+        self._after_transfer: list[Callable[[float, int], None]] = [self._have_pulled] * n
         self._latency_secs = cluster.latency_secs
         self._transfer_secs = cluster.transfer_secs if rule.uses_ps else 0.0
         self._work_secs = cluster.push_work_secs if rule.uses_ps else 0.0
@@ -87,8 +86,7 @@ class Events:
         if self._pull_link is None:
             self._have_pulled(now + self._transfer_secs, worker)
         else:
-            self._pull_link.begin(worker, now)
-            self._await_link(self._pull_link, self._have_pulled)
+            self._transfer(self._pull_link, now, worker, self._have_pulled)
 
     def _have_pulled(self, when: float, worker: int) -> None:
         # The end of a pull needs no event: it concerns this worker alone, so its computation can be planned at once.
@@ -114,13 +112,18 @@ class Events:
         if self._push_link is None:
             self._schedule(now + self._transfer_secs, self._arrive, worker)
         else:
-            self._push_link.begin(worker, now)
-            self._await_link(self._push_link, self._have_pushed)
+            self._transfer(self._push_link, now, worker, self._have_pushed)
 
     def _have_pushed(self, when: float, worker: int) -> None:
         self._schedule(when, self._arrive, worker)
 
-    def _await_link(self, link: SharedLink, then: Callable[[float, int], None]) -> None:
+    def _transfer(self, link: _Link, now: float, worker: int, then: Callable[[float, int], None]) -> None:
+        # Pulls and pushes may pass the same links, so the end of one is found while waiting for the other.
+        self._after_transfer[worker] = then
+        link.begin(worker, now)
+        self._await_link(link)
+
+    def _await_link(self, link: _Link) -> None:
         """Adds an event for the end of the link's next transfer.
 
         A transfer that begins or ends before that changes the rates of all, and adds an event with the new time. The
@@ -128,15 +131,16 @@ class Events:
         """
         end = link.next_end()
         if end is not None:
-            self._schedule(end, self._look_at_link, (link, link.num_changes, then))
+            self._schedule(end, self._look_at_link, (link, link.num_changes))
 
-    def _look_at_link(self, now: float, subject: tuple[SharedLink, int, Callable[[float, int], None]]) -> None:
-        link, num_changes, then = subject
+    def _look_at_link(self, now: float, subject: tuple[_Link, int]) -> None:
+        link, num_changes = subject
         if num_changes == link.num_changes:
             worker = link.end(now)
-            self._await_link(link, then)
-            # Latency is added after the transfer, because it does not keep the link busy for others.
-            then(now + self._latency_secs, worker)
+            self._await_link(link)
+            if worker is not None:
+                # Latency is added after the transfer, because it does not keep the link busy for others.
+                self._after_transfer[worker](now + self._latency_secs, worker)
 
     def _arrive(self, now: float, worker: int) -> None:
         if not self._work_secs:
@@ -179,3 +183,19 @@ class Events:
         block = ScheduleBlock(as_steps(zip(*self._ended, strict=True)), np.array(self._update_secs))
         self._ended, self._update_secs = [], []
         return block
+
+
+def _links_of(cluster: ClusterModel) -> tuple[_Link | None, _Link | None]:
+    """Returns the links of pulls and of pushes; None where no transfer slows another one down."""
+    if not cluster.has_shared_link:
+        return None, None
+    if cluster.colocated:
+        links = HostLinks([cluster.worker_bytes_per_sec] * cluster.num_workers)
+        pulls, pushes = (
+            ColocatedTransfers(links, cluster.num_ps, cluster.model_bytes, is_push=is_push) for is_push in (False, True)
+        )
+        return pulls, pushes
+    pull, push = (
+        SharedLink(cluster.ps_link_bytes_per_sec, cluster.worker_bytes_per_sec, cluster.model_bytes) for _ in range(2)
+    )
+    return pull, push
