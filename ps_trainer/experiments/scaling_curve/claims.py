@@ -40,17 +40,17 @@ PUBLISHED = (
         for name, images, on_64 in (("Inception-v3", 29.7, 1783), ("ResNet-50", 52.4, 2744), ("ResNet-152", 19.4, 981))
     ),
     Published("dense models on 50 GPUs, speed-up of 25 to", 40, "", Tag.READ, _GERON),
-    Published("sparse models on 500 machines, speed-up", 300, "", Tag.READ, _GERON),
+    Published("sparse models on 500 GPUs, speed-up", 300, "", Tag.READ, _GERON),
     Published("Inception on 50 GPUs, speed-up", 32, "", Tag.READ, _GERON),
 )
 
 SPEEDUPS = (
     *(
-        Speedup(f"OSDI '16 [{Tag.SUMMARY.value}: summary], {n} workers", n, images_per_sec / records.RATE_1.value)
+        Speedup(f"OSDI '16, in a summary, {n} workers", n, images_per_sec / records.RATE_1.value)
         for n, images_per_sec in ((50, 50 * records.RATE_50.value), (200, records.RATES_200[SYNC].value))
     ),
-    Speedup(f"Inception, Géron [{Tag.READ.value}: read]", 50, 32),
-    Speedup(f"Inception-v3, TF benchmarks [{Tag.DERIVED.value}: derived]", 64, 1783 / 29.7),
+    Speedup("Inception, Géron", 50, 32),
+    Speedup("Inception-v3, TF benchmarks, derived", 64, 1783 / 29.7),
 )
 
 

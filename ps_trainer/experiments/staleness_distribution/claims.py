@@ -17,9 +17,9 @@ _STALER = "largest share of gradients staler than 2n"
 
 PUBLISHED = (
     Published(f"{_STALER}, n-softsync with {PAPER_LEARNERS} learners", 1e-4, "", Tag.READ, f"{_ZHANG}, section 2.4"),
-    Published("mean staleness of 15-softsync", 15, "", Tag.READ, _ZHANG),
-    Published("mean staleness of 30-softsync", 30, "", Tag.READ, _ZHANG),
-    Published("mean staleness of n asynchronous workers, n − 1, at n = 60", 59, "", Tag.READ, "Hermans 2017"),
+    Published("mean staleness of 15-softsync, about", 15, "", Tag.READ, f"{_ZHANG}, section 2.4"),
+    Published("mean staleness of 30-softsync, about", 30, "", Tag.READ, f"{_ZHANG}, section 2.4"),
+    Published("mean staleness of n asynchronous workers, n − 1, at n = 60", 59, "", Tag.DERIVED, "Hermans 2017"),
 )
 
 
