@@ -164,7 +164,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         rule, n, batch_size = settings.rule, settings.n, settings.batch_size
         options, compute = records.options_of(rule, n, settings.b), [Shape(settings.shape).text]
         done = virtual_run.run(rule, options, num_workers=n, compute=compute, num_updates=_MAX_UPDATES, seed=run.seed)
-        with virtual_training.open_replay(
+        course = virtual_training.course_of(
             done.schedule,
             rule,
             options,
@@ -173,8 +173,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
             learning_rate=settings.lr,
             batch_size=batch_size,
             seed=run.seed,
-        ) as replay:
-            course = virtual_training.follow(replay, batch_size)
+        )
         return Measured(BackupTrainingFigures(updates=course.target_version, accuracy=course.accuracy))
 
     cases = staticmethod(case_factory(TrainedRule, "shape", "rule", "b"))

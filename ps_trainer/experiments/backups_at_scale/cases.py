@@ -10,6 +10,7 @@ import numpy as np
 from ps_trainer.experiments.harness.cases import Case, count, figures, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.targets import TargetCase
 from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, spread
 
 TRAFFIC = "traffic"  # purpose of the runs that only time updates
@@ -71,7 +72,7 @@ class TrafficFigures(Record):
     step: float  # mean
 
 
-class AtScale(Case):
+class AtScale(TargetCase):
     """Trainings of n workers in one mode, all their seeds together."""
 
     updates = setting("updates")
@@ -85,16 +86,6 @@ class AtScale(Case):
     @property
     def name(self) -> str:
         return f"{self.updates}, n = {self.n}"
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether most seeds do not reach the target, so that their times are lower bounds."""
-        return 2 * self.num_lost > len(self.times)
-
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the times of the tests and their accuracies, medians over the seeds."""
-        times, accuracies = (np.median(self.runs.figures(name), axis=0) for name in ("times", "accuracies"))
-        return times, accuracies
 
 
 class TimedTraffic(Case):
@@ -114,18 +105,6 @@ class TimedTraffic(Case):
     def median(self) -> float:
         """Median time per update in seconds, the median over the seeds."""
         return spread(self.medians).median
-
-
-def find(cases: Sequence[AtScale], updates: UpdateKind, n: int) -> AtScale | None:
-    """Returns the case of n workers in one mode, or None if it was not run."""
-    return next((case for case in cases if (case.updates, case.n) == (updates, n)), None)
-
-
-def find_traffic(
-    cases: Sequence[TimedTraffic], delays: Delays, b: int, *, has_transfers: bool = True
-) -> TimedTraffic | None:
-    """Returns the case of these step times with b backup workers, or None if it was not run."""
-    return next((one for one in cases if (one.delays, one.b, one.has_transfers) == (delays, b, has_transfers)), None)
 
 
 def gain(case: AtScale, other: AtScale) -> tuple[float, Interval | None]:

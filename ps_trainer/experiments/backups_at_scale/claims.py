@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ps_trainer.experiments.harness.cases import find
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.harness.targets import ratio
 from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
 
-from .cases import AtScale, Delays, TimedTraffic, UpdateKind, find, find_traffic, gain
+from .cases import AtScale, Delays, TimedTraffic, UpdateKind, gain
 
 MANY = 64
 FEW = 4
@@ -23,22 +25,16 @@ PUBLISHED = (
 
 
 def _times(of: UpdateKind, over: UpdateKind) -> Callable[[Sequence[AtScale]], list[Measure]]:
-    """Returns the measure of the ratio of two times; without one where both miss the target."""
-
-    def measure(cases: Sequence[AtScale]) -> list[Measure]:
-        one, other = find(cases, of, MANY), find(cases, over, MANY)
-        if one is None or other is None or (one.is_lost and other.is_lost):
-            return []
-        return [Measure(f"n = {MANY}", *ratio_interval(one.times, other.times))]
-
-    return measure
+    """Returns the measure of the ratio of two times."""
+    name = f"n = {MANY}"
+    return lambda cases: ratio(name, find(cases, updates=of, n=MANY), find(cases, updates=over, n=MANY), "times")
 
 
 def _gains(
     of: UpdateKind, over: UpdateKind, of_n: int = MANY, over_n: int = MANY
 ) -> Callable[[Sequence[AtScale]], list[Measure]]:
     def measure(cases: Sequence[AtScale]) -> list[Measure]:
-        one, other = find(cases, of, of_n), find(cases, over, over_n)
+        one, other = find(cases, updates=of, n=of_n), find(cases, updates=over, n=over_n)
         name = f"n = {of_n}" if of_n == over_n else f"n = {of_n} against {over_n}"
         return [Measure(name, *gain(one, other))] if one and other else []
 
@@ -47,14 +43,14 @@ def _gains(
 
 def _fifth(delays: Delays, *, has_transfers: bool = True) -> Callable[[Sequence[TimedTraffic]], list[Measure]]:
     def measure(cases: Sequence[TimedTraffic]) -> list[Measure]:
-        four, five = (find_traffic(cases, delays, b, has_transfers=has_transfers) for b in (FOUR, FIVE))
+        four, five = (find(cases, delays=delays, b=b, has_transfers=has_transfers) for b in (FOUR, FIVE))
         return [Measure(five.cluster, *ratio_interval(five.medians, four.medians))] if four and five else []
 
     return measure
 
 
 def _published_median(cases: Sequence[TimedTraffic]) -> list[Measure]:
-    four = find_traffic(cases, Delays.STRAGGLERS, FOUR)
+    four = find(cases, delays=Delays.STRAGGLERS, b=FOUR, has_transfers=True)
     return [Measure(four.cluster, spread(four.medians).median / BEST_MEDIAN.value)] if four else []
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.harness.targets import draw_spreads
 from ps_trainer.experiments.toolkit import looks
-from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .cases import AtScale, Delays, TimedTraffic, UpdateKind
@@ -30,17 +28,9 @@ def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
     left, right = figure.subplots(1, 2)
     for updates, (colour, marker, line) in _STYLES.items():
         own = sorted((case for case in cases if case.updates == updates), key=lambda case: case.n)
-        counts = [case.n for case in own]
-        for axis, values in (
-            (left, [100 * np.array(case.accuracies) for case in own]),
-            (right, [case.times for case in own]),
-        ):
-            middle, p10, p90 = np.array([spread(one) for one in values]).T
-            style = {"fmt": f"{marker}{line}", "mfc": "none", "capsize": 2, "color": colour, "label": updates}
-            axis.errorbar(counts, middle, (middle - p10, p90 - middle), **style)
-        lost = [case for case in own if case.is_lost]
-        medians = [spread(case.times).median for case in lost]
-        right.plot([case.n for case in lost], medians, "^", ms=10, mfc="none", mew=1.5, color=colour)
+        counts, style = [case.n for case in own], {"fmt": f"{marker}{line}", "color": colour, "label": updates}
+        draw_spreads(left, counts, [[100 * one for one in case.accuracies] for case in own], **style)
+        draw_spreads(right, counts, [case.times for case in own], [case.is_lost for case in own], **style)
     finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
     finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
     left.set_yscale("linear")
@@ -49,7 +39,7 @@ def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
 def _draw_curves(figure: Figure, cases: Sequence[AtScale]) -> None:
     axis, largest = figure.add_subplot(), max(case.n for case in cases)
     for case in (one for one in cases if one.n == largest):
-        times, accuracies = case.curve()
+        times, accuracies = case.curve("times", "accuracies")
         colour, _, line = _STYLES[case.updates]
         axis.plot(times, 100 * accuracies, ls=line, color=colour, label=case.name)
     axis.set_ylim(bottom=60)
@@ -62,9 +52,7 @@ def _draw_traffic(figure: Figure, cases: Sequence[TimedTraffic]) -> None:
         own = sorted((case for case in cases if (case.delays, case.has_transfers) == kind), key=lambda case: case.b)
         if not own:
             continue
-        middle, p10, p90 = np.array([spread(case.medians) for case in own]).T
-        style = {**look, "mfc": "none", "capsize": 2, "label": own[0].cluster}
-        axis.errorbar([case.b for case in own], middle, (middle - p10, p90 - middle), **style)
+        draw_spreads(axis, [case.b for case in own], [case.medians for case in own], label=own[0].cluster, **look)
     axis.plot([FOUR], [BEST_MEDIAN.value], "k*", ms=9, label=BEST_MEDIAN.origin)
     axis.xaxis.get_major_locator().set_params(integer=True)
     finish(axis, "backup workers b", "median time per update (s)", fontsize=7)

@@ -25,10 +25,9 @@ def of_training(cases: Sequence[AtScale]) -> list[Table]:
     rows = []
     for case in cases:
         accuracies = 100 * np.array(case.accuracies)
-        times = [None] * 3 if case.is_lost else list(spread(case.times))
         rows.append(
             [case.updates, case.n, case.b, case.rates[0], accuracies.mean(), standard_error(accuracies.tolist())]
-            + [*times, case.num_lost, len(case.times)]
+            + [*case.cells("times"), case.num_lost, len(case.times)]
         )
     return [Table("Final accuracy and time to an accuracy", columns, rows)]
 

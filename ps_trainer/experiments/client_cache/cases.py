@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, largest, setting
+from ps_trainer.experiments.harness.cases import cases_by, count, figures, find, largest, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.harness.targets import TargetCase
 from ps_trainer.experiments.toolkit.pilots import PILOT
 from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.simulation.schedule import Schedule
@@ -62,7 +63,7 @@ class CacheFigures(Record):
     losses: Sequence[float]  # test loss at these times
 
 
-class CacheArm(Case):
+class CacheArm(TargetCase):
     """Trainings of one problem under one rule, all their seeds together."""
 
     problem = setting("problem")
@@ -80,18 +81,6 @@ class CacheArm(Case):
     def name(self) -> str:
         return self.reads if self.bound is None else f"{self.reads}, s = {self.bound}"
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether most seeds do not reach the objective, so that their times are lower bounds."""
-        return 2 * self.num_lost > len(self.times)
-
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns times and test losses, medians over the seeds until the first of them ends."""
-        curves = [np.array(self.runs.figures(name), dtype=object) for name in ("times", "losses")]
-        shortest = min(map(len, curves[0]))
-        times, losses = (np.median([one[:shortest] for one in own], axis=0) for own in curves)
-        return times, losses
-
 
 class CacheComparison(NamedTuple):
     """The arms of one problem."""
@@ -102,7 +91,7 @@ class CacheComparison(NamedTuple):
 
     def at(self, reads: Reads, bound: int | None = None) -> CacheArm | None:
         """Returns an arm, or None if it was not run."""
-        return next((arm for arm in self.arms if (arm.reads, arm.bound) == (reads, bound)), None)
+        return find(self.arms, reads=reads, bound=bound)
 
     @property
     def cached(self) -> list[CacheArm]:

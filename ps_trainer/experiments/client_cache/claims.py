@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
-from ps_trainer.experiments.toolkit.statistics import ratio_interval
+from ps_trainer.experiments.harness.targets import ratio
 
 from .cases import BOUNDS, FRESH_BOUND, CacheArm, CacheComparison, Reads
 
@@ -25,20 +25,15 @@ def _best(comparison: CacheComparison) -> CacheArm | None:
 
 
 def _ratios(name: str, of: Find, over: Find) -> Callable[[Sequence[CacheComparison]], list[Measure]]:
-    """Returns the measure of a figure's ratio of two arms, one for each problem, with Welch's interval.
-
-    Where both arms miss the objective, neither is known to be later.
-    """
+    """Returns the measure of a figure's ratio of two arms, one for each problem."""
 
     def measure(comparisons: Sequence[CacheComparison]) -> list[Measure]:
         pairs = [(one, of(one), over(one)) for one in comparisons]
         return [
-            Measure(
-                f"{one.problem}, {arm.name} over {other.name}",
-                *ratio_interval(getattr(arm, name), getattr(other, name)),
-            )
+            found
             for one, arm, other in pairs
-            if arm and other and arm is not other and not (arm.is_lost and other.is_lost)
+            if arm and other and arm is not other
+            for found in ratio(f"{one.problem}, {arm.name} over {other.name}", arm, other, name)
         ]
 
     return measure

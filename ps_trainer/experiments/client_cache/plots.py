@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.targets import draw_spreads
 from ps_trainer.experiments.toolkit import looks
-from ps_trainer.experiments.toolkit.statistics import spread
 
 from .cases import FRESH_BOUND, CacheArm, CacheComparison, Reads, median
 
@@ -37,11 +35,8 @@ def _draw_against_bound(
         if arm := one.at(reads, bound):
             groups.append((Reads(reads), [arm], range(position, position + 1), colour, marker))
     for reads, arms, positions, colour, form in groups:
-        middle, p10, p90 = np.array([spread(values(arm)) for arm in arms]).T
-        style = {"fmt": form, "mfc": "none", "lw": 1, "capsize": 2, "color": colour, "label": reads}
-        axis.errorbar(positions, middle, (middle - p10, p90 - middle), **style)
-        lost = [(p, m) for arm, p, m in zip(arms, positions, middle, strict=True) if arm.is_lost and marks_lost]
-        axis.plot([p for p, _ in lost], [m for _, m in lost], "^", ms=10, mfc="none", mew=1.5, color=colour)
+        lost = [arm.is_lost and marks_lost for arm in arms]
+        draw_spreads(axis, positions, [values(arm) for arm in arms], lost, fmt=form, color=colour, label=reads)
     names = {Reads.FRESH: f"s = {FRESH_BOUND}", Reads.BARRIER: "barrier", Reads.NONE: "async"}
     shown = [names[reads] for reads, *_ in _OTHERS]
     axis.set_xticks(range(len(bounds) + len(shown)), [*map(str, bounds), *shown], fontsize=7)
@@ -73,7 +68,7 @@ def _draw_curves(figure: Figure, comparisons: Sequence[CacheComparison]) -> None
         shown += [(one.at(reads, bound), colour, "--") for reads, bound, colour, _ in _OTHERS]
         for arm, colour, style in shown:
             if arm:
-                axis.plot(*arm.curve(), ls=style, color=colour, lw=1, label=arm.name)
+                axis.plot(*arm.curve("times", "losses"), ls=style, color=colour, lw=1, label=arm.name)
         axis.set_xlim(left=0)
         finish(axis, "time / mean step", "test loss", fontsize=7)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.toolkit.statistics import spread
 
 from .cases import CacheComparison, median
 
@@ -25,8 +24,7 @@ def of_reads(comparisons: Sequence[CacheComparison]) -> list[Table]:
     for one in comparisons:
         rows = []
         for arm in one.arms:
-            times = spread(arm.times)
-            reached = [None] * 4 if arm.is_lost else [times.median, times.p10, times.p90, median(arm.gradients)]
+            reached = [*arm.cells("times"), arm.cells("gradients")[0]]
             rows.append(
                 [arm.name, arm.rates[0], *reached, 100 * median(arm.computes), median(arm.pulls), arm.age]
                 + [arm.num_lost, len(arm.times)]

@@ -10,7 +10,7 @@ rules = cases_by(TimedRule, results, "shape", "b")
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ps_trainer.experiments.harness.runs import Results
@@ -29,6 +29,11 @@ CaseT = TypeVar("CaseT", bound=Case)
 def cases_by(case_type: type[CaseT], results: Results, *names: str) -> list[CaseT]:
     """Returns a case for each combination of these settings that occurs, in the order of the runs."""
     return [case_type(group) for group in results.by(*names).values()]
+
+
+def find(cases: Iterable[CaseT], **fields: Any) -> CaseT | None:
+    """Returns the first case with these attributes, or None if it was not run."""
+    return next((case for case in cases if all(getattr(case, name) == value for name, value in fields.items())), None)
 
 
 def case_factory(case_type: type[CaseT], *names: str) -> Callable[[Results], list[CaseT]]:

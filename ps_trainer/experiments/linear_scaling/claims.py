@@ -6,32 +6,27 @@ from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.harness.targets import ratio
 
-from .cases import ScaledTraining, Scaling, find, ratio
+from .cases import ScaledTraining, Scaling, find
 
+_GOYAL = "Goyal et al. 2017, abstract"
 PUBLISHED = (
-    Published(
-        "largest batch that trained ResNet-50 without loss of accuracy",
-        8192,
-        "images",
-        Tag.READ,
-        "Goyal et al. 2017, abstract",
-    ),
+    Published("largest batch that trained ResNet-50 without loss of accuracy", 8192, "images", Tag.READ, _GOYAL),
 )
 SAME = (2, 4)
 LARGE = (8, 16)
 LARGEST = 32
 
 
-Measures = Callable[[Sequence[ScaledTraining]], list[Measure]]
-
-
-def _over_one_worker(scaling: Scaling, *counts: int) -> Measures:
-    return lambda cases: [found for k in counts for found in ratio(cases, k, scaling, find(cases, 1, scaling))]
-
-
-def _over_warm(scaling: Scaling, *counts: int) -> Measures:
-    return lambda cases: [found for k in counts for found in ratio(cases, k, scaling, find(cases, k, Scaling.WARM))]
+def _over(other: Scaling | None, scaling: Scaling, *counts: int) -> Callable[[Sequence[ScaledTraining]], list[Measure]]:
+    """Returns the measure of the examples over those of as many workers with another rate; None = of one worker."""
+    return lambda cases: [
+        found
+        for k in counts
+        for base in [find(cases, k if other else 1, other or scaling)]
+        for found in ratio(f"k={k}", find(cases, k, scaling), base, "examples")
+    ]
 
 
 OF_TRAINING = (
@@ -41,7 +36,7 @@ OF_TRAINING = (
         kind=ClaimKind.LITERATURE,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=0.8, high=1.25),
-        measure=_over_one_worker(Scaling.WARM, *SAME),
+        measure=_over(None, Scaling.WARM, *SAME),
     ),
     Claim(
         key="unscaled",
@@ -49,8 +44,8 @@ OF_TRAINING = (
         kind=ClaimKind.LITERATURE,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
-        amended="2026-11-26, the sentence said k times as many, which the limit does not test",
-        measure=_over_one_worker(Scaling.NONE, *SAME, *LARGE),
+        amended="2026-11-26: the sentence said k times as many, which the limit does not test",
+        measure=_over(None, Scaling.NONE, *SAME, *LARGE),
     ),
     Claim(
         key="breaks",
@@ -58,7 +53,7 @@ OF_TRAINING = (
         kind=ClaimKind.LITERATURE,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
-        measure=_over_one_worker(Scaling.WARM, LARGEST),
+        measure=_over(None, Scaling.WARM, LARGEST),
         why_none=lambda cases: "the short form has no 32 workers",
     ),
     Claim(
@@ -67,7 +62,7 @@ OF_TRAINING = (
         kind=ClaimKind.LITERATURE,
         quantity="examples without over with warm-up",
         limit=Limit(low=1.0),
-        measure=_over_warm(Scaling.LINEAR, *LARGE, LARGEST),
+        measure=_over(Scaling.WARM, Scaling.LINEAR, *LARGE, LARGEST),
     ),
     Claim(
         key="root",
@@ -75,6 +70,6 @@ OF_TRAINING = (
         kind=ClaimKind.EXTENSION,
         quantity="examples with √k over those with k and warm-up",
         limit=Limit(low=1.0),
-        measure=_over_warm(Scaling.ROOT, *SAME, *LARGE),
+        measure=_over(Scaling.WARM, Scaling.ROOT, *SAME, *LARGE),
     ),
 )

@@ -56,17 +56,17 @@ class ScaledTrainings(Part[ScaledSettings, ScaledFigures]):
             num_updates=NUM_EXAMPLES // per_update,
             seed=run.seed,
         ).schedule
-        with virtual_training.open_replay(
+        course = virtual_training.course_of(
             schedule,
             "sync",
+            target=TARGET,
             model="mlp",
             model_options=("hidden=32",),
             learning_rate=settings.lr,
             warmup_steps=warmup,
             batch_size=BATCH_SIZE,
             seed=run.seed,
-        ) as replay:
-            course = virtual_training.follow(replay, BATCH_SIZE, target=TARGET)
+        )
         reached = None if course.target_step is None else course.target_step * BATCH_SIZE
         return Measured(ScaledFigures(examples=reached, losses=course.losses), course.records())
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.harness.targets import draw_spreads
 from ps_trainer.experiments.toolkit import looks
-from ps_trainer.experiments.toolkit.statistics import spread
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
 from .cases import ScaledTraining, Scaling, find
@@ -20,14 +20,8 @@ def _draw_examples(figure: Figure, cases: Sequence[ScaledTraining]) -> None:
     axis = figure.add_subplot()
     for scaling in Scaling:
         shown = [case for k in sorted({case.k for case in cases}) if (case := find(cases, k, scaling))]
-        medians, p10, p90 = np.array([spread(case.examples) for case in shown]).T
-        style = {"fmt": f"{_MARKERS[scaling]}-", "mfc": "none", "lw": 1, "capsize": 2, "label": scaling}
-        bars = axis.errorbar([case.k for case in shown], medians, (medians - p10, p90 - medians), **style)
-        lost = [case for case in shown if case.is_lost]
-        axis.plot(
-            [case.k for case in lost], [case.median for case in lost], "^", ms=10, mfc="none", mew=1.5,
-            color=bars.lines[0].get_color(),
-        )  # fmt: skip
+        samples, lost = [case.examples for case in shown], [case.is_lost for case in shown]
+        draw_spreads(axis, [case.k for case in shown], samples, lost, fmt=f"{_MARKERS[scaling]}-", label=scaling)
     finish(axis, "k, workers", "examples to the target", log="xy")
 
 
@@ -37,9 +31,9 @@ def _draw_losses(figure: Figure, cases: Sequence[ScaledTraining]) -> None:
     for axis, scaling in zip(axes, (Scaling.NONE, Scaling.WARM), strict=True):
         for k, colour in shades.items():
             if case := find(cases, k, scaling):
-                shortest = min(map(len, case.losses))
-                losses = np.median([one[:shortest] for one in case.losses], axis=0)
-                axis.plot(WINDOW_EXAMPLES * np.arange(1, shortest + 1), losses, lw=1, color=colour, label=f"k = {k}")
+                (losses,) = case.curve("losses")
+                examples = WINDOW_EXAMPLES * np.arange(1, len(losses) + 1)
+                axis.plot(examples, losses, lw=1, color=colour, label=f"k = {k}")
         axis.set_title(f"learning rate {scaling}", fontsize=9)
         axis.set_yscale("log")
         finish(axis, "examples", "training loss" if axis is axes[0] else "")

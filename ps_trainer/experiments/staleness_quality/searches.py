@@ -86,17 +86,17 @@ def train(
     schedule: Schedule, depth: int, optimizer: str, lr: float, seed: int, target: float | None
 ) -> virtual_training.Course:
     """Trains along a schedule, until the training accuracy is the target or, without one, to the end."""
-    with virtual_training.open_replay(
+    return virtual_training.course_of(
         schedule,
         "async",
+        target=target,
         model="mlp" if depth else "softmax",
         model_options=DEPTHS[depth],
         optimizer=optimizer,
         learning_rate=lr,
         batch_size=BATCH_SIZE,
         seed=seed,
-    ) as replay:
-        return virtual_training.follow(replay, BATCH_SIZE, target=target)
+    )
 
 
 def train_with_ramp(

@@ -7,11 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-import numpy as np
-
-from ps_trainer.experiments.harness.cases import Case, count, figures, setting
+from ps_trainer.experiments.harness.cases import count, figures, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.targets import TargetCase
 from ps_trainer.experiments.toolkit import real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval
 
@@ -106,7 +105,7 @@ class RealPacedFigures(real_clusters.RealFigures):
     simulated: PacedFigures
 
 
-class TimedAccuracy(Case):
+class TimedAccuracy(TargetCase):
     """Trainings with one kind of batches, one rule and one number of workers, all their seeds together."""
 
     batches = setting("batches")
@@ -123,22 +122,9 @@ class TimedAccuracy(Case):
         return f"{self.batches}, {self.rule}, n={self.n}"
 
     @property
-    def is_lost(self) -> bool:
-        """Whether most seeds do not reach the target, so that their times are lower bounds."""
-        return 2 * self.num_lost > len(self.times)
-
-    @property
     def rate(self) -> float:
         """Learning rate."""
         return float(self.rates[0])
-
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the times of the tests that all seeds made, and their accuracies, medians over the seeds."""
-        shortest = min(map(len, self.runs.figures("times")))
-        times, accuracies = (
-            np.median([one[:shortest] for one in self.runs.figures(name)], axis=0) for name in ("times", "accuracies")
-        )
-        return times, accuracies
 
 
 class PacedTraining(real_clusters.RealCase):

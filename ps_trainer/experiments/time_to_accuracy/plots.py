@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.targets import draw_spreads
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval, spread
 
@@ -72,12 +71,8 @@ def _draw_examples(figure: Figure, cases: Sequence[TimedAccuracy]) -> None:
     for axis, batches in _panels(figure, cases):
         for rule in WorkerRule:
             own = [found for n in [1, *counts_of(cases)] if (found := find(cases, batches, rule, n))]
-            middle, p10, p90 = np.array([spread(case.examples) for case in own]).T
-            style = {**_LOOKS[rule], "capsize": 2, "lw": 1, "label": rule}
-            axis.errorbar([case.n for case in own], middle, (middle - p10, p90 - middle), **style)
-            lost = [case for case in own if case.is_lost]
-            medians = [spread(case.examples).median for case in lost]
-            axis.plot([case.n for case in lost], medians, "^", ms=10, mfc="none", mew=1.5, color=_LOOKS[rule]["color"])
+            samples, lost = [case.examples for case in own], [case.is_lost for case in own]
+            draw_spreads(axis, [case.n for case in own], samples, lost, label=rule, **_LOOKS[rule])
         finish(axis, "workers n", "examples to the accuracy", log="x")
 
 
@@ -89,7 +84,7 @@ def _draw_curves(figure: Figure, cases: Sequence[TimedAccuracy]) -> None:
         for n in counts:
             case = find(cases, batches, rule, n)
             if case is not None:
-                times, accuracies = case.curve()
+                times, accuracies = case.curve("times", "accuracies")
                 axis.plot(times, 100 * accuracies, lw=1, color=shades[n], label=f"n = {n}")
         axis.set_title(f"{batches}, {rule}", fontsize=9)
         axis.set_ylim(bottom=50)

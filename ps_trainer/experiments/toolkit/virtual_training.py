@@ -113,6 +113,20 @@ def follow(replay: Any, batch_size: int, *, target: float | None = TARGET_ACCURA
     return Course(None, None, count, has_diverged=False, losses=_append_rest(losses, sums), accuracy=_mean(recent))
 
 
+def course_of(
+    schedule: Schedule,
+    update: str,
+    options: Sequence[str] = (),
+    *,
+    target: float | None = TARGET_ACCURACY,
+    batch_size: int,
+    **training: Any,
+) -> Course:
+    """Returns the course of a training along a schedule; arguments as for `open_replay` and `follow`."""
+    with open_replay(schedule, update, options, batch_size=batch_size, **training) as replay:
+        return follow(replay, batch_size, target=target)
+
+
 def crossing(values: Sequence[float], losses: Sequence[float], target: float) -> float:
     """Returns the value, such as a time, at which a loss first falls to the target, interpolated between two entries.
 

@@ -12,9 +12,9 @@ from ps_trainer.experiments.backups_at_scale.cases import (
     Delays,
     TrafficSettings,
     UpdateKind,
-    find_traffic,
 )
 from ps_trainer.experiments.backups_at_scale.experiment import BackupsAtScale, TrafficTimings, TrainingsAtScale
+from ps_trainer.experiments.harness.cases import find
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit.pilots import PilotSettings
@@ -108,8 +108,8 @@ def test_without_transfers_a_fifth_backup_worker_costs_nothing(tmp_path, monkeyp
     assert findings_of(BackupsAtScale(), broken)["published_median"] is ClaimFinding.REFUTED
     cases = TrafficTimings.cases(broken)
     assert (
-        find_traffic(cases, Delays.STRAGGLERS, 5).medians
-        == find_traffic(cases, Delays.STRAGGLERS, 5, has_transfers=False).medians
+        find(cases, delays=Delays.STRAGGLERS, b=5, has_transfers=True).medians
+        == find(cases, delays=Delays.STRAGGLERS, b=5, has_transfers=False).medians
     )
 
 

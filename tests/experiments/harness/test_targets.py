@@ -1,0 +1,78 @@
+"""Runs up to a target that some seeds miss: their cases, ratios, table cells and points in plots."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from ps_trainer.experiments.harness.cases import count, figures, find
+from ps_trainer.experiments.harness.runs import Results, Run, RunResult
+from ps_trainer.experiments.harness.targets import TargetCase, draw_spreads, ratio
+from tests.experiments.fakes import DieSettings
+
+CAP = 100.0
+
+
+class Climb(TargetCase):
+    """Ways to a summit."""
+
+    num_lost = count("steps", None)
+    steps = figures("steps", missing=CAP)
+    sides = property(lambda case: case.runs.setting("sides"))
+
+
+def climb(steps, heights=(), sides=6):
+    """A case whose seeds need these steps; None = not reached."""
+    heights = heights or [[0.0]] * len(steps)
+    made = [SimpleNamespace(steps=one, heights=own) for one, own in zip(steps, heights, strict=True)]
+    return Climb(Results(RunResult(Run("run", DieSettings(sides=sides)), one, 1.0, None, None) for one in made))
+
+
+def test_a_case_is_lost_where_most_seeds_miss_the_target():
+    assert climb([10.0, None, None]).is_lost
+    assert not climb([10.0, 20.0, None]).is_lost
+    assert not climb([10.0, None]).is_lost
+
+
+def test_a_table_has_no_numbers_of_a_lost_case():
+    assert climb([10.0, None, None]).cells("steps") == [None] * 3
+    assert climb([10.0, 20.0, 30.0]).cells("steps") == pytest.approx([20.0, 12.0, 28.0])
+    assert climb([10.0, 20.0, None]).cells("steps")[0] == 20.0
+
+
+def test_a_curve_ends_with_the_first_seed():
+    case = climb([1.0, 2.0, 3.0], [[0.0, 1.0], [0.0, 2.0, 9.0], [3.0, 3.0, 9.0]])
+    (heights,) = case.curve("heights")
+    assert heights.tolist() == [0.0, 2.0]
+
+
+def test_a_ratio_needs_two_cases_of_which_one_reaches_the_target():
+    reached, lost = climb([10.0, 10.0, 20.0]), climb([None, None, None])
+    (measure,) = ratio("n=2", lost, reached, "steps")
+    assert (measure.case, measure.value) == ("n=2", pytest.approx(CAP / (10 * 10 * 20) ** (1 / 3)))
+    assert measure.interval.low < measure.value < measure.interval.high
+    for pair in ((lost, lost), (None, reached), (lost, None)):
+        assert ratio("n=2", *pair, "steps") == []
+
+
+def test_a_case_is_found_by_its_attributes():
+    cases = [climb([1.0]), climb([2.0], sides=8)]
+    assert find(cases, sides=8, is_lost=False) is cases[1]
+    assert find(cases, sides=8, is_lost=True) is None
+
+
+def test_large_triangles_mark_lower_bounds_in_the_colour_of_their_arm():
+    axis = Figure().add_subplot()
+    draw_spreads(axis, [1, 2], [[1.0, 2.0, 3.0], [CAP] * 3], [False, True], fmt="o-", color="#0072B2", label="arm")
+    *_, triangles = axis.get_lines()
+    assert (triangles.get_marker(), triangles.get_color()) == ("^", "#0072B2")
+    np.testing.assert_array_equal(triangles.get_xydata(), [[2, CAP]])
+
+
+def test_without_lower_bounds_there_are_no_triangles():
+    axis = Figure().add_subplot()
+    draw_spreads(axis, [1, 2], [[1.0, 2.0, 3.0], [4.0] * 3], fmt="o-")
+    assert {line.get_marker() for line in axis.get_lines()} <= {"o", "_", "|"}
