@@ -7,6 +7,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
@@ -17,12 +19,16 @@ from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
 from ps_trainer.experiments.toolkit.socket_rounds import SocketCluster
 from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
+from ps_trainer.simulation.host_links import HostLinks
 
 NUM_CHUNKS = 16  # of a ps task's share, where pushes and pulls overlap
+MOST_WORKERS = 64  # in the simulator
 LARGEST_SHARE = 0.75  # share of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
 
 # Time of a step besides its transfers, without computation. It is exponential, so that workers do not stay in step.
-_IDLE_STEP = "exp:mean_ms=20"
+IDLE_SECS = 0.02
+_IDLE_STEP = f"exp:mean_ms={1000 * IDLE_SECS:g}"
+_NO_STEP = "det:mean_ms=0.001,jitter=0"
 _VIRTUAL_UPDATES = 20_000
 
 
@@ -182,6 +188,13 @@ class LinkFigures(Record):
     num_retransmitted: int = 0  # TCP segments that all hosts have sent again, in the whole run
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulatedFigures(Record):
+    """Figures of a run of the simulator."""
+
+    round_secs: float  # time in which every worker makes a step
+
+
 class D2lBar(NamedTuple):
     """A way to add up gradients in the figure of "Dive into Deep Learning", and ours that is like it."""
 
@@ -206,19 +219,43 @@ def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> floa
 
     On a cluster the workers do not begin together: they join one after the other.
     """
-    run = virtual_run.run(
-        "async",
+    setting = LinkSetting(Arm.ASYNC, n, p, num_bytes, "", _VIRTUAL_UPDATES // n)
+    return simulated_round_secs(setting, bytes_per_sec, seed=0)
+
+
+def simulated_round_secs(setting: LinkSetting, bytes_per_sec: float, seed: int) -> float:
+    """Returns the simulator's time in which each worker makes a step, with links of this rate, after warm-up.
+
+    Synchronous workers compute nothing. For a ring it sends the parts from host to host, turn by turn, in place of the
+    formula that the simulator has for it.
+    """
+    n, num_bytes = setting.n, setting.num_bytes
+    if setting.arm is Arm.RING:
+        return _ring_turns_secs(n, num_bytes, bytes_per_sec)
+    is_async = setting.arm is Arm.ASYNC
+    schedule = virtual_run.run(
+        "async" if is_async else "sync",
         num_workers=n,
-        compute=[_IDLE_STEP],
-        num_updates=_VIRTUAL_UPDATES,
-        seed=0,
-        num_ps=p,
+        compute=[_IDLE_STEP if is_async else _NO_STEP],
+        num_updates=setting.rounds * (n if is_async else 1),
+        seed=seed,
+        num_ps=setting.p,
         model_bytes=num_bytes,
         worker_bytes_per_sec=bytes_per_sec,
-        ps_bytes_per_sec=bytes_per_sec,
-    )
-    warm, _ = without_warmup(run.schedule.update_secs)
-    return n * float(warm[-1] - warm[0]) / (len(warm) - 1)
+        **({"colocated": True} if setting.arm.is_colocated else {"ps_bytes_per_sec": bytes_per_sec}),
+    ).schedule
+    warm, _ = without_warmup(schedule.update_secs)
+    return (n if is_async else 1) * float(warm[-1] - warm[0]) / (len(warm) - 1)
+
+
+def _ring_turns_secs(n: int, num_bytes: int, bytes_per_sec: float) -> float:
+    links, hosts, now = HostLinks([bytes_per_sec] * n), np.arange(n), 0.0
+    for _ in range(2 * (n - 1)):  # each host sends a part to the next, first sums of gradients and then the means
+        links.begin(0, now, hosts, (hosts + 1) % n, num_bytes / n)
+        while (end := links.next_end()) is not None:
+            now = end
+            links.end(now)
+    return now
 
 
 def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> float:
@@ -268,9 +305,45 @@ class LinkCase(Case):
         return self.timed_secs.median / self.setting.unit_secs
 
 
+class SimulatedCase(Case):
+    """A setting in the simulator, with one run."""
+
+    @property
+    def setting(self) -> LinkSetting:
+        """Setting of the run."""
+        return self.runs[0].run.settings
+
+    @property
+    def round_secs(self) -> float:
+        """Time in which each worker makes a step."""
+        return self.runs.median("round_secs")
+
+    @property
+    def in_units(self) -> float:
+        """Time of a round in M/B."""
+        return self.round_secs / self.setting.unit_secs
+
+    @property
+    def predicted_secs(self) -> float:
+        """The closed form's time of a round, for asynchronous workers too."""
+        setting = self.setting
+        if setting.arm is Arm.ASYNC:
+            sizes = (setting.num_bytes, setting.n, setting.p, setting.bytes_per_sec)
+            return theory.async_round_secs(IDLE_SECS, *sizes)
+        return setting.predicted_secs()
+
+
+_SETTINGS = [field.name for field in dataclasses.fields(LinkSetting)]
+
+
 def cases_of(results: Results) -> list[LinkCase]:
     """Returns the cases, in the order of the runs."""
-    return cases_by(LinkCase, results, *(field.name for field in dataclasses.fields(LinkSetting)))
+    return cases_by(LinkCase, results, *_SETTINGS)
+
+
+def simulated_cases(results: Results) -> list[SimulatedCase]:
+    """Returns the cases of the simulator, in the order of the runs."""
+    return cases_by(SimulatedCase, results, *_SETTINGS)
 
 
 def timed_cases(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:

@@ -16,7 +16,17 @@ from ps_trainer.experiments.toolkit.shaped_clusters import ShapedTraining
 from ps_trainer.experiments.toolkit.socket_rounds import SocketRounds
 
 from . import claims, plots, tables
-from .cases import Arm, LinkCase, LinkFigures, LinkSetting, cases_of
+from .cases import (
+    MOST_WORKERS,
+    Arm,
+    LinkCase,
+    LinkFigures,
+    LinkSetting,
+    SimulatedFigures,
+    cases_of,
+    simulated_cases,
+    simulated_round_secs,
+)
 from .texts import TEXTS
 
 _START_SECS = 5.0
@@ -28,6 +38,9 @@ _MIN_ROUNDS = 5
 _MIN_SECS = 4.0  # counters of bytes are read four times a second
 # Asynchronous workers need some time to get out of step, and their step times differ.
 _ASYNC_ROUNDS = 8
+_ASYNC_UPDATES = 200_000  # of the simulator
+_COUNTS = (2, 4, 8, 16, 32, MOST_WORKERS)
+_QUICK_COUNTS = (2, 8)
 _ARMS = (
     *((Arm.PS, n, p) for n, p in ((1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (4, 4), (2, 4))),
     *((Arm.RING, n, 0) for n in (2, 4)),
@@ -44,10 +57,41 @@ _OTHER_CONGESTION_CONTROL = "bbr"
 _ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
+class SimulatedLinks(Part[LinkSetting, SimulatedFigures]):
+    """Rounds in the simulator, by arm and by numbers of workers and ps tasks."""
+
+    figures_type = SimulatedFigures
+    selects = {"level": Level.VIRTUAL}
+    claims = claims.OF_SIMULATOR
+
+    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[LinkSetting]]:
+        """Plans one run of each setting, as only asynchronous workers have randomness, and a long run."""
+        arms = [
+            (arm, n, p)
+            for n in (_QUICK_COUNTS if quick else _COUNTS)
+            for arm, p in ((Arm.PS, 1), (Arm.PS, 2), (Arm.PS, n), (Arm.RING, 0), (Arm.COLOCATED, n), (Arm.ASYNC, 1))
+        ]
+        settings = [
+            LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_UPDATES // n if arm is Arm.ASYNC else _MIN_ROUNDS, **_FULL)
+            for arm, n, p in dict.fromkeys(arms)
+        ]
+        return [run for one in settings for run in runs_of_seeds(seeds[:1], _key(one, "L0"), one, 1.0)]
+
+    def execute(self, run: Run[LinkSetting], folder: pathlib.Path) -> Measured[SimulatedFigures]:
+        setting = run.settings
+        secs = simulated_round_secs(setting, setting.bytes_per_sec, run.seed)
+        return Measured(SimulatedFigures(round_secs=secs))
+
+    cases = staticmethod(simulated_cases)
+    tables = staticmethod(tables.of_simulator)
+    plots = plots.OF_SIMULATOR
+
+
 class ShapedLinks(Part[LinkSetting, LinkFigures]):
     """Rounds of a model that computes nothing, by arm and by numbers of workers and ps tasks."""
 
     figures_type = LinkFigures
+    selects = {"level": Level.SHAPED}
     claims = claims.CLAIMS
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[LinkSetting]]:
@@ -100,7 +144,7 @@ class PsBandwidth(Experiment):
     )
     texts = TEXTS
     published = claims.PUBLISHED
-    parts = (ShapedLinks(),)
+    parts = (ShapedLinks(), SimulatedLinks())
     num_seeds = 3
 
 
@@ -126,6 +170,9 @@ def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run[LinkSetting]]:
     secs = (
         _START_SECS + _START_SECS_PER_TASK * (setting.n + max(1, setting.p)) + setting.rounds * setting.predicted_secs()
     )
+    return runs_of_seeds(seeds, _key(setting, "L3"), setting, secs, Level.SHAPED)
+
+
+def _key(setting: LinkSetting, level: str) -> str:
     of_tcp = "" if setting.is_usual else f"-{setting.congestion_control}"
-    key = f"L3-{setting.arm}-n={setting.n}-p={setting.p}{of_tcp}"
-    return runs_of_seeds(seeds, key, setting, secs, Level.SHAPED)
+    return f"{level}-{setting.arm}-n={setting.n}-p={setting.p}{of_tcp}"

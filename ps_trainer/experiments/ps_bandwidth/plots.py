@@ -10,23 +10,20 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import looks, theory
 
-from .cases import Arm, D2lBar, LinkCase, LinkSetting, d2l_ratios, timed_cases
+from .cases import Arm, D2lBar, LinkCase, LinkSetting, SimulatedCase, d2l_ratios, timed_cases
 
+_FORMULAS: tuple[tuple[str, str, Callable[[int], float]], ...] = (
+    ("p = 1, formula", "-", lambda n: theory.ps_round_secs(1, n, 1, 1)),
+    ("p = 2, formula", "--", lambda n: theory.ps_round_secs(1, n, 2, 1)),
+    ("p ≥ n, formula", ":", lambda n: theory.ps_round_secs(1, n, n, 1)),
+    ("ring, formula", "-.", lambda n: theory.ring_secs(1, n, 1)),
+)
 _ROUND_ARMS = (Arm.PS, Arm.RING, Arm.COLOCATED, Arm.ASYNC, Arm.SOCKETS, Arm.PIPELINED)
 
 
 def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis = figure.add_subplot()
-    most = max(case.setting.n for case in data)
-    grid = np.arange(1, most + 1)
-    lines: tuple[tuple[str, str, Callable[[int], float]], ...] = (
-        ("p = 1, formula", "-", lambda n: theory.ps_round_secs(1, n, 1, 1)),
-        ("p = 2, formula", "--", lambda n: theory.ps_round_secs(1, n, 2, 1)),
-        ("p ≥ n, formula", ":", lambda n: theory.ps_round_secs(1, n, n, 1)),
-        ("ring, formula", "-.", lambda n: theory.ring_secs(1, n, 1)),
-    )
-    for label, style, secs in lines:
-        axis.plot(grid, [secs(int(n)) for n in grid], "k", ls=style, lw=0.9, label=label)
+    _draw_formulas(axis, np.arange(1, max(case.setting.n for case in data) + 1))
     axis.axhline(1, color="0.5", lw=0.8, label="p = n, both directions at once")
     series: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
         "p = 1": (looks.SYNC, "o", lambda s: s.arm is Arm.PS and s.p == 1),
@@ -45,6 +42,29 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_ylim(bottom=0)
     finish(axis, "workers", "time of a round in M/B", ncols=2)
+
+
+def _draw_formulas(axis: Axes, counts: np.ndarray) -> None:
+    for label, style, secs in _FORMULAS:
+        axis.plot(counts, [secs(int(n)) for n in counts], "k", ls=style, lw=0.9, label=label)
+
+
+def _draw_simulated(figure: Figure, cases: Sequence[SimulatedCase]) -> None:
+    axis = figure.add_subplot()
+    _draw_formulas(axis, np.array(sorted({case.setting.n for case in cases})))
+    series: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
+        "p = 1": (looks.SYNC, "o", lambda s: s.arm is Arm.PS and s.p == 1),
+        "p = 2": (looks.SYNC, "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
+        "p = n": (looks.SYNC, "^", lambda s: s.arm is Arm.PS and s.p == s.n),
+        "ring": (looks.RING, "x", lambda s: s.arm is Arm.RING),
+        "ps on each worker's host": (looks.COLOCATED, "D", lambda s: s.arm is Arm.COLOCATED),
+        "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC),
+    }
+    for label, (colour, marker, belongs) in series.items():
+        own = [case for case in cases if belongs(case.setting)]
+        style = {"color": colour, "ls": "none", "mfc": "none", "ms": 7, "label": label}
+        axis.plot([case.setting.n for case in own], [case.in_units for case in own], marker, **style)
+    finish(axis, "workers", "time of a round in M/B", log="xy", ncols=2)
 
 
 def _points(axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, marker: str) -> None:
@@ -89,6 +109,20 @@ def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis.invert_yaxis()
     axis.set_xlabel("bytes received in a round, in M; black: predicted")
 
+
+OF_SIMULATOR = (
+    Plot(
+        key="simulated_rounds",
+        title="Time of a round with up to 64 workers",
+        shows="Time of a round in the simulator in units of M/B against the number of workers, both axes logarithmic;"
+        " lines: the models.",
+        expected="synchronous points on their lines; the ring, and ps tasks on the workers' own hosts, on one line that"
+        " rises to 2; asynchronous workers with one ps task at n + 1, nearly a factor of two below synchronous ones.",
+        claims=("simulated_ps", "simulated_colocated", "simulated_async"),
+        draw=_draw_simulated,
+        size=(7.2, 4.4),
+    ),
+)
 
 PLOTS = (
     Plot(

@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.statistics import spread
 
-from .cases import Arm, LinkCase, d2l_ratios, pairs
+from .cases import Arm, LinkCase, SimulatedCase, d2l_ratios, pairs
 
 _MB = 1e6
 
@@ -16,6 +16,23 @@ _MB = 1e6
 def tables(cases: Sequence[LinkCase]) -> list[Table]:
     """Returns a line per case, and the example of "Dive into Deep Learning"."""
     return [_case_table(cases), *_d2l_table(cases)] if cases else []
+
+
+def of_simulator(cases: Sequence[SimulatedCase]) -> list[Table]:
+    """Returns a line per setting in the simulator."""
+    columns = (
+        *texts("arm"),
+        *numbers("d", "n", "p"),
+        *numbers(".3f", "round", "predicted", unit="s"),
+        *numbers(".3f", "simulated / predicted"),
+        *numbers(".2f", "round", unit="M/B"),
+    )
+    rows = [
+        [one.setting.arm.words, one.setting.n, one.setting.p or None, one.round_secs, one.predicted_secs]
+        + [one.round_secs / one.predicted_secs, one.in_units]
+        for one in cases
+    ]
+    return [Table("Time per round in the simulator", columns, rows)]
 
 
 def notes(cases: Sequence[LinkCase]) -> list[str]:

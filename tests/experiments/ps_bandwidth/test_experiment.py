@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.cpu import CpuUse
+from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, RunResult
+from ps_trainer.experiments.ps_bandwidth import cases as cases_module
 from ps_trainer.experiments.ps_bandwidth import experiment as experiment_module
 from ps_trainer.experiments.ps_bandwidth.cases import (
     Arm,
@@ -18,11 +21,15 @@ from ps_trainer.experiments.ps_bandwidth.cases import (
     d2l_ratios,
     simulated_secs,
 )
+from ps_trainer.experiments.ps_bandwidth.claims import CLAIMS, OF_SIMULATOR
 from ps_trainer.experiments.ps_bandwidth.experiment import PsBandwidth
 from ps_trainer.experiments.toolkit import shaped_clusters
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
 from ps_trainer.experiments.toolkit.socket_rounds import SocketCluster
-from tests.experiments.executed import drawn, findings_of, refuted, results_of
+from ps_trainer.simulation import events
+from ps_trainer.simulation.host_links import HostLinks
+from ps_trainer.simulation.link import SharedLink
+from tests.experiments.executed import drawn, findings_of, planned, refuted, results_of
 
 M = 8_000_000
 
@@ -112,13 +119,13 @@ def executed(monkeypatch, folder, wire, quick=False):
     monkeypatch.setattr(ShapedCluster, "train", lambda cluster, folder: wire.train(cluster, folder))
     monkeypatch.setattr(SocketCluster, "run", lambda cluster: wire.run(cluster))
     experiment = PsBandwidth()
-    return experiment, results_of(experiment, experiment.runs([0], quick=quick), folder)
+    return experiment, results_of(experiment, planned(experiment, [0], quick=quick, level=Level.SHAPED), folder)
 
 
 def test_a_correct_wire_refutes_no_claim(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer())
     findings = findings_of(experiment, results)
-    assert set(findings) == {claim.key for claim in experiment.claims}
+    assert set(findings) == {claim.key for claim in CLAIMS}
     assert set(findings.values()) == {ClaimFinding.OK}
     assert drawn(experiment.plots(results)) == ["round", "d2l", "largest_variable", "bytes"]
 
@@ -142,9 +149,9 @@ def test_without_bbr_nothing_is_compared_with_it(monkeypatch, tmp_path):
     monkeypatch.setattr(experiment_module, "_ALLOWED", tmp_path / "allowed")
     monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
     (tmp_path / "allowed").write_text("reno cubic\n")
-    assert {run.settings.congestion_control for run in PsBandwidth().runs([0], quick=False)} == {"reno"}
+    assert {run.settings.congestion_control for run in planned(PsBandwidth(), [0])} == {"reno"}
     (tmp_path / "allowed").write_text("reno bbr\n")
-    assert {run.settings.congestion_control for run in PsBandwidth().runs([0], quick=False)} == {"reno", "bbr"}
+    assert {run.settings.congestion_control for run in planned(PsBandwidth(), [0])} == {"reno", "bbr"}
 
 
 def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_path):
@@ -180,11 +187,53 @@ def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):
 def test_without_shaped_hosts_the_findings_give_the_reason(monkeypatch):
     monkeypatch.setattr(shaped_clusters, "why_not", lambda: "tc not found")
     experiment = PsBandwidth()
-    assert experiment.runs([0], quick=False) == []
-    checked = experiment.analyse(Results()).checked
+    assert planned(experiment, [0], level=Level.SHAPED) == []
+    checked = [one for one in experiment.analyse(Results()).checked if one.claim in CLAIMS]
     assert {one.finding for one in checked} == {ClaimFinding.NOT_TESTABLE}
     assert all("tc not found" in one.text for one in checked)
     assert list(experiment.plots(Results())) == []
+
+
+def simulated(folder, *, quick=False):
+    experiment = PsBandwidth()
+    runs = planned(experiment, [0], quick=quick, level=Level.VIRTUAL)
+    return experiment, results_of(experiment, runs, folder)
+
+
+def test_the_simulator_agrees_with_the_closed_forms_up_to_64_workers(tmp_path):
+    experiment, results = simulated(tmp_path)
+    assert {run.settings.n for run, *_ in results} == {2, 4, 8, 16, 32, 64}
+    assert findings_of(experiment, results) == {claim.key: ClaimFinding.OK for claim in OF_SIMULATOR}
+    assert drawn(experiment.plots(results)) == ["simulated_rounds"]
+
+
+class HalfDuplex(HostLinks):
+    """Broken links: both directions together have the bandwidth of one."""
+
+    def _flows_by_link(self, chosen):
+        flows = super()._flows_by_link(chosen)
+        both = flows[: self._num_hosts] + flows[self._num_hosts :]
+        return np.tile(both, 2)
+
+
+class Unfair(SharedLink):
+    """Broken link: each transfer has all of it."""
+
+    def _rate(self):
+        return self._capacity
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "broken", "keys"),
+    [
+        (events, "HostLinks", HalfDuplex, {"simulated_colocated"}),
+        (cases_module, "HostLinks", HalfDuplex, {"simulated_colocated"}),
+        (events, "SharedLink", Unfair, {"simulated_ps", "simulated_async"}),
+    ],
+)
+def test_a_broken_simulator_refutes_its_claims(monkeypatch, tmp_path, module, name, broken, keys):
+    monkeypatch.setattr(module, name, broken)
+    assert refuted(findings_of(*simulated(tmp_path, quick=True))) == keys
 
 
 def test_asynchronous_workers_are_between_one_and_both_directions_of_a_link():
