@@ -112,6 +112,9 @@ def all_claims(pages: Mapping[str, str], experiments: Iterable[Experiment]) -> s
             Paragraph(
                 "These claims were changed or added after the first run of their experiment. All other limits are those"
                 " that were fixed before it. A page shows a change only once its experiment has run again."
+                " [limits.csv](limits.csv) has the first limit of each claim, and its date. An origin *plan* means that"
+                " the description of the experiments, which preceded their code, gave this limit. All others were"
+                " fixed with the claim."
             ),
             index.amendments(experiments),
         ]

@@ -141,7 +141,7 @@ OF_QUADRATIC = (
         kind=ClaimKind.THEORY,
         quantity="measured over exact rate",
         limit=Limit(low=0.98, high=1.02),
-        amended="2026-11-26: added",
+        amended="2026-11-26: new, as the recursion gives the limit in mean square",
         measure=lambda rates: _over_exact(rates, MEAN_SQUARE, quadratic.largest_stable_geometric_rate),
     ),
     Claim(
@@ -215,13 +215,13 @@ OF_TRAINING = (
     _of_optimizers(
         key="sgd",
         sentence="SGD tolerates more staleness than momentum and Adam, each at its best learning rate",
-        amended="2026-11-26: added",
+        amended="2026-11-26: new, as SGD is among the other optimizers of a summary of the source",
         measure=_fragile_over_robust(("momentum", "adam"), ("sgd",)),
     ),
     _of_optimizers(
         key="rmsprop",
         sentence="Adagrad and SGD tolerate more staleness than RMSProp, each at its best learning rate",
-        amended="2026-11-26: added",
+        amended="2026-11-26: new, as a summary of the source names RMSProp with momentum and Adam",
         measure=_fragile_over_robust(("rmsprop",), ("adagrad", "sgd")),
     ),
 )
