@@ -116,13 +116,14 @@ def check_available() -> None:
         )
 
 
-def save(drawing: Drawing, caption: str, folder: pathlib.Path) -> PlotFiles:
-    """Saves a drawing as `<folder>/<key>.png` and `.svg`, and keeps its caption."""
+def save(drawing: Drawing, caption: str, folder: pathlib.Path, name: str = "") -> PlotFiles:
+    """Saves a drawing as `<folder>/<name>.png` and `.svg`, and keeps its caption; the name is its key by default."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    files = PlotFiles(drawing, caption, folder / f"{drawing.plot.key}.png", folder / f"{drawing.plot.key}.svg")
+    name = name or drawing.plot.key
+    files = PlotFiles(drawing, caption, folder / f"{name}.png", folder / f"{name}.svg")
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=drawing.plot.size)
         FigureCanvasAgg(figure)

@@ -2,10 +2,14 @@
 
     python -m ps_trainer.experiments.harness.publish runs/experiments
 
-writes into `docs/results` a page for each experiment of the run and its plots in `plots/`, in place of earlier ones.
-The pages of other experiments stay. Then, or without a folder only this, it updates all pages: texts (`page_texts.py`),
-captions, the overview in `index.md`, the claims of all pages in `all-claims.md`, and marks (`marks.py`). The runs' own
-files are not in the repository, so numbers and plots stay as they are.
+writes into `docs/results` a page for each experiment of the run, its plots in `plots/`, and the figures of its runs in
+`figures/` (`archive.py`), in place of earlier ones. The pages of other experiments stay. Then, or without a folder only
+this, it updates all pages: texts (`page_texts.py`), captions, the overview in `index.md`, the claims of all pages in
+`all-claims.md`, and marks (`marks.py`). Numbers and plots stay as they are.
+
+    python -m ps_trainer.experiments.harness.publish --redraw
+
+draws the plots of all pages whose runs are in `figures/` again, without a run.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ import sys
 
 from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, PsTrainerError, UsageError
-from ps_trainer.experiments.harness import index, marks, published_pages, sections
+from ps_trainer.experiments.harness import archive, index, marks, plots, published_pages, sections
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 
 INDEX_NAME = "index.md"  # page over all experiments, of a run and in the repository
 RESULTS = pathlib.Path("docs", "results")  # folder of the pages, in the repository
 SUMMARY_NAME = "all-claims.md"  # page with the claims of all experiments
 PLOTS_FOLDER = "plots"
+FIGURES_FOLDER = "figures"
 MAX_BYTES = 6_000_000
 
 _IMAGE = re.compile(r"\]\(([^)/\s]+)\.png\)")
@@ -52,21 +57,41 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     files: dict[str, bytes] = {}
     for name, report in reports.items():
         text = published_pages.with_local_links(_FILES_LINE.sub(_PLOTS_LINE, report.read_text(encoding="utf-8")))
-        plots = {
+        images = {
             f"{PLOTS_FOLDER}/{name}-{plot}{form}": (report.parent / f"{plot}{form}").read_bytes()
             for plot in _IMAGE.findall(text)
             for form in _FORMS
         }
-        files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1.png)", text).encode(), **plots}
+        folder_of_runs = report.parent / "runs"
+        runs = {f"{FIGURES_FOLDER}/{name}.jsonl.gz": archive.pack(folder_of_runs)} if folder_of_runs.exists() else {}
+        files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1.png)", text).encode(), **images, **runs}
     size = sum(map(len, files.values()))
     if size > MAX_BYTES:
         raise UsageError(f"pages and plots are {size:,} bytes; {MAX_BYTES:,} are allowed. Draw fewer or smaller plots")
     for old in [plot for name in reports for plot in (folder / PLOTS_FOLDER).glob(f"{name}-*.*")]:
         old.unlink()
-    (folder / PLOTS_FOLDER).mkdir(parents=True, exist_ok=True)
+    for subfolder in (PLOTS_FOLDER, FIGURES_FOLDER):
+        (folder / subfolder).mkdir(parents=True, exist_ok=True)
     for file, data in files.items():
         (folder / file).write_bytes(data)
     return [folder / file for file in files]
+
+
+def redraw(folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
+    """Draws the plots of the pages again whose runs are in the folder of pages, and returns the files written.
+
+    A plot that a page does not show is left out, and so is one whose runs this machine cannot plan.
+    """
+    written = []
+    for name in names:
+        runs = folder / FIGURES_FOLDER / f"{name}.jsonl.gz"
+        experiment = component_tables.EXPERIMENTS.create(name)
+        for drawing in experiment.plots(archive.read(runs, experiment)) if runs.exists() else ():
+            shown = folder / PLOTS_FOLDER / f"{name}-{drawing.plot.key}.png"
+            if shown.exists():
+                files = plots.save(drawing, "", shown.parent, shown.stem)
+                written += [files.png, files.svg]
+    return written
 
 
 def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
@@ -96,14 +121,17 @@ def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
 
 
 def main(argv: list[str]) -> int:
-    """Publishes the folder that `argv[1]` names, if any, and updates the pages; returns the exit code."""
+    """Publishes the folder that `argv[1]` names, or draws plots again, and updates the pages; returns the exit code."""
     names = component_tables.EXPERIMENTS.names()
     try:
         if len(argv) > 2:
-            raise UsageError("usage: python -m ps_trainer.experiments.harness.publish [OUT_DIR]")
+            raise UsageError("usage: python -m ps_trainer.experiments.harness.publish [OUT_DIR | --redraw]")
         if not (REPOSITORY / RESULTS).is_dir():
             raise UsageError(f"{REPOSITORY} has no folder {RESULTS}; call this from a clone of the repository")
-        written = publish(pathlib.Path(argv[1]), REPOSITORY / RESULTS, names) if len(argv) == 2 else []
+        if argv[1:] == ["--redraw"]:
+            written = redraw(REPOSITORY / RESULTS, names)
+        else:
+            written = publish(pathlib.Path(argv[1]), REPOSITORY / RESULTS, names) if argv[1:] else []
         pages = update(REPOSITORY, names)
     except PsTrainerError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -107,10 +107,23 @@ class RunStore:
         return self.folder / "runs" / run.key
 
     def _result(self, run: Run[Any], record: Mapping[str, Any]) -> RunResult:
-        cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
-        figures, num_attempts = self.read_figures(run, record["figures"]), record.get("num_attempts", 1)
-        commit = record.get("commit", "")
-        return RunResult(run, figures, record["wall_secs"], cpu, self._folder_of(run), num_attempts, commit)
+        return to_result(run, record, self.read_figures, self._folder_of(run))
+
+
+def to_result(
+    run: Run[Any],
+    record: Mapping[str, Any],
+    read_figures: Callable[[Run[Any], Mapping[str, Any]], Record],
+    folder: pathlib.Path,
+) -> RunResult:
+    """Returns the result of a run from the JSON of its `result.json`.
+
+    Raises:
+        ValueError: A figure is missing.
+    """
+    cpu = CpuUse(**record["cpu"]) if record["cpu"] is not None else None
+    figures, num_attempts = read_figures(run, record["figures"]), record.get("num_attempts", 1)
+    return RunResult(run, figures, record["wall_secs"], cpu, folder, num_attempts, record.get("commit", ""))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 
@@ -45,6 +46,18 @@ def test_each_report_is_a_page(out_dir, tmp_path):
     assert [path.name for path in written] == ["falling_apples.md", *(f"falling_apples-{plot}" for plot in plots)]
     for path, plot in zip(written[1:], plots, strict=True):
         assert path.read_bytes() == (out_dir / "falling_apples" / plot).read_bytes()
+
+
+def test_the_figures_of_the_runs_are_kept(out_dir, tmp_path):
+    run = out_dir / "falling_apples" / "runs" / "L0-seed=0"
+    run.mkdir(parents=True)
+    (run / "result.json").write_text(json.dumps({"figures": {"height": 1.23456789, "is_ripe": True}}))
+    written = publish.publish(out_dir, tmp_path / "repository", ["falling_apples"])[-1]
+    assert written.name == "falling_apples.jsonl.gz"
+    assert json.loads(gzip.decompress(written.read_bytes())) == {
+        "key": "L0-seed=0",
+        "figures": {"height": 1.23457, "is_ripe": True},
+    }
 
 
 def test_plots_of_an_earlier_run_are_removed_and_other_experiments_stay(out_dir, tmp_path):

@@ -1,0 +1,64 @@
+"""Runs of a published page: the same results without the runs' files, and plots from them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_trainer import component_tables
+from ps_trainer.experiments.harness import archive, publish
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.run_store import RunStore
+from ps_trainer.experiments.harness.runs import Results
+from tests.experiments.fakes import Dice, DieSettings
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """The folder of finished runs of the dice, and their results."""
+    store = RunStore(tmp_path / "dice", dict.fromkeys(Level, "code"), Dice().read_figures, commit="abc")
+    runs = Dice().runs(range(Dice.num_seeds), quick=False)
+    made = [store.finish(run, Dice().execute(run, store.begin(run)), 1.5, None) for run in runs]
+    return store.folder / "runs", Results(made)
+
+
+def archived(folder, tmp_path):
+    path = tmp_path / "dice.jsonl.gz"
+    path.write_bytes(archive.pack(folder))
+    return path
+
+
+def test_archived_runs_have_the_settings_and_figures_of_the_runs(stored, tmp_path):
+    folder, made = stored
+    read = archive.read(archived(folder, tmp_path), Dice())
+    assert [one.run for one in read] == [one.run for one in made]
+    assert [one.figures.mean for one in read] == pytest.approx([one.figures.mean for one in made], rel=1e-5)
+    assert [(one.figures.all, one.commit, one.wall_secs) for one in read] == [
+        (one.figures.all, "abc", 1.5) for one in made
+    ]
+    assert [one.text for one in Dice().analyse(read).checked] == [one.text for one in Dice().analyse(made).checked]
+
+
+def test_the_same_runs_are_the_same_bytes(stored):
+    assert archive.pack(stored[0]) == archive.pack(stored[0])
+
+
+def test_a_run_whose_settings_have_changed_is_left_out(stored, tmp_path, monkeypatch):
+    path, runs = archived(stored[0], tmp_path), Dice().runs(range(Dice.num_seeds), quick=False)
+    changed = dataclasses.replace(runs[0], settings=DieSettings(sides=8))
+    monkeypatch.setattr(Dice, "runs", lambda self, seeds, *, quick: [changed, *runs[1:]])
+    assert [one.run for one in archive.read(path, Dice())] == runs[1:]
+
+
+def test_only_plots_that_a_page_shows_are_drawn_again(stored, tmp_path, monkeypatch):
+    pages = tmp_path / "pages"
+    for name in (publish.PLOTS_FOLDER, publish.FIGURES_FOLDER):
+        (pages / name).mkdir(parents=True)
+    monkeypatch.setattr(component_tables.EXPERIMENTS, "create", lambda name: Dice())
+    (pages / publish.FIGURES_FOLDER / "dice.jsonl.gz").write_bytes(archive.pack(stored[0]))
+    assert publish.redraw(pages, ["dice", "never_published"]) == []
+    shown = pages / publish.PLOTS_FOLDER / "dice-means.png"
+    shown.write_bytes(b"old")
+    assert publish.redraw(pages, ["dice", "never_published"]) == [shown, shown.with_suffix(".svg")]
+    assert shown.read_bytes().startswith(b"\x89PNG")
