@@ -6,12 +6,14 @@ that once the model and its gradients are built.
 
 The gradient of a look-up is for the same rows. So its push sends values only, and takes the ids from the ps task.
 
+Rows travel in the type in which the dense parameters do (`--pull_dtype`), rounded in the same way.
+
 To give existing ops another input, this file uses `Operation._update_input`, as `device_parts.py` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -19,11 +21,13 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.store.ancestors import ancestors
 from ps_trainer.store.devices import task_of
 from ps_trainer.store.pieces import Piece
+from ps_trainer.store.pull import PullStaging
 from ps_trainer.store.trace import ModelTrace
 
 _LOOK_UP = "ResourceGather"
 _SAME_IDS = ("Reshape", "Identity")  # the ids of a gradient are the ids of the look-up, as a vector
 _CONCATENATED_IDS = "ConcatV2"  # of several look-ups in one table
+_SAME_ROWS, _ROUNDED_ROWS = ("Identity",), ("Identity", "ClipByValue", "Cast")
 _CONTROL_FLOW = ("Switch", "Enter")
 
 
@@ -58,24 +62,42 @@ def follow_from(ids: Iterable[tf.Tensor], batch_ops: Iterable[tf.Operation] = ()
     return not any((op.op_def.is_stateful and op.type != "Assert") or op.type in _CONTROL_FLOW for op in between)
 
 
+def rows_of(look_up: tf.Operation, types: Collection[str] = _ROUNDED_ROWS) -> list[tf.Operation]:
+    """Returns a look-up and the ops on its task that pass its rows on; other tasks read the output of the last one.
+
+    Args:
+        look_up: The look-up.
+        types: Types of these ops.
+    """
+    found = [look_up]
+    while True:
+        readers = [op for op in found[-1].outputs[0].consumers() if task_of(op.device) == task_of(look_up.device)]
+        if len(readers) != 1 or readers[0].type not in types:
+            return found
+        found.append(readers[0])
+
+
 class TableLookups:
     """The look-ups of one worker's step in the default graph.
 
     Args:
         pieces: Pieces of the parameter store.
+        pull: Knows the type in which rows travel.
         worker_device: Device of this worker. Ids from other devices stay as they are.
 
     Attributes:
         first: By device of the ps task the look-ups of this worker that need no rows of others.
     """
 
-    def __init__(self, pieces: Sequence[Piece], worker_device: str):
+    def __init__(self, pieces: Sequence[Piece], pull: PullStaging, worker_device: str):
         self._worker_device = worker_device
         self._known: dict[tuple[str, Any], tf.Tensor] = {}
         self.first: dict[str, list[LookUp]] = {}
         look_ups: dict[str, list[tf.Operation]] = {}
         for piece in pieces:
             for op in piece.variable.handle.consumers() if piece.is_table else ():
+                if op.type == _LOOK_UP:
+                    _send_rows_as(op, pull.wire_dtype(op.outputs[0].dtype))
                 if self._is_by_worker(op):
                     look_ups.setdefault(op.device, []).append(op)
         for device, ops in look_ups.items():
@@ -125,6 +147,22 @@ class TableLookups:
                 there = tf.cast(part, part_ids.dtype)
                 op._update_input(1, there)
                 self._known[task_of(device), part_ids.ref()] = there
+
+
+def _send_rows_as(look_up: tf.Operation, dtype: tf.DType) -> None:
+    """Casts the rows of a look-up to the type in which they travel, and back for those that read them."""
+    rows = rows_of(look_up, _SAME_ROWS)[-1].outputs[0]
+    if rows.dtype == dtype:
+        return
+    readers = [(op, place) for op in rows.consumers() for place, tensor in enumerate(op.inputs) if tensor is rows]
+    with tf.device(look_up.device):
+        sent = tf.saturate_cast(rows, dtype)
+    arrived: dict[str, tf.Tensor] = {}
+    for op, place in readers:
+        if op.device not in arrived:
+            with tf.device(op.device):
+                arrived[op.device] = tf.cast(sent, rows.dtype)
+        op._update_input(place, arrived[op.device])
 
 
 def _depends(op: tf.Operation, look_ups: Sequence[tf.Operation]) -> bool:

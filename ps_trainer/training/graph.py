@@ -129,7 +129,7 @@ class _Assembly:
         if straggler is not None:
             gradients = straggler.hold_back(gradients)
         applier = Applier(store, components.optimizers, components.schedule)
-        table_lookups = TableLookups(store.pieces, self.trainer.device)
+        table_lookups = TableLookups(store.pieces, store.pull, self.trainer.device)
         push = Push(store, self._create_wire(), table_lookups)
         step = components.rule.build(store, gradients, self._create_context(applier, push))
         count_ops = batches.counter.build(step, position, tf.nest.flatten(batch)[0])

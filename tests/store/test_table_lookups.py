@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from tests.store.test_pull import rounded_to
 from tests.testing import components as small
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.training.test_graph import build, crossings
@@ -74,3 +77,42 @@ def test_ids_that_need_rows_are_a_message_of_their_own():
 def test_a_transform_sends_indices_with_its_values():
     to_ps, _ = crossings(build(config(Tables, gradient_transform=("clip_norm:norm=1",))))
     assert len([shape for _, _, shape in to_ps if len(shape) == 1]) >= 3
+
+
+class Squares:
+    """A model whose loss is the mean square of the rows of a table."""
+
+    def build(self, batch, training):
+        start = tf.random_uniform_initializer(0.5, 1.5, seed=3)
+        rows_BND = layers.embedding("table", small.VOCAB_SIZE, 4, batch["ids"], start)
+        return layers.ModelOutput(tf.reduce_mean(tf.square(rows_BND)), batch["label"], {})
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_travel_rounded_and_the_ps_tasks_keep_all_digits(dtype, num_ps):
+    with InProcessCluster(num_ps, 1) as cluster:
+        (outcome,) = cluster.run(config(Squares, pull_dtype=dtype))
+        (start,) = cluster.run(dataclasses.replace(config(Squares, learning_rate=1e-30), max_steps=1))
+    table, losses = start.worker.final_values["table"].copy(), []
+    for batch in small.global_batches(8, STEPS):
+        rows = rounded_to(dtype, table)[batch["ids"]]
+        losses.append(np.mean(np.square(rows)))
+        np.add.at(table, batch["ids"], -0.1 * 2 * rows / rows.size)
+    np.testing.assert_allclose(outcome.losses, losses, rtol=1e-6)
+    np.testing.assert_allclose(outcome.worker.final_values["table"], table, rtol=0, atol=1e-6)
+    assert len(np.unique(rounded_to(dtype, table))) < len(np.unique(table))
+
+
+def test_rows_of_16_bits_have_half_the_bytes():
+    def bytes_to_worker(pull_dtype):
+        train = build(config(Tables, pull_dtype=pull_dtype))
+        return sum(
+            tensor.dtype.size * tensor.shape[1]
+            for op in train.graph.get_operations()
+            if "worker" in op.device
+            for tensor in set(op.inputs)
+            if "ps" in tensor.device and tensor.dtype.is_floating and tensor.shape.rank == 2
+        )
+
+    assert 2 * bytes_to_worker("bfloat16") == bytes_to_worker("float32") > 0

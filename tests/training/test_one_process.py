@@ -60,10 +60,11 @@ def test_every_rule_trains_as_one_worker_with_one_ps_task(tmp_path, update):
     "fields",
     [
         {"model": "Embedded", "optimizer": "adagrad", "layout": "per_variable"},
+        {"model": "Embedded", "pull_dtype": "bfloat16"},
         {"optimizer": "adam", "gradient_transform": ("error_feedback", "top_k:ratio=0.25"), "pull_dtype": "bfloat16"},
         {"straggler": ("det:mean_ms=1",), "num_epochs": 1, "max_steps": None},
     ],
-    ids=["table", "transforms", "straggler_and_end_of_data"],
+    ids=["table", "rounded_rows", "transforms", "straggler_and_end_of_data"],
 )
 def test_layouts_tables_transforms_and_delays_work_as_in_a_cluster(tmp_path, fields):
     assert_same(tmp_path, **{"max_steps": 8, **fields})

@@ -32,6 +32,8 @@ from ps_trainer.training.graph_parts import combined_result
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from ps_trainer.updates.base import Phase
 
+_ROW_DTYPES = (tf.float32, tf.bfloat16, tf.float16)
+
 
 class LookAhead(NamedTuple):
     """The ops of a step that belong to the next step in a call, and the messages in which they travel.
@@ -79,7 +81,7 @@ def plan(
     }
     if not look_ups or phase.applied is None:
         return None
-    rows = {look_up.op: _rows_of(look_up.op) for found in look_ups.values() for look_up in found}
+    rows = {look_up.op: table_lookups.rows_of(look_up.op) for found in look_ups.values() for look_up in found}
     from_batch = _depending_on(batch_op, ancestors(list(rows)))
     ops = {*from_batch, *rows, *(op for found in rows.values() for op in found)} - {batch_op}
     messages = _Messages(worker_device)
@@ -156,7 +158,7 @@ class _Messages:
         with tf.device(device):
             message = tf.concat([_as_floats(part) for part in (result, *rows)], axis=0)
         with tf.device(self._worker_device):
-            num_floats = result.shape.num_elements() * result.dtype.size // tf.float32.size
+            num_floats = _num_bytes(result.shape, result) // tf.float32.size
             counts = [tf.size(part_ids) * _row_size(part) for part_ids, part in zip(ids, rows, strict=False)]
             sizes = tf.stack([num_floats, *counts, -1])
             parts = tf.split(message, sizes, num=1 + len(rows))
@@ -170,18 +172,14 @@ def _results_from(task: str, fetches: StepFetches) -> list[tf.Tensor]:
     """Returns the tensors by which a task tells the result of a step, if a message of floats can hold them."""
     readers = combined_result.readers_of([fetches.global_step, fetches.staleness, *fetches.counts])
     tensors = {reader.tensor.name: reader.tensor for reader in readers if task_of(reader.tensor.device) == task}
-    dtypes = (tf.float32, tf.int64)
-    return [tensor for tensor in tensors.values() if tensor.shape.is_fully_defined() and tensor.dtype in dtypes]
-
-
-def _rows_of(look_up: tf.Operation) -> list[tf.Operation]:
-    """Returns a look-up and the ops on its task that pass its rows on; the worker reads the output of the last one."""
-    found = [look_up]
-    while True:
-        readers = [op for op in found[-1].outputs[0].consumers() if task_of(op.device) == task_of(look_up.device)]
-        if len(readers) != 1 or readers[0].type != "Identity":
-            return found
-        found.append(readers[0])
+    dtypes = (*_ROW_DTYPES, tf.int64)
+    return [
+        tensor
+        for tensor in tensors.values()
+        if tensor.shape.is_fully_defined()
+        and tensor.dtype in dtypes
+        and _num_bytes(tensor.shape, tensor) % tf.float32.size == 0
+    ]
 
 
 def _depending_on(source: tf.Operation, ops: Collection[tf.Operation]) -> set[tf.Operation]:
@@ -208,22 +206,34 @@ def _crossing(ops: Iterable[tf.Operation], sender: str, receiver: str) -> list[t
 
 
 def _are_float_rows(tensors: Iterable[tf.Tensor]) -> bool:
-    return all(tensor.dtype == tf.float32 and tensor.shape[1:].is_fully_defined() for tensor in tensors)
+    """Returns whether each tensor has rows of a known size, which a whole number of floats can hold."""
+    return all(
+        tensor.dtype in _ROW_DTYPES
+        and tensor.shape[1:].is_fully_defined()
+        and _num_bytes(tensor.shape[1:], tensor) % tf.float32.size == 0
+        for tensor in tensors
+    )
 
 
 def _row_size(rows: tf.Tensor) -> int:
-    size: int = rows.shape[1:].num_elements()
-    return size
+    """Returns the number of floats that hold a row."""
+    return _num_bytes(rows.shape[1:], rows) // tf.float32.size
+
+
+def _num_bytes(shape: tf.TensorShape, tensor: tf.Tensor) -> int:
+    num_bytes: int = shape.num_elements() * tensor.dtype.size
+    return num_bytes
 
 
 def _as_floats(tensor: tf.Tensor) -> tf.Tensor:
+    if tensor.dtype.size < tf.float32.size:
+        tensor = tf.reshape(tensor, [-1, tf.float32.size // tensor.dtype.size])
     return tf.reshape(tensor if tensor.dtype == tf.float32 else tf.bitcast(tensor, tf.float32), [-1])
 
 
 def _from_floats(part: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
     """Returns the part of a message that holds the values of `tensor`, of which one dimension may be unknown."""
     shape = [-1 if size is None else size for size in tensor.shape.as_list()]
-    if tensor.dtype == tf.float32:
-        return tf.reshape(part, shape)
-    num_floats = tensor.dtype.size // tf.float32.size
-    return tf.bitcast(tf.reshape(part, shape if num_floats == 1 else [*shape, num_floats]), tensor.dtype)
+    if tensor.dtype.size > tf.float32.size:
+        part = tf.reshape(part, [*shape, tensor.dtype.size // tf.float32.size])
+    return tf.reshape(part if tensor.dtype == tf.float32 else tf.bitcast(part, tensor.dtype), shape)

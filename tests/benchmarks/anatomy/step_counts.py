@@ -87,7 +87,7 @@ STEP_COUNTS: dict[str, StepCounts] = {
     "async/packed/Dense/1/feedback": StepCounts(1, 1, 1, _DENSE + _STEP_AND_STALENESS + 2 * 8, 4 * 2 * 30, 87, 67),
     # bfloat16 each way.
     "async/packed/Dense/1/16bit": StepCounts(1, 1, 1, _DENSE // 2 + _STEP_AND_STALENESS, _DENSE // 2, 60, 38),
-    "async/packed/Embedded/1/16bit": StepCounts(1, 2, 3, 472, 552, 112, 70),
+    "async/packed/Embedded/1/16bit": StepCounts(1, 2, 3, 288, 552, 113, 72),
 }
 
 _LOCAL = {"calls": 1, "to_worker": 0, "from_worker": 0, "to_worker_bytes": 0, "from_worker_bytes": 0, "other_ops": 0}

@@ -110,7 +110,8 @@ def assert_same(outcome, other):
         ("Tables", 2, {"optimizer": "momentum"}),
         *repetitions(
             [
-                ("Tables", 1, {"pull_dtype": "bfloat16", "gradient_transform": ("cast:dtype=bfloat16",)}),
+                ("TwiceEmbedded", 1, {"pull_dtype": "bfloat16"}),
+                ("Tables", 1, {"pull_dtype": "float16", "gradient_transform": ("cast:dtype=bfloat16",)}),
                 ("Chained", 2, {"update": "staleness_aware"}),
                 ("Tables", 2, {"update": "sync", "optimizer": "lazy_adam"}),
                 ("OnlyTable", 2, {"update": "ssp", "update_option": ("staleness=2",)}),
@@ -236,7 +237,9 @@ def task(op):
         ("TwiceEmbedded", 2, {}, 6, 2),
         # Transforms send the ids of a gradient with its values: ids of the next step, and a message for each table.
         ("TwiceEmbedded", 1, {"gradient_transform": ("cast:dtype=bfloat16",)}, 5, 1),
-        # Parameters of 16 bits and rows of 32 are two types. The result comes with the parameters.
+        # Rows of 16 bits travel in the memory of floats, unless a row is a half of one.
+        ("OnlyTable", 1, {"pull_dtype": "bfloat16"}, 2, 1),
+        ("Embedded", 1, {"pull_dtype": "bfloat16"}, 3, 1),
         ("Tables", 1, {"pull_dtype": "bfloat16"}, 3, 4),
         # Ids and rows of the second look-up, which needs the first.
         ("Chained", 1, {}, 4, 2),
