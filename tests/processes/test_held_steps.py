@@ -17,6 +17,7 @@ from tests.testing.cluster import config_of
 from tests.testing.components import RowOptions, Rows
 from tests.testing.live_values import live_value
 from tests.testing.processes import END_SECS, LOST_SECS, START_SECS, wait_until
+from tests.testing.repetitions import repetitions
 from tests.updates.assembled import assemble
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -114,21 +115,23 @@ class TestAPush:
         assert [len(steps(run, index)) for index in range(NUM_WORKERS)] == arrived_last.tolist()
         assert sorted(steps(run, 0) + steps(run, 1)) == list(range(1, run.checkpoint_step() + 1))
 
-    def test_sync_puts_zeros_in_the_place_of_the_half_that_a_killed_worker_did_not_send(self, start, permits):
-        permits.give(0, permits.ALL)
-        run, ps, chief, worker = start("Pieces", "--update=sync", "--max_steps=30")
-        permits.wait_until_held(1, FIRST_HELD)
-        self.wait_for_half(run, 0)  # the update of the last two pieces is made, since they have both gradients
-        kill(worker)
-        chief.wait_for_log("worker 1 lost, and update rule sync needs all; waiting up to 90 s", LOST_SECS)
-        permits.give(1, permits.ALL)
-        worker = run.start_worker(1)
-        assert_done(worker, chief, ps)
+    @pytest.mark.parametrize("killed", repetitions([1, 0]))
+    def test_sync_puts_zeros_in_the_place_of_the_half_that_a_killed_worker_did_not_send(self, start, permits, killed):
+        other = 1 - killed
+        permits.give(other, permits.ALL)
+        run, ps, *workers = start("Pieces", "--update=sync", "--max_steps=30")
+        permits.wait_until_held(killed, FIRST_HELD)
+        self.wait_for_half(run, other)  # the update of the last two pieces is made, since they have both gradients
+        kill(workers[killed])
+        ps.wait_for_log(f"worker {killed} lost", LOST_SECS)
+        permits.give(killed, permits.ALL)
+        workers[killed] = run.start_worker(killed)
+        assert_done(*workers, ps)
         arrived_last, arrived_first = self.sums(run)
         np.testing.assert_array_equal(2 * arrived_first, [30, 30])
-        np.testing.assert_array_equal(2 * arrived_last, [30, 29])
-        assert steps(run, 0) == list(range(1, 31))
-        assert steps(run, 1) == [step for step in range(1, 31) if step != FIRST_HELD]
+        np.testing.assert_array_equal(2 * (arrived_first - arrived_last), np.eye(NUM_WORKERS)[killed])
+        assert steps(run, other) == list(range(1, 31))
+        assert steps(run, killed) == [step for step in range(1, 31) if step != FIRST_HELD]
 
     def test_sync_continues_without_a_frozen_worker_and_drops_the_half_that_comes_late(self, start, permits):
         permits.give(0, 12)
