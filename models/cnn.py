@@ -31,6 +31,8 @@ class Cnn:
             if not self.filters:
                 raise ValueError("filters is empty; give at least one convolution")
 
+    no_preset = "the model follows no publication"
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -42,6 +42,8 @@ class FactorizationMachine:
         optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=64
     )
 
+    no_preset = "the source presents the model, and no training with all settings"
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -61,6 +62,25 @@ class Gpt:
         schedule_option=("warmup_steps=200",),
         batch_size=16,
     )
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("num_layers=12", "dim=768", "num_heads=12", "hidden=3072", "dropout=0.1", "max_ngram=1"),
+            optimizer="adam",
+            learning_rate=0.00025,
+            schedule="cosine",
+            schedule_option=("warmup_steps=2000", "decay_steps=1000000"),
+            batch_size=64,
+            max_steps=1_000_000,
+            source=(
+                'A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, section 4.1;'
+                ' the number of steps is from J. Devlin et al., "BERT", NAACL 2019, section A.4'
+            ),
+            differences=(
+                "the paper has learned positions, norms behind the blocks, weight decay of 0.01, and windows of 512"
+                " byte pairs; --dataset_option=context_length=512 gives windows of 512 symbols"
+            ),
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

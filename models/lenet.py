@@ -33,6 +33,11 @@ class LeNet:
 
         num_classes: int = layers.option(10, "number of classes", least=2)
 
+    no_preset = (
+        "the paper updates after each image, by rates that"
+        " it divides by second derivatives, which no optimizer here computes"
+    )
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -33,6 +33,8 @@ class LogisticRegression:
         optimizer="ftrl", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.1, batch_size=64
     )
 
+    no_preset = "the sources train on clicks that are not public, at rates chosen for them"
+
     def __init__(self, options: Options):
         self.options = options
 

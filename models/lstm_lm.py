@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -55,6 +56,27 @@ class LstmLm:
                 raise ValueError(f"num_sampled={self.num_sampled} exceeds vocab_size={self.vocab_size}")
 
     defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.005, batch_size=16)
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("dim=650", "units=650", "num_layers=2", "dropout=0.5"),
+            # The loss is the mean over 35 words, and not their sum: 35 times the rate, and 1 / 35 of the norm.
+            optimizer="sgd",
+            learning_rate=35.0,
+            gradient_transform=("clip_norm:norm=0.142857",),
+            # An epoch of the 929,589 words of PTB has 1,327 steps of 20 * 35 words. The 7th is the first with a lower
+            # rate.
+            schedule="exponential",
+            schedule_option=("hold_steps=6635", "decay_steps=1327", "decay_rate=0.833333", "staircase=true"),
+            batch_size=20,
+            max_steps=51_753,
+            source='W. Zaremba et al., "Recurrent Neural Network Regularization", 2014, section 4.1, medium LSTM',
+            differences=(
+                "the paper keeps the state from window to window, starts with values of at most 0.05, and sums the loss"
+                " over the 35 words of a window, so that its rate is 1 and its largest norm 5; steps are those of PTB"
+                " with --dataset_option=unit=word --dataset_option=context_length=35"
+            ),
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

@@ -39,6 +39,8 @@ class MatrixFactorization:
         optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.1, batch_size=256
     )
 
+    no_preset = "the source is a survey of the method, without settings"
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -47,6 +47,8 @@ class Speech:
 
     defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.003, batch_size=16)
 
+    no_preset = "Deep Speech 2 has convolutions and batch norms, which this model lacks"
+
     def __init__(self, options: Options):
         self.options = options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -42,8 +43,25 @@ class Vgg:
         width: float = layers.option(1.0, "factor of the number of filters in all convolutions", above=0)
         hidden: int = layers.option(512, "units of each hidden dense layer", least=1)
         dropout: float = layers.option(0.5, "share of hidden units dropped in training", least=0, below=1)
+        weight_decay: float = layers.option(
+            0.0, "factor of half the sum of the squared kernels, added to the loss", least=0
+        )
 
     defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.001)
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("depth=16", "hidden=4096", "dropout=0.5", "weight_decay=0.0005"),
+            optimizer="momentum",
+            learning_rate=0.01,
+            batch_size=256,
+            max_steps=370_000,
+            source='K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks", ICLR 2015, section 3.1, net D',
+            differences=(
+                "the paper divides the rate by 10 three times, when the accuracy stops improving; crops, mirrors and"
+                " recolours the images at random; and starts from the layers of a smaller net"
+            ),
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options
@@ -57,7 +75,7 @@ class Vgg:
 
         Args:
             batch: "image" float32 [B, H, W, C] in 0..1, with static H and W; "label" int64 [B].
-            training: Whether to apply dropout.
+            training: Whether to apply dropout, and the loss has weight decay.
 
         Returns:
             Loss, class probabilities [B, N] and "accuracy".
@@ -81,4 +99,8 @@ class Vgg:
             x_BD = layers.dense(x_BD, self.options.hidden, f"hidden{i}", activation=tf.nn.relu)
             x_BD = layers.dropout(x_BD, self.options.dropout, training=training)
         logits_BN = layers.dense(x_BD, self.options.num_classes, "logits")
-        return layers.classifier_output(logits_BN, batch["label"])
+        output = layers.classifier_output(logits_BN, batch["label"])
+        # The loss of the evaluation is without decay, so that runs with different rates of decay can be compared.
+        if not training or not self.options.weight_decay:
+            return output
+        return output._replace(loss=output.loss + layers.weight_decay(self.options.weight_decay))

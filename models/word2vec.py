@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -104,6 +104,20 @@ class Word2Vec:
         learning_rate=0.2,
         batch_size=64,
     )
+    presets: ClassVar = {
+        "paper": layers.Preset(
+            model_option=("dim=300", "negatives=15", "window=5"),
+            optimizer="adagrad",
+            optimizer_option=("initial_accumulator_value=1e-8",),
+            learning_rate=0.2,
+            batch_size=64,
+            source='T. Mikolov et al., "Distributed Representations of Words and Phrases", NIPS 2013, section 4.1',
+            differences=(
+                "the paper gives no rate and no batch size, draws words in proportion to their counts to the power"
+                " 0.75, and thins frequent words by --dataset_option=subsample=1e-5"
+            ),
+        )
+    }
 
     def __init__(self, options: Options):
         self.options = options

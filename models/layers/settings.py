@@ -38,12 +38,14 @@ class Preset(TrainingSettings):
 
     Attributes:
         model_option: Options of the model, `key=value`.
+        gradient_transform: Transforms of the gradients, as `--gradient_transform` takes them.
         max_steps: Number of updates; None = as without the preset.
         source: The publication, with the section or table.
         differences: How the publication's training differs from the preset; empty if it does not.
     """
 
     model_option: tuple[str, ...] = ()
+    gradient_transform: tuple[str, ...] = ()
     max_steps: int | None = None
     source: str
     differences: str = ""

@@ -122,7 +122,7 @@ class Piecewise(LearningRateSchedule):
 class ExponentialDecay(LearningRateSchedule):
     """Decays by a constant rate.
 
-    Formula: lr * decay_rate ** (step / decay_steps); with staircase the quotient is rounded down.
+    Formula: lr * decay_rate ** (max(step - hold_steps, 0) / decay_steps); with staircase the quotient is rounded down.
     Source: `tf.train.exponential_decay`.
     """
 
@@ -134,9 +134,12 @@ class ExponentialDecay(LearningRateSchedule):
 
         decay_rate: float = option(0.96, "factor after each decay_steps steps", above=0)
         staircase: bool = option(False, "decay in one jump after each decay_steps steps, not gradually")
+        hold_steps: int = option(0, "steps at the full rate before the decay begins", least=0)
 
     def _build_decay(self, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
         options = self.options
+        if options.hold_steps:
+            step = tf.maximum(step - options.hold_steps, 0)
         return tf.train.exponential_decay(
             learning_rate, step, options.decay_steps, options.decay_rate, staircase=options.staircase
         )

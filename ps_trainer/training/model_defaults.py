@@ -111,12 +111,17 @@ def text_of(model: type) -> str:
 
 
 def preset_lines(model: type) -> list[str]:
-    """Returns a line about each preset of a model: name and source, flags, and differences from the source."""
-    return [
+    """Returns a line about each preset of a model: name and source, flags, and differences from the source.
+
+    For a model of this package without one, the line says why.
+    """
+    lines = [
         f"`--preset={name}`: {preset.source}. It sets `{' '.join(as_flags(_values_of(preset)))}`."
         + (f" Differences: {preset.differences}." if preset.differences else "")
         for name, preset in getattr(model, "presets", {}).items()
     ]
+    reason = getattr(model, "no_preset", "")
+    return [*lines, f"No `--preset=paper`: {reason}."] if reason else lines
 
 
 def as_flags(values: dict[str, Any]) -> list[str]:
@@ -159,6 +164,7 @@ def _with_preset(
 def _values_of(preset: Any) -> dict[str, Any]:
     """Returns the settings by name that a `layers.Preset` gives."""
     values = {"model_option": preset.model_option, **settings_of(preset), "max_steps": preset.max_steps}
+    values["gradient_transform"] = preset.gradient_transform
     return {name: value for name, value in values.items() if value not in (None, ())}
 
 

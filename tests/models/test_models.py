@@ -100,12 +100,13 @@ def test_a_large_vgg_has_one_variable_that_dominates():
     assert sum(sizes.values()) == 138_357_544
 
 
-def test_weight_decay_is_in_the_training_loss_only():
+@pytest.mark.parametrize(("cls", "sizes"), [(ResNet, {"depth": 8}), (Vgg, {"width": 0.1, "hidden": 4, "dropout": 0})])
+def test_weight_decay_is_in_the_training_loss_only(cls, sizes):
     losses = []
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         for rate in (0.0, 0.5):
-            model = ResNet(ResNet.Options(depth=8, weight_decay=rate))
+            model = cls(cls.Options(**sizes, weight_decay=rate))
             for training in (True, False):
                 with tf.variable_scope("", reuse=bool(losses)):
                     losses.append(_build(model, np.ones((2, 8, 8, 1)), [0, 1], training).loss)

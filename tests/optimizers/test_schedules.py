@@ -48,6 +48,7 @@ FORMULAS = {
     "constant": ("constant", [], lambda step: 1.0),
     "piecewise": ("piecewise", PIECEWISE, piecewise),
     "exponential": ("exponential", EXPONENTIAL, lambda step: 0.5 ** (step / 5)),
+    "held": ("exponential", [*EXPONENTIAL, "hold_steps=7"], lambda step: 0.5 ** (max(step - 7, 0) / 5)),
     "staircase": ("exponential", [*EXPONENTIAL, "staircase=true"], lambda step: 0.5 ** (step // 5)),
     "cosine": ("cosine", ["decay_steps=20"], cosine),
     "cosine_alpha": ("cosine", ["decay_steps=20", "alpha=0.1"], lambda step: cosine(step, alpha=0.1)),

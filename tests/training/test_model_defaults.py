@@ -158,6 +158,20 @@ def test_every_preset_is_accepted_and_named_with_its_source(model):
     assert f"--optimizer={preset.optimizer}" in note
 
 
+@pytest.mark.parametrize("model", component_tables.MODELS.names())
+def test_every_model_has_a_preset_or_says_why_not(model):
+    cls = component_tables.MODELS.load(model)
+    (line,) = model_defaults.preset_lines(cls)
+    assert hasattr(cls, "presets") != hasattr(cls, "no_preset")
+    assert line.startswith("`--preset=paper`: " if hasattr(cls, "presets") else "No `--preset=paper`: ")
+
+
+def test_a_preset_clips_gradients_unless_the_user_transforms_them():
+    assert completed(model="lstm_lm", preset="paper").config.gradient_transform == ("clip_norm:norm=0.142857",)
+    mine = completed(model="lstm_lm", preset="paper", gradient_transform=("cast",)).config
+    assert mine.gradient_transform == ("cast",)
+
+
 def test_a_preset_sets_schedule_batch_and_length():
     config = completed(model="resnet", preset="paper").config
     assert (config.learning_rate, config.batch_size, config.max_steps) == (0.1, 128, 64000)
