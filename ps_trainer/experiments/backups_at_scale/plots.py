@@ -12,10 +12,10 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 from .cases import AtScale, Delays, TimedTraffic, UpdateKind
 from .claims import BEST_MEDIAN, FOUR
 
-_STYLES: dict[str, tuple[str, str, str]] = {  # colour, marker, line
-    UpdateKind.ASYNC: (looks.ASYNC, "s", "-"),
-    UpdateKind.SYNC: (looks.SYNC, "^", "--"),
-    UpdateKind.BACKUP: (looks.SYNC, "o", "-"),
+_STYLES: dict[str, dict[str, str]] = {
+    UpdateKind.ASYNC: {**looks.ASYNC_POINTS, "ls": "-"},
+    UpdateKind.SYNC: {**looks.SYNC_POINTS, "ls": "--"},
+    UpdateKind.BACKUP: {**looks.BACKUP_POINTS, "ls": "-"},
 }
 _TRAFFIC_STYLES = {
     (Delays.STRAGGLERS, True): {"color": looks.TOKEN_QUEUE, "marker": "o", "ls": "-"},
@@ -26,11 +26,11 @@ _TRAFFIC_STYLES = {
 
 def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
     left, right = figure.subplots(1, 2)
-    for updates, (colour, marker, line) in _STYLES.items():
+    for updates, style in _STYLES.items():
         own = sorted((case for case in cases if case.updates == updates), key=lambda case: case.n)
-        counts, style = [case.n for case in own], {"fmt": f"{marker}{line}", "color": colour, "label": updates}
-        draw_spreads(left, counts, [[100 * one for one in case.accuracies] for case in own], **style)
-        draw_spreads(right, counts, [case.times for case in own], [case.is_lost for case in own], **style)
+        counts, lost = [case.n for case in own], [case.is_lost for case in own]
+        draw_spreads(left, counts, [[100 * one for one in case.accuracies] for case in own], label=updates, **style)
+        draw_spreads(right, counts, [case.times for case in own], lost, label=updates, **style)
     finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
     finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
     left.set_yscale("linear")
@@ -40,8 +40,7 @@ def _draw_curves(figure: Figure, cases: Sequence[AtScale]) -> None:
     axis, largest = figure.add_subplot(), max(case.n for case in cases)
     for case in (one for one in cases if one.n == largest):
         times, accuracies = case.curve("times", "accuracies")
-        colour, _, line = _STYLES[case.updates]
-        axis.plot(times, 100 * accuracies, ls=line, color=colour, label=case.name)
+        axis.plot(times, 100 * accuracies, label=case.name, **{**_STYLES[case.updates], "marker": ""})
     axis.set_ylim(bottom=60)
     finish(axis, "time / mean step", "test accuracy (%)", log="x")
 

@@ -10,10 +10,10 @@ from ps_trainer.experiments.toolkit import looks
 
 from .cases import FRESH_BOUND, CacheArm, CacheComparison, Reads, median
 
-_OTHERS: tuple[tuple[Reads, int | None, str, str], ...] = (
-    (Reads.FRESH, FRESH_BOUND, looks.SSP, "s"),
-    (Reads.BARRIER, None, looks.SYNC, "^"),
-    (Reads.NONE, None, looks.ASYNC, "D"),
+_OTHERS: tuple[tuple[Reads, int | None, dict[str, str]], ...] = (
+    (Reads.FRESH, FRESH_BOUND, looks.SSP_POINTS),
+    (Reads.BARRIER, None, looks.SYNC_POINTS),
+    (Reads.NONE, None, looks.ASYNC_POINTS),
 )
 _CACHED = looks.SSP_CACHE
 
@@ -30,13 +30,13 @@ def _draw_against_bound(
 ) -> None:
     """Draws cached reads as a line against the bound, and the other rules as points at the right of it."""
     bounds = [arm.bound for arm in one.cached]
-    groups = [(Reads.CACHED, one.cached, range(len(bounds)), _CACHED, "o-")]
-    for position, (reads, bound, colour, marker) in enumerate(_OTHERS, len(bounds)):
+    groups = [(Reads.CACHED, one.cached, range(len(bounds)), looks.SSP_CACHE_POINTS)]
+    for position, (reads, bound, points) in enumerate(_OTHERS, len(bounds)):
         if arm := one.at(reads, bound):
-            groups.append((Reads(reads), [arm], range(position, position + 1), colour, marker))
-    for reads, arms, positions, colour, form in groups:
+            groups.append((Reads(reads), [arm], range(position, position + 1), points))
+    for reads, arms, positions, points in groups:
         lost = [arm.is_lost and marks_lost for arm in arms]
-        draw_spreads(axis, positions, [values(arm) for arm in arms], lost, fmt=form, color=colour, label=reads)
+        draw_spreads(axis, positions, [values(arm) for arm in arms], lost, label=reads, **points)
     names = {Reads.FRESH: f"s = {FRESH_BOUND}", Reads.BARRIER: "barrier", Reads.NONE: "async"}
     shown = [names[reads] for reads, *_ in _OTHERS]
     axis.set_xticks(range(len(bounds) + len(shown)), [*map(str, bounds), *shown], fontsize=7)
@@ -54,9 +54,9 @@ def _draw_parts(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
     left, right = figure.subplots(1, 2)
     _draw_against_bound(left, one, lambda arm: arm.computes)
     finish(left, "bound s of cached reads; other rules", "share of time in which workers compute", fontsize=7)
-    for form, own in zip(("o-", "s--"), comparisons, strict=False):
-        bounds, style = range(len(own.cached)), {"mfc": "none", "color": _CACHED, "label": own.problem}
-        right.plot(bounds, [median(arm.gradients) for arm in own.cached], form, **style)
+    for line, own in zip(("-", "--"), comparisons, strict=False):
+        bounds, style = range(len(own.cached)), {**looks.SSP_CACHE_POINTS, "ls": line, "label": own.problem}
+        right.plot(bounds, [median(arm.gradients) for arm in own.cached], **style)
         right.set_xticks(bounds, [str(arm.bound) for arm in own.cached])
     right.set_ylim(bottom=0)
     finish(right, "bound s of cached reads", "gradients to the objective", fontsize=7)
@@ -65,7 +65,7 @@ def _draw_parts(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
 def _draw_curves(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
     for axis, one in _panels(figure, comparisons):
         shown = [(one.at(Reads.CACHED, 0), _CACHED, ":"), (one.best, _CACHED, "-")]
-        shown += [(one.at(reads, bound), colour, "--") for reads, bound, colour, _ in _OTHERS]
+        shown += [(one.at(reads, bound), points["color"], "--") for reads, bound, points in _OTHERS]
         for arm, colour, style in shown:
             if arm:
                 axis.plot(*arm.curve("times", "losses"), ls=style, color=colour, lw=1, label=arm.name)

@@ -24,8 +24,8 @@ from .cases import (
 )
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    WorkerRule.ASYNC: {"color": looks.ASYNC, "marker": "s", "mfc": "none"},
-    WorkerRule.SYNC: {"color": looks.SYNC, "marker": "^", "mfc": "none"},
+    WorkerRule.ASYNC: looks.ASYNC_POINTS,
+    WorkerRule.SYNC: looks.SYNC_POINTS,
 }
 
 

@@ -20,6 +20,11 @@ _Number = TypeVar("_Number", int, float)
 ASYNC, SYNC, SYNC_GLOBAL, TOKEN_QUEUE, RING, COLOCATED = BLUE, ORANGE, YELLOW, PURPLE, GREEN, SKY
 SSP, SSP_CACHE = SKY, GREEN
 SOCKETS = PURPLE
+# Points of rules, in plots against a number of workers or a bound; the rules of a plot differ in grey, too.
+ASYNC_POINTS, SYNC_POINTS, BACKUP_POINTS, SSP_POINTS, SSP_CACHE_POINTS = (
+    {"color": colour, "marker": marker, "mfc": "none"}
+    for colour, marker in ((ASYNC, "s"), (SYNC, "^"), (SYNC, "o"), (SSP, "v"), (SSP_CACHE, "D"))
+)
 COMPUTES, COMMUNICATES, WAITS = GREEN, SKY, "0.85"
 MEASURED = BLUE  # where all data are of one kind
 
