@@ -172,7 +172,7 @@ class NetnsHosts:
 
         `dropped_packets` counts packets to the host that found the queue full.
         """
-        drops = self._drops()
+        drops = self.dropped_packets()
         tasks = {
             task: {
                 "address": self._hosts[task].address,
@@ -222,7 +222,8 @@ class NetnsHosts:
     def _rate_of(self, task: str) -> int | None:
         return self._rates[task.partition("-")[0]]
 
-    def _drops(self) -> dict[str, int]:
+    def dropped_packets(self) -> dict[str, int]:
+        """Returns the packets to each task's host that found the queue full, so far."""
         listed = json.loads(self._run(tc(self._owner.namespace(_SWITCH), "-s -json qdisc show")))
         return {entry["dev"]: entry["drops"] for entry in listed if entry["kind"] == "tbf"}
 

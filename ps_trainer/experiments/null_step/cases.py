@@ -84,6 +84,8 @@ class NullStepFigures(Record):
     bytes_per_step: float | None = None  # bytes that the last worker received and sent in a step
     loss_error: float | None = None  # largest |relative error| of a loss; None if the right loss is unknown
     switches_per_step: float | None = None  # context switches of the machine; None if not counted
+    sent_again_per_step: float | None = None  # TCP segments that all hosts have sent again; None without shaped hosts
+    dropped_per_step: float | None = None  # packets to all hosts that found a queue full; None without shaped hosts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,6 +141,16 @@ class StepCase(Case):
     def switches_per_step(self) -> float | None:
         """Context switches of the machine per step; None if not counted."""
         return _median(_known_figures(self.counted, "switches_per_step"))
+
+    @property
+    def sent_again_per_step(self) -> float | None:
+        """TCP segments that all hosts have sent again per step; None without shaped hosts."""
+        return _median(_known_figures(self.counted, "sent_again_per_step"))
+
+    @property
+    def dropped_per_step(self) -> float | None:
+        """Packets to all hosts that found a queue full, per step; None without shaped hosts."""
+        return _median(_known_figures(self.counted, "dropped_per_step"))
 
     @property
     def loss_error(self) -> float | None:

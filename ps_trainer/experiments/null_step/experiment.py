@@ -141,7 +141,7 @@ class TablesByTurns(Part[RealStepSettings, TableFigures]):
         return [run for run in _real_runs(seeds, quick=quick) if self.owns(run)]
 
     def execute(self, run: Run[RealStepSettings], folder: pathlib.Path) -> Measured[TableFigures]:
-        training, _ = _train(run, folder)
+        training = _train(run, folder).training
         small_ms, large_ms = step_ms_by_table(training)
         steps = training.steps_as_json() if run.seed == 0 else ()
         return Measured(TableFigures(small_ms=small_ms, large_ms=large_ms), steps, training.window, run.settings.n)
@@ -160,7 +160,7 @@ class RealSteps(Part[RealStepSettings, NullStepFigures]):
 
     def execute(self, run: Run[RealStepSettings], folder: pathlib.Path) -> Measured[NullStepFigures]:
         with SwitchWatch() as switches:
-            training, moved_bytes = _train(run, folder)
+            training, moved_bytes, sent_again, dropped = _train(run, folder)
         num_switches, num_updates = switches.between(*training.window), len(training.warm_steps) / run.settings.n
         figures = NullStepFigures(
             step_ms=step_ms(training),
@@ -168,6 +168,8 @@ class RealSteps(Part[RealStepSettings, NullStepFigures]):
             bytes_per_step=moved_bytes,
             loss_error=loss_error(training, run.settings.curve, num_values(run.settings)),
             switches_per_step=None if num_switches is None else num_switches / num_updates,
+            sent_again_per_step=sent_again,
+            dropped_per_step=dropped,
         )
         return Measured(figures, training.steps_as_json() if run.seed == 0 else (), training.window, run.settings.n)
 
@@ -252,17 +254,26 @@ def _virtual_step_ms(settings: StepSettings, seed: int) -> list[float]:
     return without_warmup((1000 * np.diff(done.schedule.update_secs)).tolist())[0]
 
 
-def _train(run: Run[RealStepSettings], folder: pathlib.Path) -> tuple[Training, float]:
-    """Returns the training, and the bytes that its last worker received and sent in a step."""
+class _Trained(NamedTuple):
+    """A training, with figures per step."""
+
+    training: Training
+    moved_bytes: float  # that its last worker received and sent
+    sent_again: float | None = None  # TCP segments of all hosts; None without shaped hosts
+    dropped: float | None = None  # packets to all hosts that found a queue full; None without shaped hosts
+
+
+def _train(run: Run[RealStepSettings], folder: pathlib.Path) -> _Trained:
     n, p = run.settings.n, run.settings.p
     fields = _training_settings(run)
     if run.level is Level.SHAPED:
         done = ShapedCluster(num_workers=n, num_ps=p, rate=RATE, settings=fields).train(folder)
-        return done.training, sum(done.bytes_per_round[f"worker-{n - 1}"])
+        lost = (done.num_retransmitted / run.settings.updates, done.num_dropped / run.settings.updates)
+        return _Trained(done.training, sum(done.bytes_per_round[f"worker-{n - 1}"]), *lost)
     flags = flags_of({**QUIET, **fields})
     training = Cluster(num_workers=n, num_ps=p, flags=flags, deadline_secs=10 * run.expected_secs).train(folder)
     last = training.summary["workers"][str(n - 1)]  # not the chief, which also reads the parameters that it saves
-    return training, last["push_bytes_per_step"] + last["pull_bytes_per_step"]
+    return _Trained(training, last["push_bytes_per_step"] + last["pull_bytes_per_step"])
 
 
 def _training_settings(run: Run[RealStepSettings]) -> dict[str, Any]:

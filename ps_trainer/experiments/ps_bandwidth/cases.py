@@ -186,6 +186,7 @@ class LinkFigures(Record):
     round_secs: float  # time in which every worker makes a step
     bytes_per_round: Mapping[str, Sequence[float]]  # host -> bytes that it receives and sends, headers included
     num_retransmitted: int = 0  # TCP segments that all hosts have sent again, in the whole run
+    num_dropped: int | None = None  # packets to all hosts that found a queue full, in the whole run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,10 @@ def _other_congestion_controls() -> tuple[str, ...]:
 
 def _figures_of(done: ShapedTraining | SocketRounds) -> LinkFigures:
     return LinkFigures(
-        round_secs=done.round_secs, bytes_per_round=done.bytes_per_round, num_retransmitted=done.num_retransmitted
+        round_secs=done.round_secs,
+        bytes_per_round=done.bytes_per_round,
+        num_retransmitted=done.num_retransmitted,
+        num_dropped=done.num_dropped,
     )
 
 

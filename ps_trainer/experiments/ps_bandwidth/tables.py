@@ -57,7 +57,7 @@ def _case_table(cases: Sequence[LinkCase]) -> Table:
         *numbers(".3f", "measured / predicted"),
         *numbers(".2f", "round", unit="M/B"),
         *numbers(".0f", "CPU", unit="%"),
-        *numbers(".0f", "segments sent again per round"),
+        *numbers(".0f", "segments sent again per round", "packets dropped per round"),
         *numbers("d", "seeds"),
     )
     return Table("Time per round", columns, [_row(case) for case in cases], Level.SHAPED)
@@ -77,12 +77,16 @@ def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
 def _row(case: LinkCase) -> list[object]:
     setting = case.setting
     shares = [result.cpu.share for result in case.runs if result.cpu is not None]
-    again = [num / setting.rounds for num in case.runs.figures("num_retransmitted")]
+    again, dropped = (
+        [num / setting.rounds for num in case.runs.figures(name) if num is not None]
+        for name in ("num_retransmitted", "num_dropped")
+    )
     times = [case.timed_secs.median, case.timed_secs.p10, case.timed_secs.p90] if case.secs else [None] * 3
     ratios = [case.over_predicted, case.in_units] if case.secs else [None] * 2
     return [
         *(setting.arm.words, setting.congestion_control, setting.n, setting.p or None, setting.num_hosts),
         *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),
         *(*times, setting.predicted_secs(), *ratios),
-        *(100 * spread(shares).median if shares else None, spread(again).median, len(case.runs.uncontended())),
+        *(spread(values).median if values else None for values in ([100 * share for share in shares], again, dropped)),
+        len(case.runs.uncontended()),
     ]

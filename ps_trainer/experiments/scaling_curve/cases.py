@@ -20,6 +20,8 @@ class CurvePoint(NamedTuple):
     times: StepTimes  # its step times
     simulated_secs: float  # the simulator's round; equal to `times.round_secs` for virtual points
     num_seeds: int  # number of runs
+    sent_again: float | None = None  # TCP segments that all hosts have sent again, per round; None in virtual time
+    dropped: float | None = None  # packets to all hosts that found a queue full, per round; None in virtual time
 
     @property
     def rate(self) -> float:
@@ -148,4 +150,10 @@ def _point(level: Level, setting: ClusterSetting, group: Sequence[PointFigures])
         StepTimes(spread([figures.round_secs for figures in group]).median, times),
         spread([figures.simulated_secs for figures in group]).median,
         len(group),
+        *(_median_if_known([getattr(figures, name) for figures in group]) for name in ("sent_again", "dropped")),
     )
+
+
+def _median_if_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return spread(known).median if known else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
@@ -81,7 +82,9 @@ class OurScale(_ScalePart):
         done = setting.cluster(run.settings.rate, run.settings.rounds, run.seed).train(folder)
         times = StepTimes(done.round_secs, records.percentiles([s for secs in done.step_secs.values() for s in secs]))
         simulated = setting.simulate_long(run.seed)
-        figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs)})
+        lost = {"sent_again": done.num_retransmitted, "dropped": done.num_dropped}
+        per_round = {name: count / run.settings.rounds for name, count in lost.items()}
+        figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs, **per_round)})
         return Measured(
             figures, done.training.steps_as_json() if run.seed == 0 else (), done.training.window, setting.n
         )
@@ -151,5 +154,5 @@ def _real_runs(setting: ClusterSetting, seed: int) -> Sequence[Run[ScaleSettings
     return runs_of_seeds([seed], key, settings, secs, Level.SHAPED)
 
 
-def _figures(times: StepTimes, simulated_secs: float) -> PointFigures:
-    return PointFigures(**times._asdict(), simulated_secs=simulated_secs)
+def _figures(times: StepTimes, simulated_secs: float, **lost: Any) -> PointFigures:
+    return PointFigures(**times._asdict(), **lost, simulated_secs=simulated_secs)

@@ -183,6 +183,8 @@ class PointFigures(Record):
     round_secs: float  # time in which each worker makes a step
     percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
     simulated_secs: float  # the simulator's round
+    sent_again: float | None = None  # TCP segments that all hosts have sent again, per round; None in virtual time
+    dropped: float | None = None  # packets to all hosts that found a queue full, per round; None in virtual time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

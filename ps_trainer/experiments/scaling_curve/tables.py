@@ -21,6 +21,7 @@ def of_ours(scale: Scale) -> list[Table]:
         *numbers(".2f", "steps/s"),
         *numbers(".3f", "round", "simulated", "predicted", unit="s"),
         *numbers(".3f", "measured / simulated", "measured / predicted"),
+        *numbers(".1f", "segments sent again per round", "packets dropped per round"),
         *numbers("d", "seeds"),
     )
     points = Table("Real clusters", columns, [_point_row(point) for point in scale.real], Level.SHAPED)
@@ -82,7 +83,8 @@ def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
 def _point_row(point: CurvePoint) -> list[object]:
     one, secs, predicted = point.setting, point.times.round_secs, point.setting.predicted_secs()
     head = [one.update, one.n, one.p, one.num_bytes / 1e6, point.rate, secs, point.simulated_secs, predicted]
-    return [*head, secs / point.simulated_secs, secs / predicted, point.num_seeds]
+    lost = (point.sent_again, point.dropped)
+    return [*head, secs / point.simulated_secs, secs / predicted, *lost, point.num_seeds]
 
 
 def _curve_row(curve: ThroughputCurve, counts: Sequence[int]) -> list[object]:

@@ -50,6 +50,7 @@ class ShapedTraining(NamedTuple):
     # mean rates of each host after warm-up; a host has the name of its task, or of its first task
     traffic: Mapping[str, BytesPerSec]
     num_retransmitted: int = 0  # TCP segments that all hosts have sent again, in the whole run
+    num_dropped: int = 0  # packets to all hosts that found a queue full, in the whole run
 
     @property
     def round_secs(self) -> float:
@@ -124,7 +125,8 @@ class ShapedCluster:
             lines = tail.last_lines(output, _LOG_LINES)
             raise RunError("\n".join([f"exit code {code}", f"--- the end of {output}", *lines]))
         training = read_training(logdir, time.monotonic() - started)
-        return ShapedTraining(training, hosts.between(*_whole_steps(training)), hosts.num_retransmitted)
+        traffic = hosts.between(*_whole_steps(training))
+        return ShapedTraining(training, traffic, hosts.num_retransmitted, hosts.num_dropped)
 
 
 def why_not() -> str:

@@ -50,6 +50,7 @@ class MeteredHosts:
 
     Attributes:
         num_retransmitted: TCP segments that all hosts have sent again, known after leaving.
+        num_dropped: Packets to all hosts that found a queue full, known after leaving.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class MeteredHosts:
         congestion_control: str = CONGESTION_CONTROL,
         run: hosts_iproute.Run = hosts_iproute.run,
     ):
-        self.num_retransmitted = 0
+        self.num_retransmitted = self.num_dropped = 0
         self._congestion_control = congestion_control
         self._run = run
         self._placed: list[TaskHost] = []
@@ -85,6 +86,7 @@ class MeteredHosts:
         if self._thread.ident is not None:
             self._thread.join()
             self.num_retransmitted = sum(map(self._retransmitted, self._placed))
+            self.num_dropped = sum(self._hosts.dropped_packets().values())
         self._hosts.__exit__(exc_type, exc, traceback)
 
     @property

@@ -33,6 +33,7 @@ class SocketRounds(NamedTuple):
     traffic: Mapping[str, BytesPerSec]  # mean rates of each host after warm-up
     window: tuple[float, float]  # wall time, seconds since the epoch, of the rounds after warm-up
     num_retransmitted: int = 0  # TCP segments that all hosts have sent again, in the whole run
+    num_dropped: int = 0  # packets to all hosts that found a queue full, in the whole run
 
     @property
     def bytes_per_round(self) -> dict[str, BytesPerSec]:
@@ -69,7 +70,8 @@ class SocketCluster:
         warm = [without_warmup(own)[0] for own in ends]
         secs = [(own[-1] - own[0]) / (len(own) - 1) for own in warm]
         window = warm[0][0], warm[0][-1]  # of one worker, so that it is whole rounds long
-        return SocketRounds(float(np.mean(secs)), hosts.between(*window), window, hosts.num_retransmitted)
+        traffic = hosts.between(*window)
+        return SocketRounds(float(np.mean(secs)), traffic, window, hosts.num_retransmitted, hosts.num_dropped)
 
     @property
     def _workers(self) -> list[str]:

@@ -105,6 +105,7 @@ class FakeTransfer:
             training=training,
             window=(0.0, 1.0),
             num_retransmitted=7,
+            num_dropped=5,
         )
 
     def model(self, cluster):
@@ -128,6 +129,15 @@ def test_a_correct_wire_refutes_no_claim(monkeypatch, tmp_path):
     assert set(findings) == {claim.key for claim in CLAIMS}
     assert set(findings.values()) == {ClaimFinding.OK}
     assert drawn(experiment.plots(results)) == ["round", "d2l", "largest_variable", "bytes"]
+
+
+def test_the_table_has_what_a_round_loses(monkeypatch, tmp_path):
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(), quick=True)
+    (table,) = [one for one in experiment.analyse(results).tables if one.title == "Time per round"]
+    names = [column.name for column in table.columns]
+    rounds = [case.setting.rounds for case in cases_of(results)]
+    for name, count in (("segments sent again per round", 7), ("packets dropped per round", 5)):
+        assert [row[names.index(name)] for row in table.rows] == [count / one for one in rounds]
 
 
 def test_pulls_that_wait_for_pushes_refute_the_overlap(monkeypatch, tmp_path):

@@ -68,7 +68,8 @@ def real_results(monkeypatch, folder, secs_of):
         assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
         training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
-        return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training)
+        lost = {"num_retransmitted": 40, "num_dropped": 20}
+        return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training, **lost)
 
     monkeypatch.setattr(ShapedCluster, "train", train)
     return experiment, results_of(experiment, [run for run in runs if run.level is Level.SHAPED], folder)

@@ -52,6 +52,9 @@ class Namespaces:
         self.commands.append(list(command))
         return "Ip: Forwarding\nIp: 1\nTcp: InSegs RetransSegs\nTcp: 70 3\n"
 
+    def dropped_packets(self):
+        return {"worker-0": 2, "worker-1": 5}
+
     def traffic(self):
         self.num_readings += 1
         if self.num_readings in self.failing:
@@ -102,13 +105,14 @@ def test_rates_are_those_of_the_window():
     assert rates["worker-1"] == (0, 0)
 
 
-def test_every_host_gets_the_congestion_control_and_its_retransmissions_are_counted():
+def test_every_host_gets_the_congestion_control_and_its_losses_are_counted():
     inner = Namespaces()
     with metered(inner, {"ps-0": "worker-0"}, congestion_control="bbr") as hosts:
         hosts.place(["ps-0", "worker-0", "worker-1"])
     set_commands = [command for command in inner.commands if command[-1].startswith("echo bbr > ")]
     assert [command[:4] for command in set_commands] == [["ip", "netns", "exec", f"netns-worker-{i}"] for i in range(2)]
     assert hosts.num_retransmitted == 2 * 3
+    assert hosts.num_dropped == 2 + 5
 
 
 def test_the_counters_are_not_read_after_the_end():
