@@ -59,10 +59,11 @@ LESSONS = {
     "cnn": Lesson("digits", 200, "accuracy", one_of(10), 0.5),
     "vgg": Lesson("digits", 150, "accuracy", one_of(10), 0.4, model_option=("width=0.125", "hidden=64")),
     "resnet": Lesson("digits", 60, "accuracy", one_of(10), 0.4, model_option=("depth=8",)),
-    "logistic_regression": Lesson("planted_weights", 300, "log_loss", commonest, 0.5, best=0.39),
-    "factorization_machine": Lesson("planted_weights", 300, "log_loss", commonest, 0.5, best=0.39),
+    # With squared sums that begin at 0.1, as in TensorFlow, the first three go 0.59, 0.40 and 0.76 of the way.
+    "logistic_regression": Lesson("planted_weights", 300, "log_loss", commonest, 0.75, best=0.39),
+    "factorization_machine": Lesson("planted_weights", 300, "log_loss", commonest, 0.75, best=0.39),
+    "wide_deep": Lesson("planted_clicks", 150, "auc", one_of(2), 0.82, best=0.8394),
     "matrix_factorization": Lesson("planted_ratings", 400, "squared_error", variance, 0.7, best=0.04),
-    "wide_deep": Lesson("planted_clicks", 150, "auc", one_of(2), 0.75, best=0.8394),
     "deepfm": Lesson("planted_clicks", 150, "auc", one_of(2), 0.7, best=0.8394),
     # The nearest of 199 other words is the synonym.
     "word2vec": Lesson("planted_synonyms", 1000, "recovered", one_of(199), 0.8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -80,10 +81,10 @@ class TableFeatures:
                 present, width = values[~np.isnan(values)], largest - least
                 far = present[(present < least - width) | (present > largest + width)]
                 kind = f"numbers of column {name!r} far outside of the training rows' {least:g} to {largest:g}"
-                unfamiliar.add(kind, (f"{number:g}" for number in far), len(present))
+                unfamiliar.add(kind, Counter(f"{number:g}" for number in far), len(present))
         elif (known := self._known.get(name)) is not None:
             words = [word for word in values if not self._dialect.is_missing(word)]
-            new = (word for word in words if word not in known)
+            new = Counter(word for word in words if word not in known)
             unfamiliar.add(f"values of column {name!r} that no training row has, read as missing", new, len(words))
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

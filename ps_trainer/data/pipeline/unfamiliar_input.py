@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
 
 _MAX_SHOWN = 5
 _SHOWN_CHARACTERS = 30
@@ -20,21 +20,19 @@ class UnfamiliarInput:
         self._lock = threading.Lock()
         self._kinds: dict[str, _Kind] = {}
 
-    def add(self, kind: str, values: Iterable[str], num_values: int) -> None:
+    def add(self, kind: str, values: Mapping[str, int], num_values: int) -> None:
         """Adds unfamiliar values.
 
         Args:
             kind: What the values are, and what the model makes of them.
-            values: The unfamiliar values, each as often as it occurs.
+            values: Occurrences of each unfamiliar value.
             num_values: Number of values that were looked at, the familiar ones included.
         """
         with self._lock:
             counted = self._kinds.setdefault(kind, _Kind())
             counted.num_values += num_values
-            for value in values:
-                counted.num_unfamiliar += 1
-                if len(counted.shown) < _MAX_SHOWN:
-                    counted.shown[value] = None
+            counted.num_unfamiliar += sum(values.values())
+            counted.shown = list(dict.fromkeys([*counted.shown, *values]))[:_MAX_SHOWN]
 
     def add_tokens(self, unit: str, counts: Counter[str], known: Container[str]) -> None:
         """Adds the tokens of a text that a vocabulary lacks.
@@ -44,7 +42,7 @@ class UnfamiliarInput:
             counts: Occurrences of each token of the text.
             known: Tokens of the vocabulary.
         """
-        unknown = (token for token in counts.elements() if token not in known)
+        unknown = {token: number for token, number in counts.most_common() if token not in known}
         self.add(f"{unit}s that the vocabulary lacks, read as unknown", unknown, counts.total())
 
     def take(self) -> str:
@@ -60,7 +58,7 @@ class _Kind:
 
     def __init__(self) -> None:
         self.num_values = self.num_unfamiliar = 0
-        self.shown: dict[str, None] = {}
+        self.shown: list[str] = []
 
     def __str__(self) -> str:
         short = (one if len(one) <= _SHOWN_CHARACTERS else f"{one[:_SHOWN_CHARACTERS]}…" for one in self.shown)
