@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.run_store import to_result
 from ps_trainer.experiments.harness.runs import Results
@@ -22,25 +23,30 @@ _DIGITS = 6  # significant digits of the figures; plots and tables show fewer
 def pack(runs: pathlib.Path) -> bytes:
     """Returns the archive of the runs in the folder `runs` of an experiment; the same runs give the same bytes."""
     paths = sorted(runs.glob("*/result.json"))
-    lines = [{"key": path.parent.name, **_rounded(json.loads(path.read_text(encoding="utf-8")))} for path in paths]
+    records = [(path.parent.name, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+    # The settings identify a run, so they keep all digits.
+    lines = [{"key": key, **record, "figures": _rounded(record["figures"])} for key, record in records]
     text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines)
     return gzip.compress(text.encode(), mtime=0)
 
 
 def read(archive: pathlib.Path, experiment: Experiment) -> Results:
-    """Returns the archived runs that a full run of the experiment still plans on this machine, in its order.
+    """Returns the archived runs in the order of a full run of the experiment.
 
     Raises:
+        UsageError: The experiment does not plan one of the runs any more, or not on this machine.
         ValueError: A figure that the code needs is not in the archive.
     """
     with gzip.open(archive, "rt", encoding="utf-8") as file:
         records: dict[str, Mapping[str, Any]] = {line["key"]: line for line in map(json.loads, file)}
     planned = experiment.runs(range(experiment.num_seeds), quick=False)
-    return Results(
-        to_result(run, records[run.key], experiment.read_figures, archive.parent)
-        for run in planned
-        if run.key in records and records[run.key]["run"] == run.identity()
-    )
+    found = [run for run in planned if run.key in records and records[run.key]["run"] == run.identity()]
+    if missing := sorted(records.keys() - {run.key for run in found}):
+        raise UsageError(
+            f"{archive} has {len(missing)} runs that {experiment.name} does not plan with these settings on this"
+            f" machine, {missing[0]} first; run the experiment again, or draw on a machine that can make all its runs"
+        )
+    return Results(to_result(run, records[run.key], experiment.read_figures, archive.parent) for run in found)
 
 
 def _rounded(value: Any) -> Any:

@@ -80,7 +80,10 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
 def redraw(folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
     """Draws the plots of the pages again whose runs are in the folder of pages, and returns the files written.
 
-    A plot that a page does not show is left out, and so is one whose runs this machine cannot plan.
+    A plot that a page does not show is left out.
+
+    Raises:
+        UsageError: The code, or this machine, cannot plan the runs of a page.
     """
     written = []
     for name in names:

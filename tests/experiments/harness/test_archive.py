@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import json
 
 import pytest
 
 from ps_trainer import component_tables
+from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import archive, publish
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.provenance import REPOSITORY
 from ps_trainer.experiments.harness.run_store import RunStore
 from ps_trainer.experiments.harness.runs import Results
 from tests.experiments.fakes import Dice, DieSettings
@@ -44,11 +48,32 @@ def test_the_same_runs_are_the_same_bytes(stored):
     assert archive.pack(stored[0]) == archive.pack(stored[0])
 
 
-def test_a_run_whose_settings_have_changed_is_left_out(stored, tmp_path, monkeypatch):
+def test_a_run_whose_settings_have_changed_ends_with_its_name(stored, tmp_path, monkeypatch):
     path, runs = archived(stored[0], tmp_path), Dice().runs(range(Dice.num_seeds), quick=False)
     changed = dataclasses.replace(runs[0], settings=DieSettings(sides=8))
     monkeypatch.setattr(Dice, "runs", lambda self, seeds, *, quick: [changed, *runs[1:]])
-    assert [one.run for one in archive.read(path, Dice())] == runs[1:]
+    with pytest.raises(UsageError, match=f"1 runs that dice does not plan .* {runs[0].key} first"):
+        archive.read(path, Dice())
+
+
+def test_settings_keep_all_digits_and_figures_do_not(tmp_path):
+    (tmp_path / "run").mkdir()
+    record = {"run": {"settings": {"lr": 0.07071067811865477}}, "figures": {"losses": [0.123456789]}}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(record))
+    line = json.loads(gzip.decompress(archive.pack(tmp_path)))
+    assert line == {"key": "run", "run": record["run"], "figures": {"losses": [0.123457]}}
+
+
+PUBLISHED = sorted((REPOSITORY / publish.RESULTS / publish.FIGURES_FOLDER).glob("*.jsonl.gz"))
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_published_figures_can_be_drawn(path):
+    experiment = component_tables.EXPERIMENTS.create(path.name.partition(".")[0])
+    drawn = {drawing.plot.key for drawing in experiment.plots(archive.read(path, experiment))}
+    assert {plot.caption_key for part in experiment.parts for plot in part.plots} <= {
+        key.partition("-")[0] for key in drawn
+    }
 
 
 def test_only_plots_that_a_page_shows_are_drawn_again(stored, tmp_path, monkeypatch):
