@@ -103,6 +103,7 @@ class MarkedRun:
         )  # fmt: skip
         self.components = components_lib.load(self.config, NUM_WORKERS)
         self.pushes: list[Push] = []
+        self._lost: set[int] = set()  # killed workers that nobody has noticed, and that are not back
         self._all: list[MarkedProcess] = []
         self._num_codes = 0
         self._lock = threading.Lock()
@@ -150,7 +151,11 @@ class MarkedRun:
 
         def is_settled() -> bool:
             members = self.counts(0).members
-            return all(not p.is_busy or members[w] > 0 for w, p in self.processes.items())
+            if all(not p.is_busy or members[w] > 0 for w, p in self.processes.items()):
+                return True
+            for worker in filter(self._holds_up_groups, list(self._lost)):
+                self.notice(worker)  # the others wait until the chief does so
+            return False
 
         wait_until(is_settled)
         errors = [process.error for process in self.processes.values() if process.error is not None]
@@ -181,6 +186,8 @@ class MarkedRun:
             self.processes[worker] = MarkedProcess(self, worker)
             self.processes[worker].join()
             wait_until(lambda: not self.processes[worker].is_busy or self.counts(0).members[worker] > 0)
+        elif not is_noticed:
+            self._lost.add(worker)
         self._may_go_on.set()
         self.settle()
 
@@ -194,6 +201,7 @@ class MarkedRun:
 
     def notice(self, worker: int) -> None:
         """Takes a worker out of the live set, as the chief does when it notices a loss."""
+        self._lost.discard(worker)
         ops = self._chief.train.step.service._ops
         left = Membership(worker, self.num_processes(worker), joins=0)
         self._chief.session.run(ops.leave, {ops.membership: left})
@@ -239,6 +247,11 @@ class MarkedRun:
         for process in self._all:
             process.session.close()
         self._reading.close()
+
+    def _holds_up_groups(self, worker: int) -> bool:
+        """Whether the first group is closed with the gradient of a lost worker, for which other groups wait."""
+        first, *others = [self.counts(group) for group in range(len(self.groups))]
+        return not first.members[worker] and any(first.accepted[worker] > one.accepted[worker] for one in others)
 
     def _next_code(self, worker: np.int64) -> np.int64:
         with self._lock:
