@@ -90,7 +90,8 @@ class WideDeep:
         for cross, pair in zip(self.options.crosses, self.options.pairs(), strict=True):
             if max(pair) >= num_columns:
                 raise ValueError(
-                    f"crosses: the data have no column {max(pair)} of {cross}; columns: 0 to {num_columns - 1}"
+                    f"crosses: the data have no column {max(pair)} of {cross}; columns: 0 to {num_columns - 1};"
+                    " --model_option=crosses= crosses none"
                 )
         row_BC = layers.column_rows("wide/weights", ids_BC, self.options.num_buckets)
         bias = tf.convert_to_tensor(tf.get_variable("bias", [], initializer=tf.zeros_initializer()))

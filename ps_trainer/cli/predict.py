@@ -69,6 +69,8 @@ def _run(argv: Sequence[str]) -> int:
     reads_stdin = predict_flags.input == STREAM
     if source is not None and not reads_stdin and not source.is_file():
         raise UsageError(f"--input={source} is not a file; give a file in the format of the dataset, or - for stdin")
+    if source is not None and out is not None and out.exists() and out.samefile(source):
+        raise UsageError(f"--out={out} would replace the input; name another file")
     config, checkpoint_dir = run_lookup.find(checkpoint_flags, config, parsed.given)
     run_lookup.start()
 

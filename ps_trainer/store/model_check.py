@@ -8,6 +8,8 @@ the graph of the trace, before the worker joins a run.
 from __future__ import annotations
 
 import inspect
+import pathlib
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ _GATHERS = {"ResourceGather", "Gather", "GatherV2"}
 _READS = {"ReadVariableOp", "Identity"}
 _INITIALISES = {"VarIsInitializedOp", "AssignVariableOp"}
 _MEGABYTE = 1e6
+_MODELS = (pathlib.Path(__file__).parents[1] / "models").resolve()  # in a clone a symbolic link
 # A smaller variable costs little, however it is read.
 _MIN_BYTES = 50_000
 
@@ -38,8 +41,9 @@ def build(model: Any, name: str, batch: Any) -> Any:
 
     Raises:
         OptionError: `build` has other parameters than (batch, training), or returns something else than a model's
-            output. It reads tensors that the dataset does not give, or calls layers that TensorFlow no longer has. It
-            makes updates by its own optimizer, or uses placeholders.
+            output. It reads tensors that the dataset does not give, or of another shape than a model or a layer of
+            `ps_trainer.models` needs, or calls layers that TensorFlow no longer has. It makes updates by its own
+            optimizer, or uses placeholders.
     """
     try:
         inspect.signature(model.build).bind(batch, training=True)
@@ -50,6 +54,10 @@ def build(model: Any, name: str, batch: Any) -> Any:
         ) from error
     try:
         output = model.build(_Batch(batch, name) if isinstance(batch, dict) else batch, training=True)
+    except ValueError as error:
+        if not _is_by_model_of_package(error):
+            raise
+        raise OptionError(f"model {name!r}: {error}") from error
     except AttributeError as error:
         if "Keras 3" not in str(error):
             raise
@@ -110,8 +118,15 @@ class _Batch(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         raise OptionError(
             f"model {self._model!r}: build reads batch[{key!r}], and the dataset gives {', '.join(sorted(self))};"
-            " choose a dataset that fits the model by --dataset, or read one of these"
+            " choose a dataset that fits the model by --dataset, or another form of this one (csv and parquet have"
+            " --dataset_option=form=columns and form=sparse), or read one of these"
         )
+
+
+def _is_by_model_of_package(error: ValueError) -> bool:
+    """Returns whether a model or a layer of this package found what is wrong, and not TensorFlow or a user's code."""
+    (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
+    return pathlib.Path(frame.f_code.co_filename).resolve().parent.is_relative_to(_MODELS)
 
 
 def _check_optimizer(graph: tf.Graph, name: str) -> None:

@@ -232,7 +232,7 @@ def test_an_id_that_the_model_does_not_know_is_named_with_its_line_and_no_flag(t
 
 
 def test_a_dataset_that_cannot_read_single_files_is_an_error(dense, tmp_path):
-    with pytest.raises(DataError, match=r"rows.bin: dataset Rows does not read single files; put it where --data_dir"):
+    with pytest.raises(DataError, match=r"rows.bin: this dataset does not read single files; put it where --data_dir"):
         prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")
 
 

@@ -149,6 +149,17 @@ def test_a_tensor_that_the_dataset_lacks_is_named_with_those_that_it_has():
     traced(build)
 
 
+def test_what_a_model_of_the_package_or_a_layer_refuses_is_no_traceback():
+    message = refusal(lambda batch: output(batch, layers.conv2d(batch["image"], 4, 3, "conv")))
+    assert "convolution 'conv' needs [batch, height, width, channels] with known channels" in message
+    with pytest.raises(ValueError, match="^own$"):
+        traced(lambda batch: output(batch, int_of("own")))
+
+
+def int_of(text):
+    raise ValueError(text)
+
+
 def test_layers_that_tensorflow_no_longer_has_are_replaced():
     message = refusal(lambda batch: output(batch, tf.layers.dense(batch["image"], 4)))
     assert "`dense` is not available with Keras 3." in message

@@ -145,10 +145,10 @@ class PredictionInput(abc.ABC):
         raise self._no_single_file(path)
 
     def _no_single_file(self, path: pathlib.Path) -> DataError:
-        dataset, fix = type(self).__name__, "put it where --data_dir has its test examples"
+        fix = "put it where --data_dir has its test examples"
         if self.image_shape is not None:
             suffixes = ", ".join(images.IMAGE_SUFFIXES)
             return DataError(
-                f"{path}: the only single files that {dataset} reads are images ({suffixes}); give one, or {fix}"
+                f"{path}: the only single files that this dataset reads are images ({suffixes}); give one, or {fix}"
             )
-        return DataError(f"{path}: dataset {dataset} does not read single files; {fix}")
+        return DataError(f"{path}: this dataset does not read single files; {fix}")

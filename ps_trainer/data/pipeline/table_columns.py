@@ -158,6 +158,12 @@ class ColumnCounter:
             )
         for value, location in self._place_of.items():
             if value not in self._classes:
+                if 2 * len(self._classes) > self._classes.total() and numbers_of(list(self._classes)) is not None:
+                    raise DataError(
+                        f"{location}: the label {self._label!r} is a number, {value} here, with {len(self._place_of)}"
+                        " different values; only classes can be predicted: replace it by a few classes, or name another"
+                        " label"
+                    )
                 raise DataError(
                     f"{location}: the label {value!r} of a test row is in no training row; labels there:"
                     f" {', '.join(_sort_names(self._classes)[:_SHOWN_CLASSES])}; remove its row, or name another label"

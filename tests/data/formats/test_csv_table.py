@@ -361,6 +361,11 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
             [],
             "line 2: the label 'c' of a test row is in no training row; labels there: a, b",
         ),
+        (
+            "x,kind\n1,9.5\n2,7\n3,8\n",
+            [],
+            "line 2: the label 'kind' is a number, 9.5 here, with 3 different values; only classes can be predicted",
+        ),
         ("x,kind\n1,c\n2,c\n3,c\n", [], "the label 'kind' is 'c' in every row"),
         (
             "x,kind\n" + "1,a\n" * 20 + "two,b\n",

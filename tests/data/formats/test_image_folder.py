@@ -147,6 +147,6 @@ def test_of_other_single_files_the_error_names_the_images_that_it_reads(tmp_path
     for name in ("cat", "dog"):
         write(tmp_path / name, 50, 100)
     with pytest.raises(
-        DataError, match=r"x.csv: the only single files that ImageFolder reads are images \(.jpg, .*give one, or"
+        DataError, match=r"x.csv: the only single files that this dataset reads are images \(.jpg, .*give one, or"
     ):
         create(tmp_path).read(tmp_path / "x.csv", 1)
