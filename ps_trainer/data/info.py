@@ -84,7 +84,7 @@ def _columns(source: Csv) -> Iterator[str]:
             yield f"  column {name}: numbers, mean {columns.means[name]:.4g}, scale {columns.scales[name]:.4g}"
         elif kind == CATEGORY:
             yield f"  column {name}: {len(columns.vocabularies[name]):,} words, {_few(columns.vocabularies[name])}"
-    if source.keys:
+    if source.keys or source.dates:
         yield f"  {source.advice}"
     yield f"  label {columns.label}: {_few(columns.class_names)}"
 

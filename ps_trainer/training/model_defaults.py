@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError, UnknownNameError
+from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
 from ps_trainer.gradients.transform_list import load as load_transforms
 from ps_trainer.options import format_value
 from ps_trainer.registry import split_inline
@@ -142,9 +142,11 @@ def _with_preset(
     presets = getattr(component_tables.MODELS.load(config.model), "presets", {})
     if config.preset not in presets:
         models = component_tables.MODELS
-        known = [name for name in models.names() if config.preset in getattr(models.load(name), "presets", {})]
+        of_model = {name: getattr(models.load(name), "presets", {}) for name in models.names()}
+        known = [name for name, of_it in of_model.items() if config.preset in of_it]
+        meant = did_you_mean(str(config.preset), sorted({name for of_it in of_model.values() for name in of_it}))
         found = f"; it has {', '.join(presets)}" if presets else ""
-        others = f"; models with it: {', '.join(known)}" if known else "; omit the flag"
+        others = f"; models with it: {', '.join(known)}" if known else f"; {meant}omit the flag"
         raise UnknownNameError(f"--preset={config.preset}: {config.model} has no such preset{found or others}")
     preset = presets[config.preset]
     values = _without_replaced(_values_of(preset), config, given)

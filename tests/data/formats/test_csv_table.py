@@ -475,6 +475,18 @@ def test_a_column_that_names_the_rows_is_named(tmp_path):
     assert not create(tmp_path).advice
 
 
+def test_dates_that_are_words_are_named(tmp_path):
+    rows = [[f"2024-05-{1 + at % 28:02}", at % 7, ("cat", "dog")[at % 2]] for at in range(100)]
+    write(tmp_path / "train.csv", rows, ["seen on", "size", "kind"])
+    source = create(tmp_path)
+    assert (source.keys, source.dates) == ([], ["seen on"])
+    assert source.advice.startswith("each date in seen on is a word of its own here")
+    assert source.advice.endswith("or leave them out with --dataset_option=columns=seen on:ignore")
+    assert not create(tmp_path, "columns=seen on:ignore").advice
+    write(tmp_path / "train.csv", [[date + "?", *others] for date, *others in rows], ["seen on", "size", "kind"])
+    assert not create(tmp_path).dates
+
+
 def test_values_unlike_those_of_the_training_rows_are_counted(tmp_path):
     rows = [[at % 19, ("red", "green")[at % 2], ("true", "false")[at % 2], 7, "cat"] for at in range(40)]
     names = ["size", "color", "member", "year"]
