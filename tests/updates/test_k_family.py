@@ -146,8 +146,9 @@ def test_free_workers_end_at_max_steps(one_ps, update):
     used = sum(worker.gradients_used for worker in outcomes[0].worker.summary.workers.values())
     assert used == 40 * 2
     if update in ("k_sync", "k_batch_sync"):
-        staleness = np.concatenate([outcome.progress.staleness_values for outcome in outcomes])
-        assert set(staleness.ravel()) <= {0, -1}
+        # Each on its own: the array of a worker that joined after the last step has no second dimension.
+        staleness = {value for outcome in outcomes for value in np.ravel(outcome.progress.staleness_values)}
+        assert {0} <= staleness <= {0, -1}
 
 
 # In the conformance suite workers of `backup` run out of data, which has the `GroupPolicy` of `k_sync`.
