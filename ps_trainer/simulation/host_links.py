@@ -14,8 +14,8 @@ class HostLinks:
     """A network of hosts whose links are its only bottlenecks.
 
     A *transfer* consists of flows, each from one host to another, and ends with its last flow. All flows share the
-    links fairly (max-min): none can be faster unless one that is no faster becomes slower. TCP connections with equal
-    round trips share links so. A flow within a host passes no link and takes no time.
+    links fairly (max-min): to speed one up, a flow that is not faster would have to slow down. TCP connections with
+    equal round trips share links in this way. A flow within a host passes no link and takes no time.
 
     Args:
         bytes_per_sec: Bandwidth of each host's link in each direction; the length is the number of hosts.

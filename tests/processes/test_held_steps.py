@@ -63,6 +63,25 @@ def assert_done(*tasks):
     assert [task.wait(START_SECS) for task in tasks] == [0] * len(tasks)
 
 
+def freeze_kill_and_restart(run, ps, worker, permits, wait_before_kill):
+    """Freezes worker 1 in its step, lets it end ten steps of its process, and kills it in the next; returns a new one.
+
+    Worker 0, which waits meanwhile, may make all its steps afterwards.
+    """
+    worker.freeze()
+    ps.wait_for_log("worker 1 lost: no sign of life for", LOST_SECS)
+    permits.give(1, 10)
+    worker.thaw()
+    permits.wait_until_held(1, 11)
+    wait_before_kill()
+    kill(worker)
+    permits.give(1, permits.ALL)
+    worker = run.start_worker(1)
+    run.wait_for_logged_steps(1, 15)
+    permits.give(0, permits.ALL)
+    return worker
+
+
 def saved(run, name):
     """A variable in the last checkpoint."""
     return tf.train.load_checkpoint(str(run.logdir / "checkpoints")).get_tensor(name)
@@ -74,7 +93,7 @@ def steps(run, worker):
 
 
 class TestAPush:
-    """A push of which the first half has arrived: the gradients of the last two pieces."""
+    """A push whose first half has arrived: the gradients of the last two pieces."""
 
     def wait_for_half(self, run, worker):
         def has_half():
@@ -97,17 +116,7 @@ class TestAPush:
             self.wait_for_half(run, index)
         permits.give(0, 10)
         permits.wait_until_held(0, 11)  # meanwhile worker 0 has ended five pushes
-        worker.freeze()
-        ps.wait_for_log("worker 1 lost: no sign of life for", LOST_SECS)
-        permits.give(1, 10)
-        worker.thaw()
-        permits.wait_until_held(1, 11)
-        self.wait_for_half(run, 1)
-        kill(worker)
-        permits.give(1, permits.ALL)
-        worker = run.start_worker(1)
-        run.wait_for_logged_steps(1, 15)
-        permits.give(0, permits.ALL)
+        worker = freeze_kill_and_restart(run, ps, worker, permits, lambda: self.wait_for_half(run, 1))
         assert_done(worker, chief, ps)
         arrived_last, arrived_first = self.sums(run)
         np.testing.assert_array_equal(arrived_first - arrived_last, [0, 1])  # the half of the killed worker's push
@@ -187,17 +196,7 @@ class TestACallThatLooksAhead:
             self.wait_until_applied(run, index, FIRST_HELD)  # and the rows of the next step are looked up
         permits.give(0, 10)
         permits.wait_until_held(0, 11)  # meanwhile worker 0 has ended five steps
-        worker.freeze()
-        ps.wait_for_log("worker 1 lost: no sign of life for", LOST_SECS)
-        permits.give(1, 10)
-        worker.thaw()
-        permits.wait_until_held(1, 11)
-        self.wait_until_applied(run, 1, 11)
-        kill(worker)
-        permits.give(1, permits.ALL)
-        worker = run.start_worker(1)
-        run.wait_for_logged_steps(1, 15)
-        permits.give(0, permits.ALL)
+        worker = freeze_kill_and_restart(run, ps, worker, permits, lambda: self.wait_until_applied(run, 1, 11))
         assert_done(worker, chief, ps)
         # All steps are logged, except for the one that was applied when its worker was killed.
         logged = [len(steps(run, index)) for index in range(NUM_WORKERS)]

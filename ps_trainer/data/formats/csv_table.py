@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import dataset_record, feature_spread, table_columns, table_rows
+from ps_trainer.data.pipeline import dataset_record, feature_spread, table_advice, table_columns, table_rows
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource, LineDecoder
 from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file
@@ -21,8 +20,6 @@ from ps_trainer.errors import DataError
 
 Table = TypeVar("Table", bound="Csv")
 
-_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{4}( .*)?")
-_MIN_KEYS, _MIN_KEY_SHARE = 50, 0.9  # number of words of a column that names the rows, and their share of the rows
 
 MAX_WIDTH = 2**16
 """Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
@@ -87,41 +84,14 @@ class Csv(FileSource):
         self.text_inputs = (*self._features.numbers, *self._features.categories)
         self._is_learned = True
         self._set_sizes(train[0].path)
-        self.keys = [name for name in self._features.categories if self._is_key(name)]
-        self.dates = [name for name in self._features.categories if self._has_dates(name)]
+        self.keys = table_advice.keys(self.columns, self.num_train_examples)
+        self.dates = table_advice.dates(self.columns)
         if self.keys or self.dates:
-            self.advice = "; ".join(self._column_advice())
+            self.advice = table_advice.advice(self.keys, self.dates)
         elif not options.normalize:
             deviations = {name: self.columns.scales[name] for name in self._features.numbers}
             fix = "leave out --dataset_option=normalize=false, and they are scaled"
             self.advice = feature_spread.advice(deviations, fix)
-
-    def _is_key(self, name: str) -> bool:
-        """Returns whether a column of categories seems to name the rows, as the number of a customer does."""
-        num_words = len(self.columns.vocabularies.get(name, ()))
-        return num_words >= max(_MIN_KEYS, _MIN_KEY_SHARE * self.num_train_examples)
-
-    def _has_dates(self, name: str) -> bool:
-        """Returns whether the words of a column of categories are dates, as 2024-05-31."""
-        words = self.columns.vocabularies.get(name, ())
-        return bool(words) and all(map(_DATE.fullmatch, words))
-
-    def _column_advice(self) -> Iterator[str]:
-        """Yields what to do about columns whose words tell a model nothing about other rows."""
-
-        def leave_out(names: Sequence[str]) -> str:
-            return f"leave them out with --dataset_option=columns={','.join(f'{name}:{IGNORE}' for name in names)}"
-
-        if self.keys:
-            yield (
-                f"almost each training row has another word in {', '.join(self.keys)}, so a model learns the rows by"
-                f" heart; if these words name the rows, {leave_out(self.keys)}"
-            )
-        if self.dates:
-            yield (
-                f"each date in {', '.join(self.dates)} is a word of its own here, and a date of no training row is read"
-                f" as missing; write numbers in place of dates, such as days, or {leave_out(self.dates)}"
-            )
 
     def _learn_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> tuple[list[str], Columns]:
         """Returns the names of the columns, and what the training rows say about them."""
