@@ -19,13 +19,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+NETWORK_THREADS = ("event_engine",)
+"""Names of gRPC's threads that read and write sockets."""
+
 MAX_DELAYED_SHARE = 0.02  # of a step's time; with more run delay, its times are not comparable
 MAX_OTHERS_SHARE = 0.1  # of the cores; with more, times of tasks that compute all the time are not comparable
 
 _PROC = pathlib.Path("/proc")
 _BUSY_FIELDS = (1, 2, 3, 6, 7, 8)  # fields of "cpu" in /proc/stat: user nice system irq softirq steal
 _NANO = 1e-9
-_PPID, _UTIME, _STIME = 1, 11, 12  # fields of /proc/<pid>/stat, counted from behind the command's ")"
+_PPID = 1  # of the fields of /proc/<pid>/stat, counted from behind the command's ")"
+_OWN_TIMES = (11, 12)  # utime, stime
+_CHILDREN_TIMES = (13, 14)  # cutime, cstime: of the children that have ended, and of theirs
 
 
 class CpuUse(NamedTuple):
@@ -37,6 +42,7 @@ class CpuUse(NamedTuple):
     # Run delay of all threads of the watched processes over the time of the workers' steps. It is the share of a step
     # for which its tasks waited for a core. None where the kernel does not count it.
     delayed_share: float | None = None
+    network_delayed_share: float | None = None  # the part of it of gRPC's network threads; None where unknown
 
     @property
     def others_share(self) -> float:
@@ -61,27 +67,31 @@ class CpuMeter:
         self._proc = proc
         self._has_delays = has_delays
         self._ticks_per_sec = os.sysconf("SC_CLK_TCK")
-        self._seen: dict[int, float] = {}  # CPU seconds at the last sample, by pid
         self._tasks_secs = 0.0
         self._seen_delays: dict[tuple[int, int], float] = {}  # run delay at the last sample, by pid and thread
-        self._delay_secs = 0.0
+        self._delay_secs = self._network_delay_secs = 0.0
         self._num_cores = 0
-        self._samples: list[tuple[float, float, float, float]] = []  # time, tasks, machine, run delay
+        # time, tasks, machine, run delay, that of gRPC's network threads
+        self._samples: list[tuple[float, float, float, float, float]] = []
 
-    def sample(self, pids: Iterable[int]) -> None:
-        """Reads the counters of the machine and of `pids`, those that have ended left out.
+    def sample(self, pids: Iterable[int], ended_of: Iterable[int] = ()) -> None:
+        """Reads the counters of the machine and of processes, those that have ended left out.
 
-        A process counts from its first sample on. The CPU time that it used earlier counts at that sample.
+        The CPU time of a process that has ended passes to its parent, so that nothing is lost between two samples. The
+        sum never falls: where the parent ended as well, the time stays that of the last sample.
+
+        Args:
+            pids: The watched processes, parents before their children.
+            ended_of: Processes of which only the children count that have ended. They are read first.
         """
+        ticks = sum(self._ticks(pid, _CHILDREN_TIMES) for pid in ended_of)
         for pid in pids:
-            with contextlib.suppress(OSError):
-                fields = _stat_fields(self._proc, pid)
-                secs = (int(fields[_UTIME]) + int(fields[_STIME])) / self._ticks_per_sec
-                self._tasks_secs += max(0.0, secs - self._seen.get(pid, 0.0))
-                self._seen[pid] = secs
+            ticks += self._ticks(pid, _OWN_TIMES + _CHILDREN_TIMES)
             if self._has_delays and pid != os.getpid():  # this process makes no step
                 self._add_delays(pid)
-        self._samples.append((self._time_fn(), self._tasks_secs, self._machine_secs(), self._delay_secs))
+        self._tasks_secs = max(self._tasks_secs, ticks / self._ticks_per_sec)
+        delays = (self._delay_secs, self._network_delay_secs)
+        self._samples.append((self._time_fn(), self._tasks_secs, self._machine_secs(), *delays))
 
     def between(self, start: float, end: float, num_workers: int = 1) -> CpuUse | None:
         """Returns the use in a window, interpolated between samples; None for a window without length or samples.
@@ -93,16 +103,17 @@ class CpuMeter:
         """
         if len(self._samples) < 2:
             return None
-        times, tasks, machine, delays = zip(*self._samples, strict=True)
+        times, *counters = zip(*self._samples, strict=True)
         start, end = max(start, times[0]), min(end, times[-1])
         if end <= start:
             return None
-        tasks_secs = float(np.interp(end, times, tasks) - np.interp(start, times, tasks))
-        machine_secs = float(np.interp(end, times, machine) - np.interp(start, times, machine))
+        tasks_secs, machine_secs, *delay_secs = (
+            float(np.interp(end, times, counter) - np.interp(start, times, counter)) for counter in counters
+        )
         share = machine_secs / ((end - start) * self._num_cores)
-        delay_secs = float(np.interp(end, times, delays) - np.interp(start, times, delays))
-        delayed_share = delay_secs / ((end - start) * num_workers) if self._seen_delays else None
-        return CpuUse(min(1.0, share), tasks_secs, max(0.0, machine_secs - tasks_secs), delayed_share)
+        has_any = bool(self._seen_delays)
+        delays = [secs / ((end - start) * num_workers) if has_any else None for secs in delay_secs]
+        return CpuUse(min(1.0, share), tasks_secs, max(0.0, machine_secs - tasks_secs), *delays)
 
     def _add_delays(self, pid: int) -> None:
         """Adds the run delay of a process's threads since the last sample; a thread that has ended keeps its last."""
@@ -111,8 +122,18 @@ class CpuMeter:
                 with contextlib.suppress(OSError):
                     secs = int((thread / "schedstat").read_text().split()[1]) * _NANO
                     key = (pid, int(thread.name))
-                    self._delay_secs += max(0.0, secs - self._seen_delays.get(key, 0.0))
+                    added = max(0.0, secs - self._seen_delays.get(key, 0.0))
                     self._seen_delays[key] = secs
+                    self._delay_secs += added
+                    if added and (thread / "comm").read_text().strip() in NETWORK_THREADS:
+                        self._network_delay_secs += added
+
+    def _ticks(self, pid: int, times: Iterable[int]) -> int:
+        try:
+            fields = _stat_fields(self._proc, pid)
+        except OSError:  # it has ended
+            return 0
+        return sum(int(fields[i]) for i in times)
 
     def _machine_secs(self) -> float:
         lines = (self._proc / "stat").read_text().splitlines()
@@ -144,7 +165,7 @@ class CpuWatch:
     ):
         self._proc = proc
         self._sample_secs = sample_secs
-        self._own = [os.getpid()] if has_self else []
+        self._own, self._ended_of = ([os.getpid()], []) if has_self else ([], [os.getpid()])
         self._meter = CpuMeter(proc=proc, has_delays=has_delays) if (proc / "stat").exists() else None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cpu", daemon=True)
@@ -173,7 +194,7 @@ class CpuWatch:
 
     def _sample(self) -> None:
         if self._meter is not None:
-            self._meter.sample([*self._own, *descendants(os.getpid(), self._proc)])
+            self._meter.sample([*self._own, *descendants(os.getpid(), self._proc)], self._ended_of)
 
 
 def descendants(pid: int, proc: pathlib.Path = _PROC) -> list[int]:

@@ -183,7 +183,8 @@ def _make_comparable(planned: PlannedExperiment, run: Run[Any], needed: Record |
 def _attempt(planned: PlannedExperiment, run: Run[Any], needed: Record | None, attempt: int) -> RunResult:
     folder = planned.store.begin(run)
     started, started_at = time.monotonic(), time.time()
-    with CpuWatch() as cpu:
+    # Steps that compute all the time may take a second in all; the run delay, which costs more to read, is not judged.
+    with CpuWatch(sample_secs=1.0 if run.is_paced else 0.2, has_delays=run.is_paced) as cpu:
         measured = planned.experiment.execute(run, folder, needed)
     wall_secs = time.monotonic() - started
     start, end = measured.window or (started_at, started_at + wall_secs)
@@ -196,7 +197,7 @@ def _describe_waits(result: RunResult) -> str:
         return "unknown"
     if not result.run.is_paced:
         return f"others used {100 * result.cpu.others_share:.1f} % of the cores"
-    return f"tasks waited for cores for {100 * (result.cpu.delayed_share or 0.0):.1f} % of their steps"
+    return f"tasks waited for cores for {100 * result.delayed_share:.1f} % of their steps"
 
 
 def _record_failure(planned: PlannedExperiment, run: Run[Any], error: Exception) -> Failure:

@@ -105,8 +105,20 @@ class RunResult(NamedTuple):
         if self.run.level is Level.VIRTUAL or self.cpu is None:
             return False
         if self.run.is_paced:
-            return (self.cpu.delayed_share or 0.0) > MAX_DELAYED_SHARE
+            return self.delayed_share > MAX_DELAYED_SHARE
         return self.cpu.others_share > MAX_OTHERS_SHARE
+
+    @property
+    def delayed_share(self) -> float:
+        """Share of a step for which its tasks waited for a core, 0..1; 0 where it is unknown.
+
+        On shaped hosts gRPC's network threads do not count. They wait briefly at each wake-up by a packet, and the link
+        carries the bytes of its queue meanwhile, so that the transfer takes no longer.
+        """
+        if self.cpu is None or self.cpu.delayed_share is None:
+            return 0.0
+        hidden = (self.cpu.network_delayed_share or 0.0) if self.run.level is Level.SHAPED else 0.0
+        return self.cpu.delayed_share - hidden
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """Yields the step records that were kept, in order."""

@@ -54,6 +54,22 @@ def test_run_delay_of_all_threads_is_a_share_of_the_workers_steps(tmp_path):
     assert meter.between(105.0, 110.0, 1).delayed_share == pytest.approx(0.3 / 5)
 
 
+def test_the_run_delay_of_network_threads_is_told_apart(tmp_path):
+    proc = FakeProc(tmp_path)
+    meter = CpuMeter(time_fn=iter([100.0, 110.0]).__next__, proc=tmp_path)
+    proc.set_secs(task=0.0, machine=0.0)
+    for thread, name in ((43, "event_engine"), (44, "tf_Compute")):
+        (tmp_path / "42" / "task" / str(thread)).mkdir()
+        (tmp_path / "42" / "task" / str(thread) / "comm").write_text(f"{name}\n")
+    for network, compute in ((1.0, 5.0), (1.8, 5.3)):
+        for thread, secs in ((43, network), (44, compute)):
+            (tmp_path / "42" / "task" / str(thread) / "schedstat").write_text(f"7 {round(secs * 1e9)} 3\n")
+        meter.sample([42])
+    use = meter.between(100.0, 110.0, 2)
+    assert use.delayed_share == pytest.approx((0.8 + 0.3) / (10 * 2))
+    assert use.network_delayed_share == pytest.approx(0.8 / (10 * 2))
+
+
 def test_without_scheduler_statistics_the_run_delay_is_unknown(tmp_path):
     proc = FakeProc(tmp_path)
     meter = CpuMeter(time_fn=iter([100.0, 110.0]).__next__, proc=tmp_path)
@@ -111,6 +127,19 @@ def test_an_ended_process_keeps_its_used_time(tmp_path):
         proc.set_secs(task=task, machine=40.0)
         meter.sample(pids)
     assert meter.between(0.0, 20.0).tasks_secs == pytest.approx(7.0 - 4.0)
+
+
+@pytest.mark.parametrize("has_self", [True, False])
+def test_a_child_that_ends_between_two_samples_counts(has_self):
+    program = "import os\nwhile sum(os.times()[:2]) < 0.4: pass"
+    started = time.time()
+    with CpuWatch(sample_secs=3600, has_self=has_self) as watch:
+        before = os.times()
+        subprocess.run([sys.executable, "-S", "-c", program], check=True)
+        after = os.times()
+    used = sum(after[2:4]) - sum(before[2:4]) + has_self * (sum(after[:2]) - sum(before[:2]))
+    assert used >= 0.4
+    assert watch.between(started, time.time()).tasks_secs == pytest.approx(used, abs=0.05)
 
 
 def test_children_of_children_are_found_while_they_live():

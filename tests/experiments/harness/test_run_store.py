@@ -139,5 +139,11 @@ def test_figures_are_json(store):
     finish(store)
     record = json.loads((store.folder / "runs" / RUN.key / "result.json").read_text())
     assert record["run"] == {"level": RUN.level.value, "seed": 3, "settings": {"n": 4, "rates": [1, 2]}}
-    assert record["cpu"] == {"share": 0.25, "tasks_secs": 1.5, "others_secs": 0.5, "delayed_share": None}
+    assert record["cpu"] == {
+        "share": 0.25,
+        "tasks_secs": 1.5,
+        "others_secs": 0.5,
+        "delayed_share": None,
+        "network_delayed_share": None,
+    }
     assert record["num_attempts"] == 1

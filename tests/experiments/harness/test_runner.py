@@ -130,6 +130,15 @@ def test_a_run_whose_tasks_waited_is_made_again_three_times_and_then_shown(dice,
     assert job_of(dice, tmp_path, num_seeds=1).missing == []  # another call does not try it again
 
 
+@pytest.mark.parametrize(("level", "attempts"), [(Level.SHAPED, 1), (Level.PROCESSES, 4)])
+def test_waits_of_network_threads_do_not_count_on_shaped_hosts(dice, tmp_path, monkeypatch, level, attempts):
+    use = CpuUse(0.2, 1.0, 0.1, delayed_share=0.09, network_delayed_share=0.08)
+    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: use)
+    monkeypatch.setattr(dice, "level", level)
+    executed, _ = execute_job(job_of(dice, tmp_path, num_seeds=1))
+    assert [result.num_attempts for result in executed.results] == 2 * [attempts]
+
+
 def test_the_first_attempt_whose_tasks_hardly_waited_counts(dice, tmp_path, monkeypatch):
     waiting(monkeypatch, 0.09, 0.03, 0.01)
     monkeypatch.setattr(dice, "level", Level.PROCESSES)
