@@ -8,6 +8,8 @@ import pathlib
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer.data.formats import image_files
+from ps_trainer.data.pipeline import facts_cache
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.facts import Facts
@@ -30,8 +32,9 @@ class ImageFolder(DataSource):
     case the first image and every `test_every`-th after it are test examples. Folders inside a class are read as well.
     Files other than .jpg, .jpeg and .png are ignored.
 
-    Examples are sorted by name, class after class, and training shuffles the names of a whole shard. An image that
-    cannot be decoded ends the run with an error that names it.
+    Examples are sorted by name, class after class, and training shuffles the names of a whole shard. Before a training
+    one process on each machine looks at the first and last bytes of all images, for files that are no images or are cut
+    short. Another image that cannot be decoded ends the run with an error that names it.
 
     Args:
         options: Size of the images and share of test examples.
@@ -41,7 +44,7 @@ class ImageFolder(DataSource):
 
     Raises:
         DataError: The folder is missing, has fewer than two classes or a class without images, or test/ has a class
-            that train/ does not have.
+            that train/ does not have. A file is not an image, or its end is missing.
 
     Attributes:
         classes: Names of the folders; `classes[label]` is the class of an example.
@@ -72,6 +75,8 @@ class ImageFolder(DataSource):
             found = [self._images(split) for split in splits]
             train, test = found if len(found) > 1 else _split_images(found[0], options.test_every)
             self._examples = {"train": train, "test": test}
+            if not self.facts.is_recorded:
+                self._check_files()
         counts = [len(self._examples[split]) for split in SPLITS]
         self._counts = self.facts.remember("images", None, lambda: counts, is_there=is_there)
         num_bytes = sum(len(path.encode()) for images in self._examples.values() for path, _ in images)
@@ -119,6 +124,16 @@ class ImageFolder(DataSource):
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return batch
+
+    def _check_files(self) -> None:
+        """Raises DataError if a file is not an image, or its end is missing."""
+        paths = sorted(self._folder / path for images in self._examples.values() for path, _ in images)
+        marks = [(str(path), status.st_size, status.st_mtime_ns) for path in paths for status in [path.stat()]]
+        num_bytes = sum(size for _, size, _ in marks)
+        faults = facts_cache.once(["images", marks], lambda: image_files.faults_of(paths), num_bytes=num_bytes)
+        if faults:
+            more = f"; other broken images: {len(faults) - 1}" if len(faults) > 1 else ""
+            raise DataError(f"{faults[0]}; remove the file, or download it again{more}")
 
     def _images(self, split: str) -> list[tuple[str, int]]:
         """Lists paths, relative to the dataset's folder, and labels of the images in the folders of the classes."""

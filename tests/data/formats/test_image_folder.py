@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data import info
 from ps_trainer.data.formats import image_folder
 from ps_trainer.data.formats.image_folder import ImageFolder
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_leased, read_shards
@@ -110,7 +111,8 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path):
     write(tmp_path / "a", 1, 2, 3)
     write(tmp_path / "b", 1, 2, 3)
     file = tmp_path / "b" / "1.png"
-    file.write_bytes(file.read_bytes()[:-20])
+    content = file.read_bytes()
+    file.write_bytes(content[:-20] + bytes(8) + content[-12:])  # start and end are those of an image
     source = create(tmp_path, test_every=2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{file}: cannot be decoded as an image"):
         all_of_test(source)
@@ -150,3 +152,40 @@ def test_of_other_single_files_the_error_names_the_images_that_it_reads(tmp_path
         DataError, match=r"x.csv: the only single files that this dataset reads are images \(.jpg, .*give one, or"
     ):
         create(tmp_path).read(tmp_path / "x.csv", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda image: image[:-5], "the image is cut short, as its end is missing; remove the file, or download it"),
+        (lambda image: image[: len(image) // 2], "the image is cut short"),
+        (lambda image: b"", "the file is empty; remove"),
+        (lambda image: b"<html>not found</html>", "not a JPEG, PNG, GIF or BMP file, as it begins with b'<html>no'"),
+    ],
+)
+@pytest.mark.parametrize("encode", [tf.io.encode_png, tf.io.encode_jpeg])
+def test_a_file_that_is_no_whole_image_is_named_before_a_training(tmp_path, encode, content, message):
+    write(tmp_path / "a", 1, 2, 3)
+    write(tmp_path / "b", 1, 2, 3, encode=encode)
+    (file, *_) = sorted((tmp_path / "b").iterdir())
+    image = file.read_bytes()
+    file.write_bytes(content(image))
+    with pytest.raises(DataError, match=f"^{file}: {message}"):
+        create(tmp_path)
+    (tmp_path / "a/0.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="a/0.png: not a JPEG, .*; other broken images: 1$"):
+        create(tmp_path)
+    write(tmp_path / "a", 1)
+    file.write_bytes(image + b"more than the image")
+    source = create(tmp_path, test_every=2)
+    assert len(all_of_test(source)["label"]) == 3
+
+
+def test_files_are_not_looked_at_for_a_trained_model(tmp_path):
+    write(tmp_path / "a", 1, 2)
+    write(tmp_path / "b", 1, 2)
+    options = ImageFolder.Options(height=4, width=4)
+    facts = ImageFolder(options, data_dir=str(tmp_path)).facts
+    (tmp_path / "a/0.png").write_bytes(b"no image")
+    again = ImageFolder(options, data_dir=str(tmp_path), facts=Facts(facts.entries))
+    assert again.num_train_examples == 3
