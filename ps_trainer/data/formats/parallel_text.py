@@ -3,22 +3,30 @@
     train.en    train.zh    test.en    test.zh      or compressed with gzip: train.en.gz
 
 The datasets of WMT have this form: `newstest2014.en` and `newstest2014.de`.
+
+A single file may hold both texts, with one tab between them and without a header:
+
+    a cat    <tab>    一只猫
 """
 
 from __future__ import annotations
 
+import codecs
 import collections
 import dataclasses
 import gzip
+import itertools
 import pathlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
-from ps_trainer.data.pipeline.line_source import LineSource, text_file
+from ps_trainer.data.pipeline.line_source import LineSource, head, text_file
 from ps_trainer.data.pipeline.prediction_input import IS_CUT
 from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary, split
 from ps_trainer.errors import DataError, OptionError
@@ -27,10 +35,28 @@ from ps_trainer.options import option
 _TEXT = r"[^\t]*[^\t\s][^\t]*"
 _AS_TEXT = ("utf-8", "surrogateescape")  # keeps bytes that are not UTF-8
 _NO_TEXT = "\x1a"  # stands in place of the missing translation when a file is to be translated
+_TEST = "test"  # name of the files to test on unless the user names others
+
+
+class _Pair(NamedTuple):
+    """Two files, where line n of one is the translation of line n of the other; or one file with two columns.
+
+    Attributes:
+        source: File in the source language, or with both.
+        target: File in the target language, or the same file.
+        is_table: Whether it is one file.
+    """
+
+    source: CountedFile
+    target: CountedFile
+    is_table: bool = False
 
 
 class ParallelText(LineSource):
     """Aligned text in two languages, from two files of lines in --data_dir, such as train.en and train.zh.
+
+    A file of a name without a language holds both: the text in the source language, a tab, and the translation in each
+    line, without a header. So `train_files=pairs.tsv` reads pairs.tsv. Files may be compressed with gzip.
 
     Batches: "source" and "target" int64 [B, max_length], the numbers of the words or characters, then 2 (`END`), then
     zeros (`PADDING`). A longer text is cut and has no 2. A training batch has texts of similar length, and is only as
@@ -43,7 +69,8 @@ class ParallelText(LineSource):
         facts: Facts about the files.
 
     Raises:
-        DataError: The folder or a file is missing, a file is empty, or two files have different numbers of lines.
+        DataError: The folder or a file is missing, a file is empty, or two files have different numbers of lines. A
+            training line of a file with both languages has other columns.
 
     Attributes:
         source_vocabulary: Vocabulary of the source language.
@@ -60,9 +87,13 @@ class ParallelText(LineSource):
 
         source: str = option("en", "language to translate from, the ending of its files' names")
         target: str = option("zh", "language to translate into, the ending of its files' names")
-        train_files: tuple[str, ...] = option(("train",), "names of the files to train on, without the language")
-        test_files: tuple[str, ...] = option(
-            ("test",), "names of the files to test on, without the language; empty: a part of the training files"
+        train_files: tuple[str, ...] = option(
+            ("train",), "names of the files to train on, without the language; or of files with both languages"
+        )
+        test_files: tuple[str, ...] | None = option(
+            None,
+            "names of the files to test on; default: test, if there are such files, and a part of the training files if"
+            " not, as with an empty name",
         )
         test_every: int = option(100, "without test_files, every n-th line is a test example", least=2)
         source_unit: str = option("word", "unit of the source text that gets a number", choices=UNITS)
@@ -82,37 +113,44 @@ class ParallelText(LineSource):
 
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
-        stems = [*options.train_files, *options.test_files]
-        needs = f"dataset parallel_text needs --data_dir=<folder> with {_list_file_names(stems, options)}"
+        named = [*options.train_files, *(options.test_files or ())]
+        needs = f"dataset parallel_text needs --data_dir=<folder> with {_list_file_names(named, options)}"
         if options.test_files:
-            needs += "; without test files, give --dataset_option=test_files= to test on a part of the training files"
+            needs += "; without test files, leave out test_files to test on a part of the training files"
         folder = self.facts.folder(data_dir, needs)
-        pairs = [_pair(folder, stem, options, needs, self.facts) for stem in stems]
+        test_files = options.test_files
+        if test_files is None:
+            has_test = _TEST not in named and any(_find_both(folder, _TEST, options, self.facts))
+            test_files = (_TEST,) if has_test else ()
+        stems = [*options.train_files, *test_files]
+        self._pairs = [_pair(folder, stem, options, needs, self.facts) for stem in stems]
         num_train = len(options.train_files)
         super().__init__(
-            [source for source, _ in pairs[:num_train]],
-            [source for source, _ in pairs[num_train:]],
+            [pair.source for pair in self._pairs[:num_train]],
+            [pair.source for pair in self._pairs[num_train:]],
             pattern=f"{_TEXT}\t{_TEXT}",
-            form=f"text in UTF-8 both here and in the same line of the .{options.target} file",
+            form="two texts in UTF-8 with one tab between them"
+            if all(pair.is_table for pair in self._pairs)
+            else f"text in UTF-8 both here and in the same line of the .{options.target} file",
             test_every=options.test_every,
         )
         self._max_length, self.groups_lengths = options.max_length, options.group_lengths
-        self._targets = [target for _, target in pairs]
+        units = {"source": options.source_unit, "target": options.target_unit}
         self.source_vocabulary, self.target_vocabulary = (
-            self._vocabulary(name, [pair[side] for pair in pairs[:num_train]], unit, options)
-            for side, (name, unit) in enumerate({"source": options.source_unit, "target": options.target_unit}.items())
+            self._vocabulary(side, name, unit, options) for side, (name, unit) in enumerate(units.items())
         )
         self.source_vocab_size, self.target_vocab_size = len(self.source_vocabulary), len(self.target_vocabulary)
 
-    def _vocabulary(
-        self, name: str, files: Sequence[CountedFile], unit: str, options: ParallelText.Options
-    ) -> SequenceVocabulary:
+    def _vocabulary(self, side: int, name: str, unit: str, options: ParallelText.Options) -> SequenceVocabulary:
+        pairs = self._pairs[: len(options.train_files)]
+        files = [(pair.source, pair.target)[side] for pair in pairs]
+
         def count() -> list[str]:
             if options.vocabulary_of is not None:
                 return list(recorded_words.find(options.vocabulary_of, name, unit).tokens[UNKNOWN + 1 :])
             return [
                 symbol.decode(*_AS_TEXT)
-                for symbol in SequenceVocabulary.of(_texts(files), unit, options.max_vocab).symbols
+                for symbol in SequenceVocabulary.of(_texts(pairs, side), unit, options.max_vocab).symbols
             ]
 
         run, words = recorded_words.dependencies(options.vocabulary_of)
@@ -130,9 +168,15 @@ class ParallelText(LineSource):
         return records.map(lambda at, text: self._complete_for_prediction({"line": text, "file": number, "at": at}))
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
+        if any(pair.is_table for pair in self._pairs) and b"\t" in head(path):
+            raise DataError(
+                f"{path}: a file to translate has the source language only, and no tab; make one with"
+                f" cut -f1 {shlex.quote(str(path))}"
+            )
         file, vocabulary = super()._count_file(path), self.source_vocabulary
+        texts = _texts([_Pair(file, file)], 0)
         symbols = collections.Counter(
-            symbol.decode(errors="replace") for text in _texts([file]) for symbol in split(text, vocabulary.unit)
+            symbol.decode(errors="replace") for text in texts for symbol in split(text, vocabulary.unit)
         )
         known = {symbol.decode(errors="replace") for symbol in vocabulary.symbols}
         self.unfamiliar.add_tokens(vocabulary.unit, symbols, known)
@@ -152,12 +196,18 @@ class ParallelText(LineSource):
         }
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        """Reads the lines of both files and joins each pair with a tab."""
-        target_path = tf.gather([str(target.path) for target in self._targets], file)
-        target_compression = tf.gather(["GZIP" if target.is_packed else "" for target in self._targets], file)
+        """Reads the lines of both files and joins each pair with a tab, which the lines of one file have already."""
+        all_targets = [pair.target for pair in self._pairs]
+        target_path = tf.gather([str(target.path) for target in all_targets], file)
+        target_compression = tf.gather(["GZIP" if target.is_packed else "" for target in all_targets], file)
+        is_table = tf.gather([pair.is_table for pair in self._pairs], file)
         sources = tf.data.TextLineDataset(path, compression_type=compression)
         targets = tf.data.TextLineDataset(target_path, compression_type=target_compression)
-        return tf.data.Dataset.zip((sources, targets)).map(lambda *texts: {"line": _concatenate_texts(texts)})
+
+        def join(source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"line": tf.where(is_table, _without_mark(source), _concatenate_texts([source, target]))}
+
+        return tf.data.Dataset.zip((sources, targets)).map(join)
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if IS_CUT not in batch:
@@ -196,42 +246,81 @@ def write(folder: pathlib.Path, name: str, texts: Mapping[str, Sequence[str]]) -
 
 def _concatenate_texts(texts: Sequence[tf.Tensor]) -> tf.Tensor:
     # The tab stands between the two texts, so neither may contain one.
-    return tf.strings.join([tf.strings.regex_replace(text, "\t", " ") for text in texts], "\t")
+    return tf.strings.join([tf.strings.regex_replace(_without_mark(text), "\t", " ") for text in texts], "\t")
+
+
+def _without_mark(text: tf.Tensor) -> tf.Tensor:
+    return tf.strings.regex_replace(text, "^\ufeff", "")  # which some programs write at the start of a file
 
 
 def _list_file_names(stems: Sequence[str], options: ParallelText.Options) -> str:
     return ", ".join(f"{stem}.{language}" for stem in stems for language in (options.source, options.target))
 
 
-def _pair(
-    folder: pathlib.Path, stem: str, options: ParallelText.Options, needs: str, facts: Facts
-) -> tuple[CountedFile, CountedFile]:
-    """Finds the two files of a name.
+def _pair(folder: pathlib.Path, stem: str, options: ParallelText.Options, needs: str, facts: Facts) -> _Pair:
+    """Finds the two files of a name, or the one that holds both languages.
 
     Raises:
         DataError: A file is missing or empty, or the two have different numbers of lines.
     """
-    source, target = (
-        _find(folder, f"{stem}.{language}", needs, facts) for language in (options.source, options.target)
-    )
+    paths = _find_both(folder, stem, options, facts)
+    if not any(paths) and (table := _find(folder, stem, facts)) is not None:
+        file = text_file(table, facts=facts)
+        return _Pair(file, file, is_table=True)
+    for path, language in zip(paths, (options.source, options.target), strict=True):
+        if path is None:
+            name = f"{stem}.{language}"
+            raise DataError(f"{folder} has no {name} and no {name}.gz; {needs}{_table_in(folder)}")
+    source, target = (text_file(path, facts=facts) for path in paths if path is not None)
     if source.num_records != target.num_records:
         raise DataError(
             f"{source.path} has {source.num_records} lines, but {target.path} has {target.num_records}; line n of one"
             " must be the translation of line n of the other; download both again, from the same place"
         )
+    return _Pair(source, target)
+
+
+def _find_both(
+    folder: pathlib.Path, stem: str, options: ParallelText.Options, facts: Facts
+) -> tuple[pathlib.Path | None, pathlib.Path | None]:
+    source, target = (_find(folder, f"{stem}.{language}", facts) for language in (options.source, options.target))
     return source, target
 
 
-def _find(folder: pathlib.Path, name: str, needs: str, facts: Facts) -> CountedFile:
-    for path in (folder / name, folder / f"{name}.gz"):
-        if facts.has_file(path):
-            return text_file(path, facts=facts)
-    raise DataError(f"{folder} has no {name} and no {name}.gz; {needs}")
+def _find(folder: pathlib.Path, name: str, facts: Facts) -> pathlib.Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if facts.has_file(path)), None)
 
 
-def _texts(files: Sequence[CountedFile]) -> Iterator[bytes]:
-    """Yields the lines of files as `_open` reads them: without carriage returns, and with spaces for tabs."""
-    for file in files:
+def _table_in(folder: pathlib.Path) -> str:
+    """Returns how to read a file in the folder that may hold both languages; empty if there is none."""
+    table = next(iter(sorted(folder.glob("*.tsv*"))), None)
+    if table is None:
+        return ""
+    option = shlex.quote(f"--dataset_option=train_files={table.name}")
+    return f"; if {table.name} has both languages, with a tab between them, give {option}"
+
+
+def _texts(pairs: Sequence[_Pair], side: int) -> Iterator[bytes]:
+    """Yields the texts of a language as `_open` reads them: without carriage returns, and with spaces for tabs.
+
+    Args:
+        pairs: Files of both languages.
+        side: Language, 0 = the source, 1 = the target.
+
+    Raises:
+        DataError: A line of a file with both languages has other columns.
+    """
+    for pair in pairs:
+        file = (pair.source, pair.target)[side]
         with (gzip.open if file.is_packed else open)(file.path, "rb") as lines:
-            for line in lines:
-                yield line.rstrip(b"\n").replace(b"\r", b"").replace(b"\t", b" ")
+            for number, line in enumerate(itertools.islice(lines, file.num_records), 1):
+                text = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\n").replace(b"\r", b"")
+                if pair.is_table:
+                    columns = text.split(b"\t")
+                    if len(columns) != 2:
+                        raise DataError(
+                            f"{file.path}: line {number} has {len(columns)} columns, and must have 2, a text and its"
+                            " translation, with one tab between them; cut -f1,2 keeps the first two of more"
+                        )
+                    text = columns[side]
+                yield text.replace(b"\t", b" ")

@@ -105,12 +105,12 @@ def test_a_line_that_is_not_utf_8_is_named(tmp_path):
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(DataError, match="--data_dir is not given; .*train.en, train.zh, test.en, test.zh"):
+    with pytest.raises(DataError, match="--data_dir is not given; .*with train.en, train.zh$"):
         ParallelText(ParallelText.Options())
     write(tmp_path, "train", TEXTS)
     with pytest.raises(
         DataError,
-        match="has no test.en and no test.en.gz; dataset parallel_text needs .*; without test files, give ",
+        match="has no test.en and no test.en.gz; dataset parallel_text needs .*; without test files, leave out test_f",
     ):
         create(tmp_path, test_files=("test",))
 
@@ -180,3 +180,72 @@ def test_a_line_without_text_in_a_file_to_translate_is_named(tmp_path):
     source = create(tmp_path)
     with pytest.raises(tf.errors.InvalidArgumentError, match="more: line 2: an empty line, or not text in UTF-8"):
         read_batches(lambda: source.read(tmp_path / "more", 8))
+
+
+def test_without_test_files_every_nth_line_is_a_test_example(tmp_path):
+    words = [f"w{at}" for at in range(7)]
+    write(tmp_path, "train", {"en": words, "zh": words})
+    source = create(tmp_path, test_files=None, test_every=3, target_unit="word", max_length=1)
+    symbols = source.source_vocabulary.symbols
+    for split, wanted in (("test", words[::3]), ("train", [word for at, word in enumerate(words) if at % 3])):
+        (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=9))
+        assert [symbols[number - 4].decode() for number in batch["source"][:, 0]] == wanted
+    # With such files, or when the option names them, these are the test examples.
+    write(tmp_path, "test", {"en": words[:2], "zh": words[:2]})
+    assert create(tmp_path, test_files=None).num_test_examples == 2
+    assert create(tmp_path, test_files=None).num_train_examples == 7
+    (tmp_path / "test.zh").unlink()
+    with pytest.raises(DataError, match="has no test.zh and no test.zh.gz"):
+        create(tmp_path, test_files=None)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_of_two_columns_gives_the_batches_of_two_files(tmp_path, is_packed, end):
+    texts = {"en": ["a b a", "c", "a  b"], "zh": ["二三", "三", "二 一"]}
+    write(tmp_path, "train", texts)
+    pairs = end.join(f"{source}\t{target}" for source, target in zip(*texts.values(), strict=True)) + end
+    name = "pairs.tsv.gz" if is_packed else "pairs.tsv"
+    content = ("\ufeff" + pairs).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if is_packed else content)
+    wanted = create(tmp_path)
+    for given in {name, "pairs.tsv"}:
+        found = create(tmp_path, train_files=(given,), test_files=(given,))
+        assert (found.source_vocabulary.symbols, found.target_vocabulary.symbols) == (
+            wanted.source_vocabulary.symbols,
+            wanted.target_vocabulary.symbols,
+        )
+        np.testing.assert_equal(all_of_test(found), all_of_test(wanted))
+    split = create(tmp_path, train_files=(name,), test_files=None, test_every=2)
+    assert (split.num_train_examples, split.num_test_examples) == (1, 2)
+
+
+def test_a_line_of_a_file_of_two_columns_with_others_is_named_before_a_training(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\tb\na\tb\tCC-BY\n")
+    with pytest.raises(DataError, match="pairs.tsv: line 2 has 3 columns, and must have 2, .*; cut -f1,2 keeps the"):
+        create(tmp_path, train_files=("pairs.tsv",), test_files=())
+    message = "; if pairs.tsv has both languages, .*, give --dataset_option=train_files=pairs.tsv$"
+    with pytest.raises(DataError, match=f"has no train.en and no train.en.gz; .*{message}"):
+        create(tmp_path, test_files=())
+    (tmp_path / "pairs.tsv").write_text("a\tb\na\t\n")
+    source = create(tmp_path, train_files=("pairs.tsv",), test_files=("pairs.tsv",))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="pairs.tsv: line 2: not two texts in UTF-8 with one tab"):
+        all_of_test(source)
+
+
+def test_a_file_to_translate_with_both_languages_is_named_with_the_command_that_cuts_it(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a b\tc\nb\td\n")
+    source = create(tmp_path, train_files=("pairs.tsv",), test_files=())
+    with pytest.raises(DataError, match="pairs.tsv: a file to translate has the source .* with cut -f1 .*/pairs.tsv$"):
+        source.read(tmp_path / "pairs.tsv", 8)
+    (tmp_path / "more").write_text("b a\n")
+    (batch,) = read_batches(lambda: source.read(tmp_path / "more", 8))
+    np.testing.assert_array_equal(batch["source"], [[4, 5, 2, 0]])
+
+
+def test_a_byte_order_mark_is_not_a_part_of_the_first_word(tmp_path):
+    for path in write(tmp_path, "train", TEXTS):
+        path.write_text(f"\ufeff{path.read_text()}")
+    source = create(tmp_path)
+    assert source.source_vocabulary.symbols == (b"a", b"b", b"c")
+    np.testing.assert_array_equal(all_of_test(source)["source"][0], [4, 5, 4, 2])
