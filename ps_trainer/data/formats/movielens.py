@@ -4,15 +4,22 @@
     ratings.dat    1M, 10M            the same, separated by "::"
     ratings.csv    20M, 25M, 32M      a header, then the same, separated by commas; ratings are 0.5, 1.0, … 5.0
 
+Other ratings in one of these forms may lack the seconds, and may have names in place of the numbers of users and items.
+
 Source: F. M. Harper, J. A. Konstan, "The MovieLens Datasets: History and Context", ACM Transactions on Interactive
 Intelligent Systems 5(4), 2015; the README file of each dataset.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import itertools
 import pathlib
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +27,20 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
+from ps_trainer.data.pipeline.frequency_vocabulary import UNKNOWN
 from ps_trainer.data.pipeline.line_source import LineSource, first_line, open_unpacked, text_file
+from ps_trainer.data.pipeline.recorded_words import RecordedWords
+from ps_trainer.data.pipeline.table_features import number_table
+from ps_trainer.data.pipeline.table_rows import SPACES
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
-_ID, _RATING, _SECONDS = r"\d{1,9}", r"\d(\.\d+)?", r"\d{1,18}"
+MAX_NAME_BYTES = 2**27
+"""Largest total size of the names of users and items, which become part of the graph."""
 
-_NAMES = "userId,movieId,rating,timestamp"
+_ID, _RATING, _SECONDS = r"\d{1,9}", r"-?\d{1,6}(\.\d+)?", r"\d{1,18}"
+_UNIT_SEPARATOR = "\x1f"  # takes the place of a separator of two characters
+_HEADER = "userId,movieId,rating,timestamp"
 
 
 class _Format(NamedTuple):
@@ -34,12 +48,13 @@ class _Format(NamedTuple):
     separator: str
     separator_name: str  # without quotes, before which TensorFlow's messages put backslashes
     num_header_lines: int
+    name: str  # pattern of a user or item that is not a number
 
 
 FORMATS = (
-    _Format("u.data", "\t", "tabs", 0),
-    _Format("ratings.dat", "::", "double colons", 0),
-    _Format("ratings.csv", ",", "commas", 1),
+    _Format("u.data", "\t", "tabs", 0, r"[^\t]+"),
+    _Format("ratings.dat", "::", "double colons", 0, r"(?:[^:]|:[^:])+"),
+    _Format("ratings.csv", ",", "commas", 1, r'(?:"(?:[^"]|"")+"|[^",]+)'),
 )
 
 
@@ -49,45 +64,65 @@ class MovieLens(LineSource):
     Batches: "user" and "item" int64 [B], as numbered in the file, from 1; "rating" float32 [B], 0.5..5. The datasets
     have no separate test examples. The first line and every `test_every`-th after it are test examples.
 
+    Files of your own may hold other ratings, such as -10..10 or 1..100, and may lack the seconds at the end of a line.
+    With `ids=text`, users and items may have names, which get their numbers in the order of the file, from 1; 0 stands
+    for one that the file does not have. The run records the names, so lines to predict for have them, too.
+
     Args:
-        options: Share of the test examples.
+        options: Share of the test examples, and what names users and items.
         data_dir: Folder with one of the three files, or the folder above it, if its name is like `ml-100k`.
         facts: Facts about the file.
 
     Attributes:
         num_users: Largest number of a user, plus 1.
         num_items: Largest number of a film, plus 1.
+        user_vocabulary: Names of the users by number, with `ids=text`; None otherwise.
+        item_vocabulary: Names of the items by number, with `ids=text`; None otherwise.
 
     Raises:
-        DataError: The folder is missing, has none of the files or several, or the file has no ratings.
+        DataError: The folder is missing, has none of the files or several, or the file has no ratings. The names have
+            too many bytes.
     """
 
     takes_facts = True
+    user_vocabulary: RecordedWords | None = None
+    item_vocabulary: RecordedWords | None = None
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
         """Options of `MovieLens`."""
 
         test_every: int = option(10, "every n-th line is a test example", least=2)
+        ids: str = option(
+            "number", "what users and items have: numbers, from 1, or names of any form", choices=("number", "text")
+        )
 
     def __init__(self, options: Options, *, data_dir: str | None = None, facts: Facts | None = None):
         self.facts = facts or Facts()
         self._format, path = _find(data_dir, self.facts)
         separator, num_header_lines = self._format.separator, self._format.num_header_lines
+        self._id = _ID if options.ids == "number" else self._format.name
         super().__init__(
             [text_file(path, num_header_lines=num_header_lines, facts=self.facts)],
             [],
-            pattern=separator.join([_ID, _ID, _RATING, _SECONDS]),
-            form=f"user, item, rating and seconds, separated by {self._format.separator_name}",
+            pattern=separator.join([self._id, self._id, _RATING]) + f"({separator}({_SECONDS})?)?",
+            form=f"user, item, rating and perhaps seconds, separated by {self._format.separator_name}{_hint(options)}",
             test_every=options.test_every,
         )
-        largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
-        self.num_users, self.num_items = (1 + number for number in largest)
+        if options.ids == "number":
+            largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
+            self.num_users, self.num_items = (1 + number for number in largest)
+            return
+        users, items = self.facts.find("names", [path], separator, lambda: _different_names(path, self._format))
+        self.user_vocabulary, self.item_vocabulary = (
+            RecordedWords("word", (UNKNOWN["word"], *names)) for names in (users, items)
+        )
+        self.num_users, self.num_items = 1 + len(users), 1 + len(items)
 
     def _to_predict(self, path: pathlib.Path) -> MovieLens:
         # Rating and seconds may be missing, also one of them; the 0 in place of the rating does not reach a prediction.
         other, separator = super()._to_predict(path), self._format.separator
-        other._pattern = separator.join([_ID, _ID]) + f"({separator}({_RATING})?({separator}({_SECONDS})?)?)?"
+        other._pattern = separator.join([self._id] * 2) + f"({separator}({_RATING})?({separator}({_SECONDS})?)?)?"
         other._form = (
             f"user and item, perhaps followed by rating and seconds, separated by {self._format.separator_name}"
         )
@@ -95,16 +130,45 @@ class MovieLens(LineSource):
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
         if self.num_header_lines and re.fullmatch(self._pattern, first := first_line(path)):
-            raise DataError(
-                f"{path}: line 1 should hold the names of the columns, but is {first}; put {_NAMES} before it"
-            )
+            # Any header looks like two names.
+            names = next(_names([first], self._format), ())
+            known = (words.tokens for words in (self.user_vocabulary, self.item_vocabulary) if words is not None)
+            if self.user_vocabulary is None or any(name in words for name, words in zip(names, known, strict=False)):
+                raise DataError(
+                    f"{path}: line 1 should hold the names of the columns, but is {first}; put {_HEADER} before it"
+                )
+        if self.user_vocabulary is not None and self.item_vocabulary is not None:
+            users, items = _count_names(path, self._format)
+            self._count_unfamiliar("users", users, self.user_vocabulary)
+            self._count_unfamiliar("items", items, self.item_vocabulary)
         return super()._count_file(path)
 
+    def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
+        del records
+        return [_HEADER.encode()][: self.num_header_lines]  # the training file may be gone
+
+    def _count_unfamiliar(self, noun: str, names: Counter[str], vocabulary: RecordedWords) -> None:
+        known = frozenset(vocabulary.tokens)
+        unknown = {name: number for name, number in names.items() if name not in known}
+        self.unfamiliar.add(f"{noun} without a training line, read as unknown", unknown, names.total())
+
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
-        kinds = [tf.constant([0], tf.int64), tf.constant([0], tf.int64), tf.constant([0.0])]
+        has_names, separator = self.user_vocabulary is not None, self._format.separator
+        kind = tf.constant([""]) if has_names else tf.constant([0], tf.int64)
         # `decode_csv` takes only one character as its separator. The one at the end gives each line a third column.
-        line_B = tf.strings.join([tf.strings.regex_replace(line_B, self._format.separator, ","), ","])
-        user_B, item_B, rating_B = tf.io.decode_csv(line_B, kinds, select_cols=[0, 1, 2])
+        is_csv = separator == ","
+        if not is_csv:
+            line_B = tf.strings.regex_replace(line_B, separator, _UNIT_SEPARATOR)
+        mark = separator if is_csv else _UNIT_SEPARATOR
+        user_B, item_B, rating_B = tf.io.decode_csv(
+            tf.strings.join([line_B, mark]),
+            [kind, kind, tf.constant([0.0])],
+            field_delim=mark,
+            use_quote_delim=is_csv,
+            select_cols=[0, 1, 2],
+        )
+        ids = [(user_B, self.user_vocabulary), (item_B, self.item_vocabulary)]
+        user_B, item_B = (name_B if words is None else _number(name_B, words) for name_B, words in ids)
         return {"user": user_B, "item": item_B, "rating": rating_B}
 
 
@@ -121,6 +185,68 @@ def write_u_data(path: pathlib.Path, users: np.ndarray, items: np.ndarray, ratin
         file.writelines(
             f"{user}\t{item}\t{rating:.4f}\t0\n" for user, item, rating in zip(users, items, ratings, strict=True)
         )
+
+
+def has_names(path: pathlib.Path, form: _Format) -> bool:
+    """Returns whether the first rating of a file has names in place of the numbers of a user and an item."""
+    with open_unpacked(path) as (file, _):
+        first = next(_names(_lines(file, form), form), ())
+    return not all(re.fullmatch(_ID, name) for name in first)
+
+
+def _hint(options: MovieLens.Options) -> str:
+    """Returns how to read users and items that are no numbers, for a message."""
+    return " (names in place of numbers need --dataset_option=ids=text)" if options.ids == "number" else ""
+
+
+def _number(name_B: tf.Tensor, words: RecordedWords) -> tf.Tensor:
+    """Returns the numbers of names, int64 [B]; 0 = unknown."""
+    return number_table(words.tokens[1:], range(1, len(words.tokens))).lookup(tf.strings.strip(name_B))
+
+
+def _lines(file: io.BufferedIOBase, form: _Format) -> Iterator[str]:
+    """Returns the lines of an open file after its header; other bytes than UTF-8 are left to the pipeline."""
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
+    return itertools.islice(text, form.num_header_lines, None)
+
+
+def _names(lines: Iterable[str], form: _Format) -> Iterator[tuple[str, str]]:
+    """Yields user and item of each line; lines that have fewer columns are left to the pipeline."""
+    for line in lines:
+        try:
+            row = next(csv.reader([line]), []) if form.separator == "," else line.rstrip("\r\n").split(form.separator)
+        except csv.Error:  # such as a null character
+            continue
+        names = [name.strip(SPACES) for name in row[:2]]
+        if len(names) == 2 and all(names):
+            yield names[0], names[1]
+
+
+def _count_names(path: pathlib.Path, form: _Format) -> tuple[Counter[str], Counter[str]]:
+    """Counts the lines of each user and of each item, in the order of the file."""
+    users: Counter[str] = Counter()
+    items: Counter[str] = Counter()
+    with open_unpacked(path) as (file, _):
+        for user, item in _names(_lines(file, form), form):
+            users[user] += 1
+            items[item] += 1
+    return users, items
+
+
+def _different_names(path: pathlib.Path, form: _Format) -> list[list[str]]:
+    """Returns the names of users and of items in the order of the file, so that lines added later change no number.
+
+    Raises:
+        DataError: The names have too many bytes.
+    """
+    found = [list(names) for names in _count_names(path, form)]
+    num_bytes = sum(len(name.encode()) for names in found for name in names)
+    if num_bytes > MAX_NAME_BYTES:
+        raise DataError(
+            f"{path}: the names of users and items have {num_bytes} bytes, but at most {MAX_NAME_BYTES} are allowed,"
+            " because they become part of the graph; write numbers in their place"
+        )
+    return found
 
 
 def _largest_ids(path: pathlib.Path, form: _Format) -> list[int]:

@@ -26,6 +26,8 @@ _ATTRIBUTES = {
     "source_vocabulary": "source",
     "target_vocabulary": "target",
     "transcript_vocabulary": "transcript",
+    "user_vocabulary": "user",
+    "item_vocabulary": "item",
 }
 
 # Of a dataset with several vocabularies, the first of these has the tokens that a model predicts.

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.formats import movielens
 from ps_trainer.data.formats.movielens import MovieLens
+from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches
 
@@ -25,8 +28,8 @@ def write(folder, name):
     (folder / name).write_text(head + "".join(separator.join(row) + "\n" for row in rows))
 
 
-def create(folder, **options):
-    return MovieLens(MovieLens.Options(**options), data_dir=str(folder))
+def create(folder, facts=None, **options):
+    return MovieLens(MovieLens.Options(**options), data_dir=str(folder), facts=facts)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -59,9 +62,10 @@ def test_missing_files_are_named(tmp_path):
 def test_a_broken_line_is_named(tmp_path):
     write(tmp_path, "u.data")
     with (tmp_path / "u.data").open("a") as file:
-        file.write("1\t2\t3\n")
+        file.write("ann\t2\t3\n")
     source = create(tmp_path, test_every=3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="u.data: line 4: not user, item, rating and seconds"):
+    message = "u.data: line 4: not user, item, rating and perhaps seconds, .*names in place of .*ids=text.: ann"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         read_batches(lambda: source.test(batch_size=2))
 
 
@@ -80,3 +84,70 @@ def test_random_ratings_are_read_back(tmp_path, name):
         (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=23))
         for place, column in enumerate(("user", "item", "rating")):
             np.testing.assert_array_equal(batch[column], [row[place] for row in wanted])
+
+
+# Rows with names, as each form writes them, and the users and items in the order of the file.
+NAMED = [(" ann ", "Alien", "5"), ("Bob", "Solaris", "-1.5"), ("ann", "Solaris", "10"), ("7", "8", "3")]
+USERS, ITEMS = ["ann", "Bob", "7"], ["Alien", "Solaris", "8"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_names_are_numbered_in_the_order_of_the_file(tmp_path, name):
+    separator, head, _ = FORMS[name]
+    (tmp_path / name).write_text(head + "".join(separator.join(row) + "\n" for row in NAMED))
+    source = create(tmp_path, ids="text", test_every=2)
+    assert (source.num_users, source.num_items) == (4, 4)
+    for split, rows in (("test", NAMED[::2]), ("train", NAMED[1::2])):
+        (batch,) = read_batches(lambda split=split: source.in_order(split, batch_size=9))
+        assert list(batch["user"]) == [1 + USERS.index(user.strip()) for user, _, _ in rows]
+        assert list(batch["item"]) == [1 + ITEMS.index(item) for _, item, _ in rows]
+        assert list(batch["rating"]) == [float(rating) for _, _, rating in rows]
+    words = recorded_words.vocabularies_of(source)
+    assert words["user"].tokens == ("<unk>", *USERS) and words["item"].tokens == ("<unk>", *ITEMS)
+
+
+def test_lines_added_later_change_the_number_of_no_name(tmp_path):
+    rows = "".join(",".join(row) + "\n" for row in NAMED)
+    (tmp_path / "ratings.csv").write_text(f"user,item,rating\n{rows}")
+    before = create(tmp_path, ids="text")
+    (tmp_path / "ratings.csv").write_text(f"user,item,rating\n{rows}zoe,Brazil,5\n{rows}")
+    after = create(tmp_path, ids="text")
+    assert after.user_vocabulary.tokens == (*before.user_vocabulary.tokens, "zoe")
+
+
+def test_names_in_quotes_may_have_commas(tmp_path):
+    (tmp_path / "ratings.csv").write_text('user,item,rating\n"Roe, ""J""","Up, down",4\nann,Alien,5\n')
+    source = create(tmp_path, ids="text")
+    assert source.user_vocabulary.tokens[1:] == ('Roe, "J"', "ann")
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    assert (list(batch["user"]), list(batch["item"]), list(batch["rating"])) == ([1], [1], [4.0])
+
+
+@pytest.mark.parametrize("name", ["u.data", "ratings.csv"])
+def test_names_to_predict_for_come_from_the_record_and_unknown_ones_are_counted(tmp_path, name):
+    separator, head, _ = FORMS[name]
+    (tmp_path / name).write_text(head + "".join(separator.join(row) + "\n" for row in NAMED))
+    facts = create(tmp_path, ids="text").facts
+    (tmp_path / name).unlink()
+    source = create(tmp_path, Facts(facts.entries), ids="text")
+    header = separator.join(["user", "item"]) + "\n" if head else ""
+    lines = "".join(separator.join(row) + "\n" for row in [("Bob", "Alien"), ("eve", "Solaris"), ("ann", "Brazil")])
+    (tmp_path / "new").write_text(header + lines)
+    (batch,) = read_batches(lambda: source.read(tmp_path / "new", 9))
+    assert (list(batch["user"]), list(batch["item"])) == ([2, 0, 1], [1, 2, 0])
+    assert source.unfamiliar.take() == (
+        "input unlike the training data: users without a training line, read as unknown: 1 of 3 ('eve'); items without"
+        " a training line, read as unknown: 1 of 3 ('Brazil')"
+    )
+    assert source.as_lines(["Bob,Alien"]) == ([head.encode().rstrip()] if head else [], [b"Bob,Alien"])
+    if head:
+        (tmp_path / "new").write_text(lines)
+        with pytest.raises(DataError, match="new: line 1 should hold the names of the columns, but is Bob,Alien; put"):
+            source.read(tmp_path / "new", 9)
+
+
+def test_more_names_than_the_graph_can_hold_are_rejected(tmp_path, monkeypatch):
+    (tmp_path / "u.data").write_text("ann\tAlien\t5\nann\tUp\t4\n")
+    monkeypatch.setattr(movielens, "MAX_NAME_BYTES", len("annAlienUp") - 1)
+    with pytest.raises(DataError, match="the names of users and items have 10 bytes, but at most 9 are allowed"):
+        create(tmp_path, ids="text")
