@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ps_trainer.data import detect_table, near_misses
@@ -45,16 +47,29 @@ class DetectedFormat(NamedTuple):
     data_dir: pathlib.Path | None = None
 
 
-def detect(path: pathlib.Path) -> DetectedFormat:
+Detector = Callable[[pathlib.Path], DetectedFormat | None]
+"""Function that detects one format; it returns None for another one."""
+
+
+def detect(path: pathlib.Path, options: Sequence[str] = ()) -> DetectedFormat:
     """Detects the format of a file, or of the files in a folder.
+
+    Args:
+        path: Path of the file or folder.
+        options: Options of the dataset that the user gives, each as `key=value`.
 
     Raises:
         DataError: The path does not exist or cannot be read, or its format is unknown.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
+    given = dict(text.partition("=")[::2] for text in options)
+    # Whoever names a label means a table.
+    detectors: list[Detector] = [
+        functools.partial(one, given=given) for one in (_detect_parquet, _detect_csv) if given.get("label")
+    ]
     try:
-        for detect_one in KNOWN_FORMATS.values():
+        for detect_one in (*detectors, *KNOWN_FORMATS.values()):
             found = detect_one(path)
             if found is not None:
                 return found
@@ -102,8 +117,11 @@ def _detect_movielens(path: pathlib.Path) -> DetectedFormat | None:
     for form in movielens.FORMATS:
         if path.is_file() and path.name != form.file_name:
             continue
-        if list(folder.glob(form.file_name)) or list(folder.glob(f"ml-*/{form.file_name}")):
-            return DetectedFormat(f"ratings in the format of MovieLens, {form.file_name}", (), "movielens", (), folder)
+        found = [*folder.glob(form.file_name), *folder.glob(f"ml-*/{form.file_name}")]
+        if found:
+            options = ("ids=text",) if movielens.has_names(found[0], form) else ()
+            kind = f"ratings in the format of MovieLens, {form.file_name}"
+            return DetectedFormat(kind, (), "movielens", options, folder)
     return None
 
 
@@ -131,14 +149,17 @@ def _detect_census(path: pathlib.Path) -> DetectedFormat | None:
 
 
 def _detect_tfrecord(path: pathlib.Path) -> DetectedFormat | None:
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
-    features = [record_file.features_of(file) for file in files]
-    first = features[0] if features else None
-    if first is None or None in features:
+    features = {file: found for file in _files_of(path) if (found := record_file.features_of(file)) is not None}
+    if not features:
         return None
+    files, first = list(features), next(iter(features.values()))
+    if not first:
+        remark = f"the first example of {files[0].name} has no feature; write the values as features of each example"
+        return DetectedFormat("tf.train.Example in TFRecord files", (remark,))
     options = (f"features={','.join(first)}", *_splits(files))
     remark = f"{len(files)} files; the features are those of the first example: change what differs in others"
-    return DetectedFormat("tf.train.Example in TFRecord files", (remark,), "tfrecord", options, _folder_of(path))
+    remarks = (remark, *_left_out(_files_of(path), files))
+    return DetectedFormat("tf.train.Example in TFRecord files", remarks, "tfrecord", options, _folder_of(path))
 
 
 def _detect_image(path: pathlib.Path) -> DetectedFormat | None:
@@ -153,12 +174,25 @@ def _detect_image(path: pathlib.Path) -> DetectedFormat | None:
 
 
 def _detect_wav(path: pathlib.Path) -> DetectedFormat | None:
-    files = [path] if path.is_file() else sorted(path.glob("*.[ct]sv"))
-    if not files or not all(first_line(file) in transcript_list.HEADERS for file in files):
+    lists = [path] if path.is_file() else sorted(path.glob("*.[ct]sv"))
+    files = [file for file in lists if first_line(file).removeprefix("\ufeff") in transcript_list.HEADERS]
+    if not files:
         return None
     alphabet = transcript_list.alphabet_of(files)
     options = (*_splits(files), *([f"alphabet={alphabet}"] if alphabet else []))
-    return DetectedFormat("speech with transcripts", (), "wav", options, _folder_of(path))
+    return DetectedFormat("speech with transcripts", _left_out(lists, files), "wav", options, _folder_of(path))
+
+
+def _detect_pairs(path: pathlib.Path) -> DetectedFormat | None:
+    files = _files_of(path)
+    if not files or not all(map(detect_table.has_sentence_pairs, files)):
+        return None
+    remark = (
+        "a guess: the first column is translated into the second one; for the other direction exchange the columns of"
+        " the file"
+    )
+    kind = "sentence pairs in two columns with a tab between them"
+    return DetectedFormat(kind, (remark,), "parallel_text", _splits(files), _folder_of(path))
 
 
 def _detect_text(path: pathlib.Path) -> DetectedFormat | None:
@@ -204,12 +238,12 @@ def _detect_other_text(path: pathlib.Path) -> DetectedFormat | None:
     return DetectedFormat("running text", (remark,), "text", _splits(files), _folder_of(path))
 
 
-def _detect_csv(path: pathlib.Path) -> DetectedFormat | None:
-    return _tables(path, detect_table.detect, "csv")
+def _detect_csv(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) -> DetectedFormat | None:
+    return _tables(path, functools.partial(detect_table.detect, given=given), "csv")
 
 
-def _detect_parquet(path: pathlib.Path) -> DetectedFormat | None:
-    return _tables(path, detect_table.detect_parquet, "parquet", "in Parquet files")
+def _detect_parquet(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) -> DetectedFormat | None:
+    return _tables(path, functools.partial(detect_table.detect_parquet, given=given), "parquet", "in Parquet files")
 
 
 def _tables(
@@ -219,7 +253,7 @@ def _tables(
     where: str = "",
 ) -> DetectedFormat | None:
     """Detects files that are all tables of the same columns."""
-    files = [file for file in _files_of(path) if not file.name.startswith((".", "_"))]  # such as Spark's _SUCCESS
+    files = _files_of(path)
     tables = [detect_file(file) for file in files]
     first = tables[0] if tables else None
     if first is None or any(table is None or table.columns != first.columns for table in tables):
@@ -231,7 +265,7 @@ def _tables(
 
 
 # Strict tests come first. Criteo's training file has the name train.txt, too, which `_detect_text` would accept.
-KNOWN_FORMATS: dict[str, Callable[[pathlib.Path], DetectedFormat | None]] = {
+KNOWN_FORMATS: dict[str, Detector] = {
     "IDX files of MNIST and its relatives": _detect_idx,
     "CIFAR-10 and CIFAR-100 in the binary version": _detect_cifar,
     "MovieLens ratings": _detect_movielens,
@@ -241,6 +275,7 @@ KNOWN_FORMATS: dict[str, Callable[[pathlib.Path], DetectedFormat | None]] = {
     "WAV files with lists of transcripts": _detect_wav,
     "TFRecord files of tf.train.Example": _detect_tfrecord,
     "Folders of images, one for each class": _detect_image,
+    "Sentence pairs in files of two columns with a tab between them": _detect_pairs,
     "Running text: text8, the Penn Treebank, train.txt": _detect_text,
     "Aligned text in two languages, such as train.en and train.zh": _detect_parallel,
     "Tables with a column of labels, in Parquet files": _detect_parquet,
@@ -263,7 +298,16 @@ def _line_files(path: pathlib.Path, pattern: str, kind: str, dataset: str) -> De
 
 
 def _files_of(path: pathlib.Path) -> list[pathlib.Path]:
-    return [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    """Lists the file itself, or the files in a folder without those such as .DS_Store, and Spark's _SUCCESS."""
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "_")))
+
+
+def _left_out(all_files: Sequence[pathlib.Path], files: Sequence[pathlib.Path]) -> tuple[str, ...]:
+    """Makes a remark on files beside those that the dataset reads."""
+    others = [file.name for file in all_files if file not in files]
+    return (f"other files are not read: {', '.join(others)}",) if others else ()
 
 
 def _folder_of(path: pathlib.Path) -> pathlib.Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ps_trainer.data import near_misses
@@ -12,12 +13,16 @@ from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_source import first_lines
 from ps_trainer.data.pipeline.table_columns import IGNORE
 from ps_trainer.data.pipeline.table_rows import is_parquet, number_of
+from ps_trainer.errors import DataError
 
 _LABELS = ("label", "labels", "target", "class", "y", "outcome")
 _MAX_ROWS = 1000
 _MIN_NAMES = 2  # different texts above numbers make a first line with numbers a header; one may mean "missing"
 _MAX_CLASSES = 20
 _MIN_ROWS_PER_CLASS = 3
+_MIN_PAIRS = 2  # texts in two columns: their rows, the share of different ones, and the share with several words
+_MIN_DIFFERENT, _MIN_SENTENCES = 0.5, 0.3
+_FIRST_OF_EAST_ASIA = "\u2e80"  # the first block of Unicode with their characters
 
 
 class DetectedTable(NamedTuple):
@@ -34,53 +39,99 @@ class DetectedTable(NamedTuple):
     options: tuple[str, ...]
 
 
-def detect(path: pathlib.Path) -> DetectedTable | None:
-    """Returns what a file looks like as a table; None if it is none, or no column looks like a label."""
-    found = near_misses.columns_of(path)
-    if found is None or near_misses.is_list_of_others(path, *found):
+def detect(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) -> DetectedTable | None:
+    """Returns what a file looks like as a table; None if it is none, or no column looks like a label.
+
+    Args:
+        path: Path of the file.
+        given: Values of options that the user gives, by name; `label` makes a guess unnecessary.
+    """
+    is_spaced = given.get("delimiter") in ("space", " ")
+    found = near_misses.columns_of(path, (" ",) if is_spaced else tuple(near_misses.SEPARATORS))
+    if found is None or ("label" not in given and near_misses.is_list_of_others(path, *found)):
         return None
     separator, columns = found
     rows = list(csv.reader(first_lines(path, _MAX_ROWS), delimiter=separator))
-    has_numbers = any(number_of(name.strip()) is not None for name in columns)
-    has_header = not has_numbers or _num_texts_above_numbers(columns, rows[1:]) >= _MIN_NAMES
+    decimal = _decimal_of(rows) if separator != "," else "."
+    has_numbers = any(number_of(name.strip(), decimal) is not None for name in columns)
+    has_header = not has_numbers or _num_texts_above_numbers(columns, rows[1:], decimal) >= _MIN_NAMES
     names = [name.strip() for name in columns] if has_header else [str(number) for number in range(len(columns))]
     rows = rows[1:] if has_header else rows
-    label = _label_of(names, [row[-1] for row in rows if len(row) == len(names)])
+    label = given.get("label") or _label_of(names, [row[-1] for row in rows if len(row) == len(names)])
     if label is None:
         return None
+    delimiter = near_misses.SEPARATORS.get(separator, "spaces").removesuffix("s")
     options = (
         f"label={label}",
-        *(() if separator == "," else (f"delimiter={near_misses.SEPARATORS[separator].removesuffix('s')}",)),
+        *(() if separator == "," else (f"delimiter={delimiter}",)),
         *((f"header={str(has_header).lower()}",) if has_numbers else ()),
+        *(() if decimal == "." else (f"decimal={decimal}",)),
     )
     return DetectedTable(tuple(names), label, options)
 
 
-def detect_parquet(path: pathlib.Path) -> DetectedTable | None:
+def detect_parquet(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) -> DetectedTable | None:
     """Returns what a Parquet file looks like as a table; None if it is none, or no column looks like a label.
 
+    Args:
+        path: Path of the file.
+        given: Values of options that the user gives, by name; `label` makes a guess unnecessary.
+
     Raises:
-        DataError: The file cannot be read, or pyarrow is missing.
+        DataError: The file has no row or cannot be read, or pyarrow is missing.
     """
     if not is_parquet(path):
         return None
+    parquet_rows.num_rows(path)
     names, nested = parquet_rows.names_of(path), parquet_rows.nested_of(path)
     usable = [name for name in names if name not in nested]
     first = next(parquet_rows.chunks(path, names, {}, usable[-1], wanted=usable[-1:]), None) if usable else None
-    label = _label_of(usable, [] if first is None else [str(value) for value in first.columns[usable[-1]][:_MAX_ROWS]])
+    last = [] if first is None else [str(value) for value in first.columns[usable[-1]][:_MAX_ROWS]]
+    label = given.get("label") or _label_of(usable, last)
     ignored = ",".join(f"{name}:{IGNORE}" for name in nested)
     options = (f"label={label}", *([f"columns={ignored}"] if ignored else []))
     return None if label is None else DetectedTable(tuple(names), label, options)
 
 
-def _num_texts_above_numbers(first: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+def has_sentence_pairs(path: pathlib.Path) -> bool:
+    """Returns whether a file looks like texts and their translations, in two columns with a tab between them."""
+    try:
+        rows = [line.split("\t") for line in first_lines(path, _MAX_ROWS)]
+    except DataError:  # it is compressed and damaged
+        return False
+    if len(rows) < _MIN_PAIRS or any(len(row) != 2 for row in rows):
+        return False
+    columns = [[value.strip() for value in column] for column in zip(*rows, strict=True)]
+    return all(
+        len(set(column)) >= _MIN_DIFFERENT * len(column)
+        and sum(map(_is_sentence, column)) >= _MIN_SENTENCES * len(column)
+        for column in columns
+    )
+
+
+def _is_sentence(value: str) -> bool:
+    """Returns whether a text has several words, or is written in a script without spaces, such as Chinese."""
+    return number_of(value) is None and (" " in value or any(letter >= _FIRST_OF_EAST_ASIA for letter in value))
+
+
+def _decimal_of(rows: Sequence[Sequence[str]]) -> str:
+    """Returns the character before the decimals of numbers: a comma if some have one, and none has a point."""
+    values = {value.strip() for row in rows for value in row}
+    has_points = any("." in value and number_of(value) is not None for value in values)
+    has_commas = any("," in value and number_of(value, ",") is not None for value in values)
+    return "," if has_commas and not has_points else "."
+
+
+def _num_texts_above_numbers(first: Sequence[str], rows: Sequence[Sequence[str]], decimal: str) -> int:
     """Returns the number of different texts in the first row that stand above nothing but numbers."""
     columns = zip(*(row for row in rows if len(row) == len(first)), strict=True)
     return len(
         {
             text
             for text, values in zip(map(str.strip, first), columns, strict=False)
-            if text and number_of(text) is None and all(number_of(value.strip()) is not None for value in values)
+            if text
+            and number_of(text, decimal) is None
+            and all(number_of(value.strip(), decimal) is not None for value in values)
         }
     )
 

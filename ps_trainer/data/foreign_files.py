@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shlex
 from collections.abc import Sequence
 
 from ps_trainer.data.formats import image_folder
-from ps_trainer.data.pipeline.line_source import first_lines, head
-from ps_trainer.data.pipeline.table_rows import UTF_16_MARKS, conversion, number_of
+from ps_trainer.data.pipeline.line_source import UTF_16_MARKS, conversion, first_lines, head, packing_of
+from ps_trainer.data.pipeline.table_rows import number_of
 from ps_trainer.errors import DataError
 
 _JSON = (".json", ".jsonl", ".ndjson")
-_OTHER_IMAGES = (".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic")
+OTHER_IMAGES = (".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic")
+"""Endings of images that `image_folder` does not read."""
+
 _IMAGE_MARKS = (b"\x89PNG\r\n", b"\xff\xd8\xff")
 _START_BYTES = 16
 
@@ -33,16 +36,14 @@ def other_images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | Non
     if file is None:
         return None
     wanted = ", ".join(image_folder.SUFFIXES)
-    if file.suffix.lower() in _OTHER_IMAGES:
+    if file.suffix.lower() in OTHER_IMAGES:
         problem = f"{file.name} is an image with the ending {file.suffix}; convert such images to {wanted}"
     elif _start_of(file).startswith(_IMAGE_MARKS):
         problem = f"{file.name} is an image without one of the endings {wanted}; rename such files"
     else:
         return None
-    return (
-        f"{problem}, and read them by --dataset=image_folder --data_dir={path if path.is_dir() else path.parent},"
-        " with a folder for each class"
-    )
+    folder = data_dir(path if path.is_dir() else path.parent)
+    return f"{problem}, and read them by --dataset=image_folder {folder}, with a folder for each class"
 
 
 def foreign_file(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
@@ -54,9 +55,11 @@ def foreign_file(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | No
             kind = "JSON; write its records to a CSV file with a column for each key"
         if kind is not None:
             return (
-                f"{file.name} is {kind}, then read it by --dataset=csv --dataset_option=train_files={file.stem}.csv"
-                f" --dataset_option=label=<column> --data_dir={file.parent}"
+                f"{file.name} is {kind}, then read it by --dataset=csv {option_of_file(file.with_suffix('.csv'))}"
+                f" --dataset_option=label=<column> {data_dir(file.parent)}"
             )
+        if (packing := packing_of(start)) is not None:
+            return f"{file.name} is compressed with {packing}; unpack it, or compress it with gzip, and look again"
     return None
 
 
@@ -78,24 +81,30 @@ def _describe_lines(file: pathlib.Path, lines: Sequence[str]) -> str:
     if all(re.fullmatch(r"\S+(\s+\d+:\S+)+\s*", line) for line in lines):
         return (
             "looks like sparse examples in the format of LIBSVM, with other labels than numbers; write 1 and -1 in"
-            f" their place, then read it by --dataset=libsvm --dataset_option=train_files={file.name}"
-            f" --data_dir={file.parent}"
+            f" their place, then read it by --dataset=libsvm {option_of_file(file)} {data_dir(file.parent)}"
         )
     if has_numbers and len(rows) > 1 and len({len(row) for row in rows}) == 1 < len(rows[0]):
         name = f"looks like a table of {len(rows[0])} columns separated by spaces"
         if all(line == " ".join(row) for line, row in zip(lines, rows, strict=True)):
             return (
-                f"{name}; read it by --dataset=csv --dataset_option=train_files={file.name}"
-                f" --dataset_option=delimiter=space --dataset_option=label=<column> --data_dir={file.parent}"
+                f"{name}; read it by --dataset=csv {option_of_file(file)} --dataset_option=delimiter=space"
+                f" --dataset_option=label=<column> {data_dir(file.parent)}"
             )
         return (
-            f"{name}; write one comma between columns, for example with sed -E 's/^ +//; s/ +/,/g' {file} >"
-            f" {file.with_suffix('.csv')}, and look again"
+            f"{name}; write one comma between columns, for example with sed -E 's/^ +//; s/ +/,/g'"
+            f" {shlex.quote(str(file))} > {shlex.quote(str(file.with_suffix('.csv')))}, and look again"
         )
-    return (
-        f"looks like running text; read it by --dataset=text --dataset_option=train_files={file.name}"
-        f" --data_dir={file.parent}"
-    )
+    return f"looks like running text; read it by --dataset=text {option_of_file(file)} {data_dir(file.parent)}"
+
+
+def option_of_file(file: pathlib.Path) -> str:
+    """Returns the option that names a file to train on, as a shell reads it."""
+    return shlex.quote(f"--dataset_option=train_files={file.name}")
+
+
+def data_dir(folder: pathlib.Path) -> str:
+    """Returns the flag that names the folder of the data, as a shell reads it."""
+    return shlex.quote(f"--data_dir={folder}")
 
 
 def files_inside(path: pathlib.Path, files: Sequence[pathlib.Path], suffixes: Sequence[str] = ()) -> list[pathlib.Path]:

@@ -30,12 +30,13 @@ def describe(path: pathlib.Path, *, reads_all: bool = False, options: Sequence[s
         path: Path of a file or folder.
         reads_all: Whether to read every example, which finds broken ones, instead of the first examples only.
         options: Options of the dataset, each as `key=value`. They replace the detected ones, and the remarks on these.
+            With `label` a table needs no column that looks like one.
 
     Raises:
         DataError: The path does not exist, its format is unknown, or an example is broken.
         OptionError: The dataset does not have such an option.
     """
-    found = detect(path)
+    found = detect(path, options)
     given = {option.partition("=")[0] for option in options}
     kept = [option for option in found.options if option.partition("=")[0] not in given]
     remarks = found.remarks if len(kept) == len(found.options) else ()

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import csv
 import pathlib
+import shlex
 from collections.abc import Callable, Sequence
 
-from ps_trainer.data.foreign_files import files_inside, foreign_file, other_images, other_text
+from ps_trainer.data.foreign_files import (
+    OTHER_IMAGES,
+    data_dir,
+    files_inside,
+    foreign_file,
+    option_of_file,
+    other_images,
+    other_text,
+)
 from ps_trainer.data.formats import image_folder, mnist, movielens, transcript_list
 from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_source import first_lines, text_file
@@ -14,8 +23,8 @@ from ps_trainer.data.pipeline.prediction_input import SOUND_SUFFIX
 from ps_trainer.data.pipeline.table_rows import Dialect, chunks, header_of, is_parquet
 from ps_trainer.errors import DataError
 
-SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
-"""Words for the characters that may separate columns."""
+SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "pipes", ",": "commas"}
+"""Words for the characters that may separate columns; the comma is last, as it may also stand before decimals."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}  # by the suffix of a file
 _NUM_LINES = 5
@@ -41,7 +50,7 @@ def describe(path: pathlib.Path) -> str | None:
     return None
 
 
-def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
+def columns_of(path: pathlib.Path, separators: Sequence[str] = tuple(SEPARATORS)) -> tuple[str, list[str]] | None:
     """Returns the separator and the columns of the first line of a table; None if a file is not a table.
 
     In a table the first lines have the same number of columns, at least two. Prose has commas as well, so text needs
@@ -51,7 +60,7 @@ def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
         lines = first_lines(path, _NUM_LINES)
     except DataError:  # it is compressed and damaged
         return None
-    for separator in SEPARATORS:
+    for separator in separators:
         rows = list(csv.reader(lines, delimiter=separator))
         widths = {len(row) for row in rows}
         is_prose = separator == "," and any(column.startswith(" ") for column in rows[0]) if rows else False
@@ -61,14 +70,22 @@ def columns_of(path: pathlib.Path) -> tuple[str, list[str]] | None:
 
 
 def is_list_of_others(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
-    """Returns whether a table is not itself the data of a class and its features: a list of sounds, or ratings."""
-    return _is_list_of_sounds(file, separator, columns) or _has_ratings(columns)
+    """Returns whether a table is not itself the data of a class and its features: a list of files, or ratings."""
+    is_list = _is_list_of_sounds(file, separator, columns) or _is_list_of_images(file, separator)
+    return is_list or _has_ratings(columns)
 
 
 def _is_list_of_sounds(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
     second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
     has_word = any(word in name.lower() for name in columns for word in _SOUND_WORDS)
     return has_word or any(column.endswith(".wav") for column in second)
+
+
+def _is_list_of_images(file: pathlib.Path, separator: str) -> bool:
+    """Returns whether the first row names an image, and images lie beside the list or in folders there."""
+    second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
+    names_one = any(column.lower().endswith((*image_folder.SUFFIXES, *OTHER_IMAGES)) for column in second)
+    return names_one and bool(files_inside(file.parent, [], (*image_folder.SUFFIXES, *OTHER_IMAGES)))
 
 
 def _has_ratings(columns: Sequence[str]) -> bool:
@@ -101,8 +118,8 @@ def _parquet(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     label = next((name for name in reversed(names) if name not in nested), "kind")
     return (
         f"{file.name} is a Parquet file with the columns {_first_few(names)}; read it by --dataset=parquet"
-        f" --dataset_option=train_files={file.name} --dataset_option=label=<column> --data_dir={file.parent}, with the"
-        f" column of the labels, such as {label}"
+        f" {option_of_file(file)} --dataset_option=label=<column> {data_dir(file.parent)}, with the column of the"
+        f" labels, such as {label}"
     )
 
 
@@ -129,22 +146,35 @@ def _describe_table(file: pathlib.Path, separator: str, columns: Sequence[str]) 
         return (
             f"looks like a list of sounds with the columns {shown}; a list must have the columns"
             f" {','.join(transcript_list.COLUMNS)} and this line at its top: change it, then read it by --dataset=wav"
-            f" --dataset_option=train_files={file.name} --data_dir={file.parent}"
+            f" {option_of_file(file)} {data_dir(file.parent)}"
+        )
+    if _is_list_of_images(file, separator):
+        return (
+            f"looks like a list of images with the columns {shown}; --dataset=image_folder takes the class from the"
+            f" folder of an image: put each image into a folder with the name of its class, such as its"
+            f" {_likely_label(file, separator, columns)}, then read them by --dataset=image_folder"
+            f" {data_dir(file.parent)}"
         )
     if _has_ratings(columns):
         known = next(form for form in movielens.FORMATS if form.num_header_lines)
+        is_ready = separator == "," and len(columns) == 3 and _has_ratings([columns[0], columns[2]])
+        task = (
+            f"copy it to a file {known.file_name}"
+            if is_ready
+            else "write the columns user, item, rating and, if known, seconds, separated by commas, to a file"
+            f" {known.file_name} with a header"
+        )
         return (
-            f"looks like ratings with the columns {shown}; write the columns user, item, rating and seconds, separated"
-            f" by commas, to a file {known.file_name} with a header, then read it by --dataset=movielens"
-            f" --data_dir={file.parent}"
+            f"looks like ratings with the columns {shown}; {task}, then read it by --dataset=movielens"
+            f" {data_dir(file.parent)}, and --dataset_option=ids=text if users or items have names in place of numbers"
         )
     label = _likely_label(file, separator, columns)
     name = SEPARATORS[separator].removesuffix("s")
     delimiter = "" if separator == "," else f"--dataset_option=delimiter={name} "
     return (
         f"looks like a table of {len(columns)} columns separated by {SEPARATORS[separator]}: {shown}; read it by"
-        f" --dataset=csv --dataset_option=train_files={file.name} {delimiter}--dataset_option=label=<column>"
-        f" --data_dir={file.parent}, with the column of the labels, such as {label}"
+        f" --dataset=csv {option_of_file(file)} {delimiter}--dataset_option=label=<column>"
+        f" {data_dir(file.parent)}, with the column of the labels, such as {label}"
     )
 
 
@@ -166,7 +196,7 @@ def _idx(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
         return None
     return (
         f"a part of a set of images in IDX files; {', '.join(missing)} are missing, perhaps with .gz; with them,"
-        f" --dataset=mnist --data_dir={path} reads the set"
+        f" --dataset=mnist {data_dir(path)} reads the set"
     )
 
 
@@ -177,11 +207,13 @@ def _sounds(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     folder = path if path.is_dir() else path.parent
     first = sounds[0].relative_to(folder)
     transcript = first.parts[0] if len(first.parts) > 1 else "one"
+    found = next((file.name for file in files if file.suffix.lower() in _DELIMITERS), None)
+    name = found or "list.csv"
+    problem = f"and {name}, which is not a list of them; begin it" if found else f"without a list; write a file {name}"
     return (
-        f"{len(sounds)} WAV files without a list; write a file list.csv with the line"
-        f" {','.join(transcript_list.COLUMNS)} and such a line for each sound,"
-        f" for example {first},0,{transcript}, then read it by --dataset=wav"
-        f" --dataset_option=train_files=list.csv --data_dir={folder}"
+        f"{len(sounds)} WAV files {problem} with the line {','.join(transcript_list.COLUMNS)} and such a line for each"
+        f" sound, for example {first},0,{transcript}, then read it by --dataset=wav"
+        f" {option_of_file(folder / name)} {data_dir(folder)}"
     )
 
 
@@ -195,7 +227,7 @@ def _images(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     extra = f" and other files, such as {others[0]}," if classes and others else ""
     return (
         f"{len(images)} images{extra} {place}; --dataset=image_folder needs a folder for each class, at least two, and"
-        f" then reads them by --data_dir={path}"
+        f" then reads them by {data_dir(path)}"
     )
 
 
@@ -203,7 +235,8 @@ def _folders(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     inner = next((file for file in files if file.is_dir() and any(one.is_file() for one in file.iterdir())), None)
     if inner is None or any(file.is_file() for file in files):
         return None
-    return f"the folder has only other folders, such as {inner.name}; try `ps_trainer data info {inner}`"
+    command = f"ps_trainer data info {shlex.quote(str(inner))}"
+    return f"the folder has only other folders, such as {inner.name}; try `{command}`"
 
 
 _LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
+import lzma
+import shlex
 
 import pytest
 
@@ -201,7 +205,9 @@ NEAR_MISSES = {
     ("list.csv", "path,text\na.wav,one\n"): ["looks like a list of sounds with the columns path, text",
         "wav_filename,wav_filesize,transcript", "--dataset=wav --dataset_option=train_files=list.csv --data_dir="],
     ("r.csv", "userId,item,rating\n1,2,3\n"): ["looks like ratings with the columns userId, item, rating",
-        "a file ratings.csv with a header", "--dataset=movielens"],
+        "copy it to a file ratings.csv, then read it by --dataset=movielens", "--dataset_option=ids=text if users"],
+    ("s.csv", "rating,user,film\n5,ann,Alien\n"): ["looks like ratings with the columns rating, user, film; write the",
+        "if known, seconds, separated by commas, to a file ratings.csv with a header"],
     ("d.csv", "paid,size,city\nyes,1,a\nno,2,b\nyes,3,c\n"): ["3 columns separated by commas", "such as paid"],
     ("t.data", "age size\n1 2\n3 4\n"): ["2 columns separated by spaces; read it by --dataset=csv", "delimiter=space"],
     ("t.dat", "   1   2.5\n  10   3.5\n"): ["2 columns separated by spaces; write one comma", "sed -E"],
@@ -316,3 +322,137 @@ def test_a_text_in_another_encoding_is_named_as_such(tmp_path, start, encoding):
         DataError, match=f"a.txt is not UTF-8; convert it, for example with iconv -f {encoding} -t UTF-8"
     ):
         detect_format.detect(tmp_path / "a.txt")
+
+
+def test_a_list_of_sounds_is_found_beside_another_table_and_behind_a_byte_order_mark(generated):
+    folder = generated("tones")
+    (folder / "speakers.csv").write_text("speaker,age,sex,place\n1,20,f,a\n2,30,m,b\n")
+    (folder / "train.csv").write_bytes(codecs.BOM_UTF8 + (folder / "train.csv").read_bytes())
+    text = info.describe(folder, reads_all=True)
+    for words in (
+        "speech with transcripts\n  other files are not read: speakers.csv", "6 training examples, 4 test",
+        "train_files=train.csv --dataset_option=test_files=test.csv", "every example was read",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_sounds_beside_a_table_that_does_not_list_them_are_a_near_miss_of_that_table(tmp_path):
+    (tmp_path / "0.wav").write_bytes(b"RIFF\0")
+    (tmp_path / "list.csv").write_text("0.wav\n1.wav\n")
+    message = (
+        "1 WAV files and list.csv, which is not a list of them; begin it with the line wav_filename,wav_filesize,"
+        "transcript .* for example 0.wav,0,one, then read it by --dataset=wav --dataset_option=train_files=list.csv"
+    )
+    with pytest.raises(DataError, match=message):
+        detect_format.detect(tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "pictures/"])
+def test_images_with_a_list_of_their_classes_are_a_near_miss(tmp_path, inside):
+    (tmp_path / inside).mkdir(exist_ok=True)
+    (tmp_path / inside / "0.png").write_bytes(b"\x89PNG")
+    rows = "".join(f"{inside}{at}.png,{'dog' if at % 3 else 'cat'}\n" for at in range(30))
+    (tmp_path / "list.csv").write_text(f"file,label\n{rows}")
+    for path in (tmp_path, tmp_path / "list.csv"):
+        with pytest.raises(DataError) as raised:
+            detect_format.detect(path)
+        told = str(raised.value)
+        assert "list.csv looks like a list of images with the columns file, label; --dataset=image_folder takes" in told
+        assert "such as its label, then read them by --dataset=image_folder --data_dir=" in told
+
+
+@pytest.mark.parametrize("options", [(), ("label=kind",)])
+@pytest.mark.parametrize("names", [("x", "kind"), ("x", "label")])
+def test_a_parquet_file_without_rows_is_named_as_such(tmp_path, names, options):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({name: pyarrow.array([], pyarrow.string()) for name in names}), tmp_path / "a.pq")
+    for path in (tmp_path, tmp_path / "a.pq"):
+        with pytest.raises(DataError, match=f"^{tmp_path}/a.pq: the file has no row; is it the right file\\?$"):
+            info.describe(path, options=options)
+
+
+@pytest.mark.parametrize(("separator", "options"), [(",", ()), ("\t", ()), (" ", ("delimiter=space",))])
+def test_a_table_is_described_if_the_user_names_the_label(tmp_path, separator, options):
+    rows = [["age", "job", "pay"], *[[str(20 + at), "ab"[at % 2], str(100 + at)] for at in range(30)]]
+    (tmp_path / "t.dat").write_text("".join(separator.join(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="looks like a table of 3 columns"):
+        info.describe(tmp_path, options=options)
+    for path in (tmp_path, tmp_path / "t.dat"):
+        told = info.describe(path, options=["label=job", *options])
+        assert "27 training examples, 3 test examples" in told and "label job: a, b" in told
+    with pytest.raises(DataError, match="has no column 'jobs'; did you mean job"):
+        info.describe(tmp_path, options=["label=jobs", *options])
+
+
+@pytest.mark.parametrize("name", ["deu.txt", "pairs.tsv", "train.tsv.gz"])
+def test_sentence_pairs_in_two_columns_are_described(tmp_path, name):
+    numbers = ["one", "two", "three", "four", "five"]
+    text = "".join(f"{a} and {b}\tdie Zahl {a}{b}\n" for a in numbers for b in numbers)
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    for path in (tmp_path, tmp_path / name):
+        told = info.describe(path, reads_all=True)
+        assert "sentence pairs in two columns with a tab between them" in told
+        assert "24 training examples, 1 test examples" in told
+        assert f"read by --dataset=parallel_text --dataset_option=train_files={name} --data_dir={tmp_path}" in told
+
+
+def test_a_text_with_its_class_is_a_table_and_not_sentence_pairs(tmp_path):
+    rows = "".join(f"the story number {at}\t{'not good' if at % 2 else 'very good'}\n" for at in range(30))
+    (tmp_path / "t.tsv").write_text(f"text\tlabel\n{rows}")
+    assert detect_format.detect(tmp_path).dataset == "csv"
+    (tmp_path / "t.tsv").write_text("".join(f"story {at}\tthe number {at % 16}\n" for at in range(30)))
+    assert detect_format.detect(tmp_path).dataset == "parallel_text"
+    assert detect_format.detect(tmp_path, ["label=1"]).dataset == "csv"
+
+
+@pytest.mark.parametrize("header", ["size;price;kind\n", ""])
+def test_a_table_with_decimal_commas_is_described_with_the_option_that_reads_them(tmp_path, header):
+    rows = "".join(f"{at};{at},25;{'yes' if at % 3 else 'no'}\n" for at in range(30))
+    (tmp_path / "t.csv").write_text(header + rows)
+    told = info.describe(tmp_path)
+    price, kind = ("price", "kind") if header else ("1", "2")
+    mean = sum(at + 0.25 for at in range(30) if at % 10) / 27
+    assert f"column {price}: numbers, mean {mean:.4g}" in told and f"label {kind}: no, yes" in told
+    assert "--dataset_option=delimiter=semicolon" in told and "--dataset_option=decimal=, --data_dir" in told
+
+
+def test_flags_of_a_near_miss_hold_for_a_folder_with_spaces_in_its_name(tmp_path):
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    for name, text in (("a b.csv", "age,job,pay\n30,x1,1\n40,x2,0\n"), ("book.md", "It was a dark night.\n")):
+        (folder / name).write_text(text)
+        with pytest.raises(DataError) as raised:
+            detect_format.detect(folder / name)
+        words = shlex.split(str(raised.value).partition("read it by ")[2].replace(", with", " "))
+        assert {f"--data_dir={folder}", f"--dataset_option=train_files={name}"} <= set(words)
+
+
+def test_hidden_and_other_files_do_not_keep_a_format_from_being_found(generated):
+    folder = generated("planted_weights")
+    for name in (".DS_Store", "_SUCCESS"):
+        (folder / name).write_bytes(b"\0\0\0\1Bud1")
+    assert detect_format.detect(folder).options == ("train_files=train.libsvm", "test_files=test.libsvm")
+
+
+@pytest.mark.parametrize(("compress", "name"), [(bz2.compress, "bzip2"), (lzma.compress, "xz")])
+def test_a_file_compressed_with_another_program_is_named_as_such(tmp_path, compress, name):
+    path = tmp_path / "t.csv.packed"
+    path.write_bytes(compress(b"x,kind\n1,a\n2,b\n" * 9))
+    with pytest.raises(DataError, match=f"t.csv.packed is compressed with {name}; unpack it, or compress it with gzip"):
+        detect_format.detect(tmp_path)
+
+
+def test_a_table_with_one_class_is_named_with_the_columns_to_choose_from(tmp_path):
+    (tmp_path / "t.csv").write_text("x,job,label\n" + "1,a,good\n2,b,good\n" * 9)
+    message = "the label 'label' is 'good' in every row, .*name another column by --dataset_option=label=.* x, job$"
+    with pytest.raises(DataError, match=message):
+        info.describe(tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "option"), [("1,2,5\n" * 9, ""), ("ann,2,5\n" * 9, " --dataset_option=ids=text")])
+def test_ratings_of_users_with_names_are_described_with_the_option_that_reads_them(tmp_path, rows, option):
+    (tmp_path / "ratings.csv").write_text(f"user,item,rating\n{rows}")
+    told = info.describe(tmp_path, reads_all=True)
+    assert "8 training examples, 1 test" in told and f"read by --dataset=movielens{option} --data_dir=" in told

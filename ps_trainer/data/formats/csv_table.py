@@ -20,6 +20,7 @@ from ps_trainer.errors import DataError
 
 Table = TypeVar("Table", bound="Csv")
 
+_NEWER_SETTINGS = {"columns_of": None, "decimal": "."}  # older versions have recorded the other settings alone
 
 MAX_WIDTH = 2**16
 """Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
@@ -103,11 +104,12 @@ class Csv(FileSource):
 
         shown = ["form", "normalize", "positive"]  # what a batch shows of the columns
         read = [file.path for file in (*train, *test)]
-        if self._options.columns_of is None:
-            shown.append("columns_of")  # older versions have recorded the other settings alone
-        else:
+        if self._options.columns_of is not None:
             read.append(pathlib.Path(self._options.columns_of) / dataset_record.FILE)
         settings = {name: value for name, value in vars(self._options).items() if name not in shown}
+        for name, default in _NEWER_SETTINGS.items():
+            if settings.get(name) == default:
+                settings.pop(name, None)
         return table_columns.of_fact(self.facts.find(table_columns.FACT, read, settings, read_all))
 
     def _header_of(self, path: pathlib.Path) -> list[str]:

@@ -86,7 +86,7 @@ def scan(path: pathlib.Path, options: Wav.Options, longest: Longest) -> tuple[Lo
     Raises:
         DataError: A line or a sound is wrong; the message names the line.
     """
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         try:
             # Not `splitlines`: it also cuts at characters such as U+2028, where TensorFlow's reader does not.
             header, *lines = file.read().rstrip("\r\n").split("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 from collections.abc import Sequence
 
 from ps_trainer.errors import DataError
@@ -40,11 +41,12 @@ def missing_files(folder: pathlib.Path, wanted: Sequence[str], missing: Sequence
     for inner in (folder / name for name in missing):
         # Spark writes a table as a folder of files, and adds a file _SUCCESS.
         if parts := [name for name in _names_in(inner, ()) if name[0] != "_"]:
-            options = f"--data_dir={inner} --dataset_option=train_files={','.join(parts)}"
-            return DataError(f"{inner} is a folder; to train on the files in it, give {options}")
+            flags = shlex.join([f"--data_dir={inner}", f"--dataset_option=train_files={','.join(parts)}"])
+            return DataError(f"{inner} is a folder; to train on the files in it, give {flags}")
     others = _names_in(folder, wanted)
     shown = ", ".join(others[:_SHOWN_FILES]) + (", …" if len(others) > _SHOWN_FILES else "")
-    fix = f" but {shown}; to train on it, give --dataset_option=train_files={others[0]}" if others else ""
+    option = shlex.join([f"--dataset_option=train_files={name}" for name in others[:1]])
+    fix = f" but {shown}; to train on it, give {option}" if others else ""
     return DataError(f"{folder} has no {', '.join(missing)}{fix}; {needs}")
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import gzip
 import io
 import pathlib
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from ps_trainer.options import option
 SHUFFLED_LINES = 2**17
 """Size of the shuffle buffer in lines; a smaller shard is shuffled as a whole."""
 
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_OTHER_PACKING = {rb"BZh[1-9]1AY&SY": "bzip2", rb"\xfd7zXZ\0": "xz", rb"\x28\xb5\x2f\xfd": "zstd"}  # by the start
 _CHUNK_BYTES = 2**20
 _HEAD_BYTES = 2**16
 _SHOWN_CHARACTERS = 80
@@ -154,10 +157,11 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | N
         facts: Facts about files, in place of reading this one.
 
     Raises:
-        DataError: The file cannot be read or unpacked, or has no line after the header.
+        DataError: The file cannot be read or unpacked, is not UTF-8 by its start, or has no line after the header.
     """
 
     def count() -> list[Any]:
+        check_start(path)
         with open_unpacked(path) as (file, is_packed):
             num_lines = _count_lines(file)
         if num_lines <= num_header_lines:
@@ -188,6 +192,25 @@ def open_unpacked(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, bool]
         raise DataError(f"{path}: cannot be unpacked ({error}); download it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def check_start(path: pathlib.Path) -> None:
+    """Raises DataError if the first bytes of a text file show that it is UTF-16, or compressed with another program."""
+    start = head(path)
+    if (packing := packing_of(start)) is not None:
+        raise DataError(f"{path}: compressed with {packing}; unpack it, or compress it with gzip")
+    if start.startswith(UTF_16_MARKS):
+        raise DataError(f"{path}: line 1: not UTF-8 but UTF-16; convert the file, for example with {conversion(start)}")
+
+
+def packing_of(start: bytes) -> str | None:
+    """Returns the program other than gzip that has compressed a file, by its first bytes; None if there is none."""
+    return next((name for mark, name in _OTHER_PACKING.items() if re.match(mark, start)), None)
+
+
+def conversion(start: bytes) -> str:
+    """Returns a command that converts a file to UTF-8, by its first bytes."""
+    return f"iconv -f {'UTF-16' if start.startswith(UTF_16_MARKS) else 'WINDOWS-1252'} -t UTF-8"
 
 
 def head(path: pathlib.Path) -> bytes:

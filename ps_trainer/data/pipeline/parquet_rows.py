@@ -54,8 +54,14 @@ def nested_of(path: pathlib.Path) -> list[str]:
 
 
 def num_rows(path: pathlib.Path) -> int:
-    """Returns the number of rows of a file, which its end tells."""
-    return int(_open(path).metadata.num_rows)
+    """Returns the number of rows of a file, which its end tells.
+
+    Raises:
+        DataError: The file has no row, or is not Parquet, or pyarrow is missing.
+    """
+    if not (number := int(_open(path).metadata.num_rows)):
+        raise DataError(f"{path}: the file has no row; is it the right file?")
+    return number
 
 
 def chunks(

@@ -9,13 +9,13 @@ import math
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.data.pipeline.table_rows import Chunk, Dialect, number_of, numbers_of
+from ps_trainer.data.pipeline.table_rows import Chunk, Dialect, format_names, number_of, numbers_of
 from ps_trainer.errors import DataError
 
 NUMBER, CATEGORY, HASH, IGNORE = KINDS = ("number", "category", "hash", "ignore")
@@ -25,7 +25,11 @@ MAX_CLASSES = 1000
 """Largest number of classes of a label; a column with more distinct values is rejected as a label."""
 
 _SHOWN_CLASSES = 10
-_COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+")
+# By the character before the decimals: numbers with another one, or with signs between thousands.
+_OTHER_NUMBERS = {
+    ".": re.compile(r"[-+]?((\d{1,3}(\.\d{3})+|\d*),\d+|\d{1,3}(,\d{3})+(\.\d+)?)"),
+    ",": re.compile(r"[-+]?(\d*\.\d+|\d{1,3}(\.\d{3})+(,\d+)?)"),
+}
 _MIN_NUMBER_SHARE = 0.9  # of a column of numbers with some wrong values, which a message then names
 
 
@@ -153,12 +157,14 @@ class ColumnCounter:
             DataError: A label occurs in test rows only, or all labels are the same.
         """
         if len(self._classes) == 1 and len(self._place_of) == 1:
+            value = next(iter(self._classes))
             raise DataError(
-                f"the label {self._label!r} is {next(iter(self._classes))!r} in every row; name another column"
+                f"the label {self._label!r} is {value!r} in every row, but a model needs two classes or more; name"
+                f" another column by --dataset_option=label=<column>; other columns: {format_names(list(self._kinds))}"
             )
         for value, location in self._place_of.items():
             if value not in self._classes:
-                if 2 * len(self._classes) > self._classes.total() and numbers_of(list(self._classes)) is not None:
+                if 2 * len(self._classes) > self._classes.total() and self._are_numbers(self._classes):
                     raise DataError(
                         f"{location}: the label {self._label!r} is a number, {value} here, with {len(self._place_of)}"
                         " different values; only classes can be predicted: replace it by a few classes, or name another"
@@ -182,16 +188,24 @@ class ColumnCounter:
             [],
         )
 
+    def _are_numbers(self, names: Iterable[str]) -> bool:
+        return numbers_of(names, self._dialect.decimal) is not None
+
     def _kind_of(self, path: pathlib.Path, name: str, values: Sequence[str] | np.ndarray) -> str:
         if isinstance(values, np.ndarray):
             return NUMBER
         present = [value for value in values if not self._dialect.is_missing(value)]
-        num_numbers = sum(number_of(value) is not None for value in present)
-        with_commas = [value for value in present if _COMMA_NUMBER.fullmatch(value)]
-        if with_commas and num_numbers + len(with_commas) == len(present):
+        decimal = self._dialect.decimal
+        num_numbers = sum(number_of(value, decimal) is not None for value in present)
+        others = [value for value in present if _OTHER_NUMBERS[decimal].fullmatch(value)]
+        if others and num_numbers + len(others) >= _MIN_NUMBER_SHARE * len(present):
+            if decimal == ".":
+                sign, fix = "comma", "if it stands before decimals, give --dataset_option=decimal=, (if not, remove it)"
+            else:
+                sign, fix = "point", "remove it: decimal=, takes a comma before decimals, and no sign in thousands"
             raise DataError(
-                f"{path}: column {name!r} has numbers with a comma, such as {with_commas[0]}; write them with a point,"
-                f" or give --dataset_option=columns={name}:category if they are words"
+                f"{path}: column {name!r} has numbers with a {sign}, such as {others[0]}; {fix}; if they are words,"
+                f" give --dataset_option=columns={name}:category"
             )
         return NUMBER if present and num_numbers >= _MIN_NUMBER_SHARE * len(present) else CATEGORY
 
@@ -237,13 +251,13 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
     values = chunk.columns[name]
     if isinstance(values, np.ndarray):
         return values
-    numbers = numbers_of(values)
+    numbers = numbers_of(values, dialect.decimal)
     if numbers is None:
         numbers = [math.nan] * len(values)
         for at, value in enumerate(values):
             if dialect.is_missing(value):
                 continue
-            number = number_of(value)
+            number = number_of(value, dialect.decimal)
             if number is None:
                 fix = (
                     "correct it, or leave it empty if it is missing"

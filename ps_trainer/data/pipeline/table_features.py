@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -30,6 +31,7 @@ class TableFeatures:
 
     def __init__(self, columns: Columns, options: ColumnOptions):
         self._columns, self._options, self._dialect = columns, options, options.dialect()
+        self._number = _NUMBER.replace(r"\.", re.escape(self._dialect.decimal))
         self._known = {name: frozenset(_numbers_of(words)) for name, words in columns.vocabularies.items()}
         self.numbers = columns.of_kind(NUMBER)
         self.categories = [name for name, kind in columns.kinds.items() if kind in (CATEGORY, HASH)]
@@ -102,7 +104,7 @@ class TableFeatures:
         checks = [tf.debugging.Assert(tf.reduce_all(tf.equal(sizes, sizes[0])), [told, *sizes])]
         for name in self.numbers:
             text_B = stripped[name]
-            is_wrong_B = tf.logical_not(self._is_missing(text_B) | tf.strings.regex_full_match(text_B, _NUMBER))
+            is_wrong_B = tf.logical_not(self._is_missing(text_B) | tf.strings.regex_full_match(text_B, self._number))
             checks.append(
                 tf.debugging.Assert(
                     tf.logical_not(tf.reduce_any(is_wrong_B)),
@@ -131,8 +133,10 @@ class TableFeatures:
         means = tf.constant([self._columns.means[name] for name in self.numbers], tf.float64)
         # In float64, because a column such as a time in seconds varies by little of its size.
         if given_BN.dtype == tf.string:
-            is_number_BN = tf.strings.regex_full_match(given_BN, _NUMBER)
+            is_number_BN = tf.strings.regex_full_match(given_BN, self._number)
             text_BN = tf.where(is_number_BN, given_BN, tf.fill(tf.shape(given_BN), "0"))
+            if self._dialect.decimal != ".":
+                text_BN = tf.strings.regex_replace(text_BN, self._dialect.decimal, ".")
             numbers_BN = tf.strings.to_number(text_BN, tf.float64)
         else:
             is_number_BN, numbers_BN = tf.logical_not(tf.is_nan(given_BN)), given_BN

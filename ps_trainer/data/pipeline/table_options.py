@@ -70,6 +70,9 @@ class TableOptions(ColumnOptions):
     )
     delimiter: str = option(",", "character between values; also tab, comma, semicolon, pipe or space")
     quotes: bool = option(True, "whether double quotes may surround a value")
+    decimal: str = option(
+        ".", "character before the decimals of a number: a point, or a comma as in 3,14", choices=(".", ",")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,4 +88,5 @@ class TableOptions(ColumnOptions):
             has_header=self.header != "false",
             checks_header=self.header == "auto",
             missing=frozenset(self.missing),
+            decimal=self.decimal,
         )

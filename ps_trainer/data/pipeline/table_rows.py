@@ -6,19 +6,19 @@ file rejects what the two would read differently.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import dataclasses
 import io
 import itertools
 import pathlib
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_trainer.data.pipeline.line_source import head, open_unpacked
+from ps_trainer.data.pipeline.line_source import conversion, head, open_unpacked
 from ps_trainer.errors import DataError, did_you_mean
 
 SPACES = " \t\n\v\f\r"
@@ -29,11 +29,12 @@ MAX_NUMBER = 2.0**128
 
 BYTE_ORDER_MARK = "\ufeff"
 
-UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHUNK_ROWS = 2**14
 _PARQUET = b"PAR1"
 _OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _NUMBER_CHARACTERS = re.compile(r"[-+.eE0-9]*")
+_WITH_POINTS = str.maketrans(",.", ".,")  # so that a point becomes what no number has
+_MAX_LINES_OF_ROW = 1000
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 30
 _OLD_LINE_ENDS = r"lines end with carriage returns; convert the file, for example with tr '\r' '\n'"
@@ -49,6 +50,7 @@ class Dialect:
         has_header: Whether the first line holds the names of the columns.
         checks_header: Whether a header with a number as a name is rejected.
         missing: Words for a missing value; an empty value is always missing.
+        decimal: Character before the decimals of a number, a point or a comma.
         trained_names: Names that the first line of a file to predict for may hold: those of the training files, and
             those without the label. Empty for the files of a training, about which messages name options. A trained
             model needs the options that it was trained with.
@@ -59,6 +61,7 @@ class Dialect:
     has_header: bool = True
     checks_header: bool = True
     missing: frozenset[str] = frozenset()
+    decimal: str = "."
     trained_names: tuple[Sequence[str], ...] = ()
 
     @property
@@ -117,7 +120,7 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
     if not dialect.has_header:
         return [str(number) for number in range(len(first))]
     names = [name.strip(SPACES) for name in first]
-    numbers = [name for name in names if number_of(name) is not None]
+    numbers = [name for name in names if number_of(name, dialect.decimal) is not None]
     if numbers and dialect.checks_header:
         fix = (
             "for a file without a header give --dataset_option=header=false; if these are names,"
@@ -165,7 +168,7 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
             if len(row) != len(names):
                 raise DataError(
                     f"{path}: line {line + at} has {len(row)} values, but there are {len(names)} columns"
-                    f" ({_format_names(names)}): {_cut(dialect.delimiter.join(row))}"
+                    f" ({format_names(names)}): {_cut(dialect.delimiter.join(row))}"
                 )
         columns: dict[str, list[str] | np.ndarray] = {
             name: [v.strip(SPACES) for v in values] for name, values in zip(names, zip(*part, strict=True), strict=True)
@@ -176,18 +179,22 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
         raise DataError(f"{path}: the file has a header and no row; is it the right file?")
 
 
-def number_of(value: str) -> float | None:
+def number_of(value: str, decimal: str = ".") -> float | None:
     """Returns a value as a number, or None for a text.
 
     Unlike `float`, it takes "nan", "inf" and "1_000" for texts, and "1e39", which is infinite as float32.
+
+    Args:
+        value: Text of the value.
+        decimal: Character before the decimals, a point or a comma. With a comma, "3.5" is a text.
     """
-    numbers = numbers_of([value])
+    numbers = numbers_of([value], decimal)
     return None if numbers is None else numbers[0]
 
 
-def numbers_of(values: Iterable[str]) -> list[float] | None:
+def numbers_of(values: Iterable[str], decimal: str = ".") -> list[float] | None:
     """Returns values as numbers, or None if one of them is a text; much faster than `number_of` for each."""
-    values = list(values)
+    values = list(values) if decimal == "." else [value.translate(_WITH_POINTS) for value in values]
     if not _NUMBER_CHARACTERS.fullmatch("".join(values)):
         return None
     try:
@@ -211,7 +218,7 @@ def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tupl
     text, names = io.StringIO(), list(records[0])
     for number, record in enumerate(records):
         if set(record) != set(names):
-            raise DataError(f"instance {number} has other columns than instance 0, which has {_format_names(names)}")
+            raise DataError(f"instance {number} has other columns than instance 0, which has {format_names(names)}")
         if nested := [name for name in names if isinstance(record[name], list | Mapping)]:
             raise DataError(
                 f"instance {number}: column {nested[0]!r} holds {_cut(str(record[nested[0]]))}; give one value: a text,"
@@ -219,7 +226,7 @@ def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tupl
             )
     try:
         writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
-        writer.writerows([names, *([_as_in_json(record[name]) for name in names] for record in records)])
+        writer.writerows([names, *([_text_of(record[name], dialect) for name in names] for record in records)])
     except csv.Error as error:
         raise DataError(f"the instances cannot be written as lines: {error}") from error
     header, *lines = text.getvalue().encode(errors="surrogatepass").split(b"\n")[:-1]
@@ -228,10 +235,16 @@ def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tupl
     return [header], lines
 
 
+def format_names(names: Sequence[str]) -> str:
+    """Lists names of columns for a message, the first ones of many."""
+    more = f", … ({len(names)} in all)" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
+
+
 def unknown_column(path: pathlib.Path, name: str, names: Sequence[str], option: str) -> DataError:
     """Makes the error for a column that the file does not have; `option` is the option that names it."""
     return DataError(
-        f"{path} has no column {name!r}; {did_you_mean(name, names)}columns: {_format_names(names)};"
+        f"{path} has no column {name!r}; {did_you_mean(name, names)}columns: {format_names(names)};"
         f" set --dataset_option={option}"
     )
 
@@ -263,11 +276,6 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
             raise DataError(f"{path}: line {line + 1} cannot be read: {cause}") from error
 
 
-def conversion(start: bytes) -> str:
-    """Returns a command that converts a file to UTF-8, by its first bytes."""
-    return f"iconv -f {'UTF-16' if start.startswith(UTF_16_MARKS) else 'WINDOWS-1252'} -t UTF-8"
-
-
 def _line_not_utf_8(path: pathlib.Path) -> int:
     """Returns the number of the first line that is not UTF-8, from 1; a reader decodes many lines at once."""
     with open_unpacked(path) as (file, _):
@@ -287,18 +295,40 @@ def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> 
     mark = re.escape(dialect.delimiter)
     value = rf'(?:"(?:[^"]|"")*"|[^"{mark}]*)'
     well_formed = re.compile(rf"{value}(?:{mark}{value})*\r?\n?")
+    lines = iter(lines)
     for number, line in enumerate(lines, 1):
         if '"' in line and not well_formed.fullmatch(line):
-            fix = (
-                ""
-                if dialect.trained_names
-                else "; if quotes are ordinary characters, give --dataset_option=quotes=false"
-            )
+            place, is_trained = f"{path}: line {number}", bool(dialect.trained_names)
+            if _goes_on(line, lines, well_formed):
+                raise DataError(
+                    f"{place}: a value in quotes goes on in the next line, but each row must be one line; put spaces"
+                    f" in place of line ends inside of values{'' if is_trained else _ways_to_join(path, dialect)}"
+                )
+            fix = "" if is_trained else "; if quotes are ordinary characters, give --dataset_option=quotes=false"
             raise DataError(
-                f"{path}: line {number}: a quote must surround a whole value, on one line, and be doubled inside of it:"
-                f" {_cut(line)}{fix}"
+                f"{place}: a quote must surround a whole value, and be doubled inside of it: {_cut(line)}{fix}"
             )
         yield line
+
+
+def _goes_on(line: str, lines: Iterator[str], well_formed: re.Pattern[str]) -> bool:
+    """Returns whether a line and some that follow are one row, with a line end inside of quotes."""
+    for more in itertools.islice(lines, _MAX_LINES_OF_ROW):
+        line += more
+        if '"' in more and well_formed.fullmatch(line):
+            return True
+    return False
+
+
+def _ways_to_join(path: pathlib.Path, dialect: Dialect) -> str:
+    """Returns a command that puts spaces in place of the line ends inside of values, and another way."""
+    form = "" if dialect.delimiter == "," else f", delimiter={dialect.delimiter!r}"
+    command = (
+        f"import csv, sys; csv.writer(sys.stdout{form}).writerows([' '.join(value.splitlines()) for value in row]"
+        f" for row in csv.reader(sys.stdin{form}))"
+    )
+    file = shlex.quote(str(path))
+    return f', for example with python -c "{command}" < {file} > lines.csv, or convert the table to Parquet'
 
 
 def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> None:
@@ -314,14 +344,11 @@ def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> 
         raise DataError(f"{path}: line 1 has no {wanted}, but {counts[mark]} times {found}; {fix}")
 
 
-def _as_in_json(value: Any) -> Any:
-    """Returns a Boolean as JSON writes it; Python writes it with a capital letter."""
+def _text_of(value: Any, dialect: Dialect) -> Any:
+    """Returns a Boolean as JSON writes it, not with a capital letter, and a number with the table's decimal sign."""
+    if isinstance(value, float):
+        return str(value).replace(".", dialect.decimal)
     return str(value).lower() if isinstance(value, bool) else value
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = f", … ({len(names)} in all)" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(names[:_SHOWN_NAMES]) + more
 
 
 def _cut(text: str) -> str:

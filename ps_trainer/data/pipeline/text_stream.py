@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_source import open_unpacked
+from ps_trainer.data.pipeline.line_source import check_start, open_unpacked
 from ps_trainer.errors import DataError
 
 _BLOCK_IDS = 2**14
@@ -94,10 +94,11 @@ def document(path: pathlib.Path, facts: Facts | None = None) -> Document:
     """Makes a `Document` of a file; reads all of it to check it and to count its bytes, unless `facts` know it.
 
     Raises:
-        DataError: The file cannot be read or unpacked, or is empty.
+        DataError: The file cannot be read or unpacked, is not UTF-8 by its start, or is empty.
     """
 
     def count() -> list[Any]:
+        check_start(path)
         num_bytes = 0
         with open_unpacked(path) as (file, is_packed):
             while chunk := file.read(2**20):

@@ -6,6 +6,9 @@ import copy
 import csv
 import gzip
 import io
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -366,7 +369,7 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
             [],
             "line 2: the label 'kind' is a number, 9.5 here, with 3 different values; only classes can be predicted",
         ),
-        ("x,kind\n1,c\n2,c\n3,c\n", [], "the label 'kind' is 'c' in every row"),
+        ("x,kind\n1,c\n2,c\n3,c\n", [], "the label 'kind' is 'c' in every row, .*=label=<column>; other columns: x"),
         (
             "x,kind\n" + "1,a\n" * 20 + "two,b\n",
             [],
@@ -380,11 +383,19 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
         ),
         ("x,kind\na,a\nb,b\nc,a\nd,b\n", ["num_buckets=3", "missing="], "more than 2 different words; .*x:ignore"),
         ('x,kind\na "b" c,a\nb,b\n', [], 'line 2: a quote must surround .*: a "b" c,a; .*quotes=false'),
-        ('x,kind\n"a\nb",a\n', [], "line 2: a quote must surround a whole value, on one line"),
+        ('x,kind\n"a\nb",a\n', [], "line 2: a value in quotes goes on in the next line, but each row must be one line"),
+        ('x,kind\n"12 inch,a\n5" pipe,b\n', [], 'line 2: a quote must surround .*: "12 inch,a; .*quotes=false'),
         ("x,kind\n1,a\n2,b\n3,c\n", ["form=sparse", "test_files=train.csv"], "two classes, but 'kind' has 3: a, b, c"),
         ("x,kind\n1,a\n2,b\n3,a\n", ["form=columns", "test_files=train.csv"], "needs a column of categories"),
         ("x,kind\n1,a\n2,b\n", ["positive=d", "test_files=train.csv"], "no training row has the label positive=d"),
-        ('x,kind\n"1,5",a\n2,b\n', ["test_files=train.csv"], "column .x. has numbers with a comma, such as 1,5; write"),
+        ('x,kind\n"1,5",a\n2,b\n', ["test_files=train.csv"], "column .x. has numbers with a comma, such as 1,5; .*=,"),
+        ("x;y;kind\n1;1.234,5;a\n2;n.a.;b\n" + "3;-,5;a\n" * 9, ["delimiter=;"], "column .y. .* as 1.234,5; if it"),
+        ("x;kind\n1.234,5;a\n2;b\n", ["delimiter=;", "decimal=,"], "column .x. has numbers with a point, such as 1.2"),
+        (
+            "x;kind\n" + "1,5;a\n2;b\n" * 10 + "2.5;b\n",
+            ["delimiter=;", "decimal=,", "columns=x:number"],
+            "line 22: column 'x' holds numbers, but this value is '2.5'",
+        ),
         ("x,kind\n1,a\n2,b\n", ["columns=x:ignore", "test_files=train.csv"], "no column is left besides the label"),
     ],
 )
@@ -516,3 +527,65 @@ def test_a_label_that_is_to_be_left_out_is_an_error(tmp_path):
         DataError, match="column 'kind' is the label, and columns=kind:ignore leaves it out; remove one"
     ):
         create(tmp_path, "columns=kind:ignore")
+
+
+@pytest.mark.parametrize("form", ["vector", "columns"])
+def test_numbers_with_a_decimal_comma_give_the_batches_of_those_with_a_point(tmp_path, form):
+    rows = [[f"{x / 8}", ["Bonn", "1.5", "", "3,5 km"][x % 4], ["cat", "dog"][x % 3 % 2]] for x in range(-20, 20)]
+    rows[3][0], names = "", ["x", "city", "kind"]
+    sources = {}
+    for name, decimal in (("point", "."), ("comma", ",")):
+        (tmp_path / name).mkdir()
+        changed = [[x.replace(".", decimal), *others] for x, *others in rows]
+        write(tmp_path / name / "train.csv", changed, names, delimiter=";")
+        write(tmp_path / name / "new.csv", changed[:7], names, delimiter=";")
+        sources[name] = create(tmp_path / name, "delimiter=;", f"decimal={decimal}", f"form={form}")
+    read = {
+        name: [
+            *read_batches(lambda source=source: source.in_order("train", batch_size=99)),
+            *read_batches(lambda source=source, name=name: source.read(tmp_path / name / "new.csv", 99)),
+        ]
+        for name, source in sources.items()
+    }
+    np.testing.assert_equal(read["comma"], read["point"])
+    assert np.std(read["comma"][0]["image" if form == "vector" else "dense"]) > 0
+    source = sources["comma"]
+    assert source.as_lines([{"x": -1.25, "city": "Bonn"}]) == ([b"x;city"], [b"-1,25;Bonn"])
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = source.from_texts({"x": tf.constant([rows[0][0].replace(".", ",")]), "city": tf.constant([rows[0][1]])})
+        session.run(tf.tables_initializer())
+        for key, value in session.run(batch).items():
+            np.testing.assert_array_equal(value, read["comma"][1][key][:1])
+
+
+def test_a_decimal_point_does_not_change_the_settings_that_older_versions_have_recorded(tmp_path):
+    write(tmp_path / "train.csv", random_rows(20))
+    settings = create(tmp_path).facts.entries["columns"]["settings"]
+    assert not {"decimal", "columns_of"} & set(settings)
+    other = create(tmp_path, "decimal=,", "columns=size:ignore,weight:category")
+    assert other.facts.entries["columns"]["settings"]["decimal"] == ","
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_the_command_in_the_error_about_line_ends_in_quotes_makes_a_file_that_can_be_read(tmp_path, delimiter):
+    rows = [[f"line {at}\nand {'a quote, ' * at}", ["cat", "dog"][at % 2]] for at in range(20)]
+    write(tmp_path / "train.csv", rows, ["text", "kind"], delimiter=delimiter)
+    options = (f"delimiter={delimiter}", "test_every=5")
+    with pytest.raises(DataError, match="line 2: a value in quotes .*, or convert the table to Parquet$") as raised:
+        create(tmp_path, *options)
+    command = str(raised.value).partition("for example with ")[2].partition(", or convert")[0]
+    python, flag, code, mark, path, *_ = shlex.split(command)
+    assert (python, flag, mark, path) == ("python", "-c", "<", str(tmp_path / "train.csv"))
+    text = (tmp_path / "train.csv").read_bytes()
+    done = subprocess.run([sys.executable, flag, code], input=text, capture_output=True, check=True)
+    (tmp_path / "train.csv").write_bytes(done.stdout)
+    words = create(tmp_path, *options).columns.vocabularies["text"]
+    assert sorted(words) == sorted(rows[at][0].replace("\n", " ").strip() for at in range(20) if at % 5)
+
+
+def test_a_line_end_in_quotes_in_a_file_to_predict_for_names_no_option_of_a_training(tmp_path):
+    write(tmp_path / "train.csv", random_rows(40))
+    source = create(tmp_path)
+    write(tmp_path / "new.csv", [["1", "r\ned", "2", "Hague"]], NAMES[:4])
+    with pytest.raises(DataError, match="line 2: a value in quotes goes on in the next line.*inside of values$"):
+        source.read(tmp_path / "new.csv", 9)

@@ -314,3 +314,12 @@ def test_features_are_written_in_a_word(text, feature):
 def test_wrong_options_are_named(options, message):
     with pytest.raises(OptionError, match=message):
         component_tables.DATASETS.create("tfrecord", options, data_dir=None)
+
+
+def test_records_are_found_beside_other_files_and_without_features_are_no_data(tmp_path):
+    write(tmp_path / "a.tfrecord", [example(x=[1])] * 2)
+    (tmp_path / "README.md").write_text("some records\n")
+    told = info.describe(tmp_path, reads_all=True, options=["test_every=2"])
+    assert "other files are not read: README.md" in told and "train_files=a.tfrecord" in told
+    write(tmp_path / "a.tfrecord", [b""])
+    assert "the first example of a.tfrecord has no feature; write" in info.describe(tmp_path)

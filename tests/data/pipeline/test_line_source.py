@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import itertools
+import lzma
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.data.pipeline import line_source
 from ps_trainer.data.pipeline.line_source import LineSource, text_file
 from ps_trainer.data.pipeline.shard import Shard
+from ps_trainer.data.pipeline.text_stream import document
 from ps_trainer.errors import DataError
 from tests.data.reading import read_batches, read_column
 from tests.testing.repetitions import representatives
@@ -153,3 +156,21 @@ def test_another_file_is_read_whole_and_leaves_the_training_files_as_they_are(tm
     assert list(read_column(lambda: source.read(other, 3), "number")) == [10, 11, 12, 13]
     assert sorted(train_numbers(source)[0]) == [1, 2, 4, 5]
     assert list(read_column(lambda: source.test(batch_size=3), "number")) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (bz2.compress(b"1\n2\n"), "compressed with bzip2; unpack it, or compress it with gzip"),
+        (lzma.compress(b"1\n2\n"), "compressed with xz; unpack it"),
+        (b"\x28\xb5\x2f\xfd\x04\x00\x21\x00", "compressed with zstd; unpack it"),
+        ("1\n2\n".encode("utf-16"), "line 1: not UTF-8 but UTF-16; convert the file, for example with iconv -f UTF-16"),
+        (gzip.compress("\ufeff1\n2\n".encode("utf-16-be")), "line 1: not UTF-8 but UTF-16"),
+    ],
+    ids=["bzip2", "xz", "zstd", "utf-16", "utf-16 packed"],
+)
+@pytest.mark.parametrize("read", [text_file, document])
+def test_a_file_that_is_not_utf_8_by_its_start_is_named(tmp_path, read, content, message):
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(DataError, match=f"^{tmp_path}/a: {message}"):
+        read(tmp_path / "a")
