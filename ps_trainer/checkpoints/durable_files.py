@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 
@@ -35,6 +35,24 @@ def make_folder(directory: pathlib.Path) -> None:
     directory.mkdir(exist_ok=True)
     # A new name is only durable once the folder that holds it is on the disk.
     sync(directory.parent)
+
+
+@contextlib.contextmanager
+def new_folder(directory: pathlib.Path) -> Iterator[None]:
+    """Creates a folder and its parents durably; if the body fails, removes the empty ones among those that it created.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    try:
+        make_folder(directory)
+        yield
+    except BaseException:
+        for folder in missing:
+            with contextlib.suppress(OSError):  # it has content of others
+                folder.rmdir()
+        raise
 
 
 def replace(path: pathlib.Path, write: Callable[[BinaryIO], object], temporary: pathlib.Path) -> None:

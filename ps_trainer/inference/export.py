@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -58,21 +59,21 @@ def write(config: TrainConfig, checkpoint_dir: pathlib.Path, out: pathlib.Path) 
     out = out.resolve()
     temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
     try:
-        durable_files.make_folder(out.parent)
-        signature = _save(components, checkpoint, temporary)
-        _copy_records(checkpoint_dir.parent, temporary / ASSETS)
-        # Synced before the rename: after a crash of the machine, the folder must not have its name without its content.
-        for path in [*temporary.rglob("*"), temporary]:
-            durable_files.sync(path)
-        os.rename(temporary, out)
-        durable_files.sync(out.parent)
+        with durable_files.new_folder(out.parent), contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+            signature = _save(components, checkpoint, temporary)
+            _copy_records(checkpoint_dir.parent, temporary / ASSETS)
+            # Synced before the rename: after a crash of the machine, the folder must not have its name without its
+            # content.
+            for path in [*temporary.rglob("*"), temporary]:
+                durable_files.sync(path)
+            os.rename(temporary, out)
+            durable_files.sync(out.parent)
     except (OSError, tf.errors.OpError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
         # TensorFlow's messages begin with the path, under its temporary name.
         reason = reason.replace(str(temporary), str(out)).removeprefix(f"{out}; ")
         raise SaveError(f"--out={out} cannot be written: {reason}; name another folder") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return f"{out}: {config.model} from {checkpoint.prefix}, {signature}"
 
 

@@ -195,8 +195,8 @@ class _Counted:
 def _write_whole(out: pathlib.Path, counted: _Counted) -> None:
     temporary = out.with_name(f".{out.name}.writing")
     try:
-        durable_files.make_folder(out.resolve().parent)
-        durable_files.replace(out, lambda file: WRITERS[out.suffix](file, counted), temporary)
+        with durable_files.new_folder(out.resolve().parent):
+            durable_files.replace(out, lambda file: WRITERS[out.suffix](file, counted), temporary)
     except OSError as error:
         raise SaveError(f"--out={out} cannot be written: {error}") from error
 

@@ -86,8 +86,8 @@ class WordVectors:
         kept = [number for number, token in enumerate(self.words.tokens) if token.split() == [token]]
         temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
         try:
-            durable_files.make_folder(out.resolve().parent)
-            durable_files.replace(out, lambda file: self._write_rows(file, kept, FORMS[form]), temporary)
+            with durable_files.new_folder(out.resolve().parent):
+                durable_files.replace(out, lambda file: self._write_rows(file, kept, FORMS[form]), temporary)
         except OSError as error:
             raise SaveError(f"--out={out} cannot be written: {error}") from error
         num_left = len(self.words.tokens) - len(kept)

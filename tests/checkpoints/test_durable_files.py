@@ -39,3 +39,14 @@ def test_a_folder_below_a_file_cannot_be_made(tmp_path):
     (tmp_path / "a").write_text("")
     with pytest.raises(OSError):
         durable_files.make_folder(tmp_path / "a" / "b")
+
+
+def test_folders_that_are_made_for_a_failing_body_end_with_it(tmp_path):
+    (tmp_path / "a").mkdir()
+    with durable_files.new_folder(tmp_path / "a" / "b" / "c"):
+        (tmp_path / "a" / "b" / "file").touch()
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), durable_files.new_folder(tmp_path / "a" / "b" / "d" / "e"):
+            assert (tmp_path / "a" / "b" / "d" / "e").is_dir()
+            raise error
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["a", "a/b", "a/b/c", "a/b/file"]

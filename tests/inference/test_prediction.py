@@ -231,6 +231,17 @@ def test_an_id_that_the_model_does_not_know_is_named_with_its_line_and_no_flag(t
         list(prediction.predict(components._replace(model=too_small), state, None))
 
 
+def test_a_new_folder_is_made_for_the_file_and_ends_with_an_input_that_is_wrong(dense, tmp_path):
+    wanted = {}
+    for _ in range(2):  # the second time the file is replaced
+        prediction.write(CONFIG, dense[0], None, tmp_path / "new" / "folder" / "out.csv")
+        wanted[(tmp_path / "new" / "folder" / "out.csv").read_text()] = True
+    assert len(wanted) == 1
+    with pytest.raises(DataError, match="does not read single files"):
+        prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "other" / "folder" / "out.csv")
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_dataset_that_cannot_read_single_files_is_an_error(dense, tmp_path):
     with pytest.raises(DataError, match=r"rows.bin: this dataset does not read single files; put it where --data_dir"):
         prediction.write(CONFIG, dense[0], tmp_path / "rows.bin", tmp_path / "out.npy")
