@@ -202,15 +202,17 @@ def _write_whole(out: pathlib.Path, counted: _Counted) -> None:
 
 
 def _write_csv(file: BinaryIO, batches: _Counted) -> None:
-    """Writes a header and a row for each example: the numbers of its prediction in row-major order, and its name."""
+    """Writes a header and a row for each example: the numbers of its prediction in row-major order, and its name.
+
+    The header names the class of each number, if the dataset has names for the classes.
+    """
     writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     width = None
     for batch, is_short, *_ in batches:
         rows = batch.reshape(len(batch), -1)
         if width is None:
             width = rows.shape[1]
-            names = ["prediction"] if batch.ndim == 1 else [f"prediction_{i}" for i in range(width)]
-            writer.writerow([*names, *batches.names.meaning(batch[0])])
+            writer.writerow([*batches.names.columns(batch[0]), *batches.names.meaning(batch[0])])
         if rows.shape[1] != width and not is_short:
             raise UsageError(
                 f"predictions of {width} and of {rows.shape[1]} numbers do not fit into one table; write .jsonl"
@@ -224,10 +226,16 @@ def _write_csv(file: BinaryIO, batches: _Counted) -> None:
 
 
 def _write_jsonl(file: BinaryIO, batches: _Counted) -> None:
-    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers, and its name."""
+    """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers, and its name.
+
+    If the numbers belong to classes with names, "classes" has these names in order.
+    """
     for batch, *_ in batches:
         for prediction in batch:
-            file.write((json.dumps(row_of(prediction, batches.names), ensure_ascii=False) + "\n").encode())
+            row: dict[str, Any] = row_of(prediction, batches.names)
+            if batches.names.are_classes(prediction):
+                row["classes"] = batches.names.classes
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
         file.flush()  # to a reader at the other end of a pipe
 
 

@@ -32,11 +32,22 @@ class PredictionNames(NamedTuple):
         kind, num_dims = getattr(prediction, "dtype", np.dtype(object)).kind, np.ndim(prediction)
         if kind in "iu" and num_dims <= 1 and self.words is not None:
             return {"text": self.words.text_of(np.atleast_1d(prediction).tolist())}
-        names = self.classes
-        is_probability = num_dims == 0 and len(names) == 2
-        is_of_classes = num_dims == 1 and len(prediction) >= len(names) > 0
-        if kind != "f" or not (is_probability or is_of_classes):
+        if not self.are_classes(prediction):
             return {}
-        number = int(prediction > 0.5) if is_probability else int(np.argmax(prediction))
+        number = int(prediction > 0.5) if num_dims == 0 else int(np.argmax(prediction))
         # A model may have more classes than the data; it learns that the others do not occur.
-        return {"class": names[number] if number < len(names) else ""}
+        return {"class": self.classes[number] if number < len(self.classes) else ""}
+
+    def are_classes(self, prediction: Any) -> bool:
+        """Returns whether a prediction is a number for each class in order, or the one of the second of two."""
+        kind, num_dims = getattr(prediction, "dtype", np.dtype(object)).kind, np.ndim(prediction)
+        is_of_second = num_dims == 0 and len(self.classes) == 2
+        is_of_classes = num_dims == 1 and len(prediction) >= len(self.classes) > 0
+        return kind == "f" and (is_of_second or is_of_classes)
+
+    def columns(self, prediction: Any) -> list[str]:
+        """Returns a name for each number of a prediction, in row-major order: `prediction_` and its class or place."""
+        if np.ndim(prediction) == 0:
+            return [f"prediction_{self.classes[1]}" if self.are_classes(prediction) else "prediction"]
+        names = self.classes if self.are_classes(prediction) else ()
+        return [f"prediction_{names[i] if i < len(names) else i}" for i in range(np.size(prediction))]

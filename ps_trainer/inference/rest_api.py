@@ -1,7 +1,8 @@
 """TensorFlow Serving's REST API for one model, as a function from a request to a status code and JSON.
 
     GET  /v1/models/NAME                    state and version, which is the global step
-    GET  /v1/models/NAME/metadata           the signature: names, types and shapes of the inputs and of the predictions
+    GET  /v1/models/NAME/metadata           the signature: names, types and shapes of the inputs and of the predictions;
+                                            "classes": the names of the classes in their order, if they have names
     POST /v1/models/NAME:predict            {"instances": [...]} -> {"predictions": [...]}, or
                                             {"inputs": ...}      -> {"outputs": ...}
 
@@ -117,9 +118,12 @@ class RestApi:
             "outputs": {"predictions": _describe_tensor(graph.predictions)},
             "method_name": "tensorflow/serving/predict",
         }
+        metadata: dict[str, Any] = {"signature_def": {"signature_def": {SIGNATURE: signature}}}
+        if self._model.names.classes:
+            metadata["classes"] = self._model.names.classes
         return {
             "model_spec": {"name": self._name, "signature_name": "", "version": str(loaded.version)},
-            "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
+            "metadata": metadata,
         }
 
 
@@ -145,11 +149,12 @@ def _group_by_input(instances: list[Any], names: list[str]) -> dict[str, list[An
     """Turns a list of instances into a list for each input."""
     if not isinstance(instances[0], Mapping):
         if len(names) != 1:
-            raise ApiError(400, f"the model has the inputs {', '.join(names)}; each instance must name them")
+            raise ApiError(400, f"instance 0 must name the inputs: {', '.join(names)}")
         return {names[0]: instances}
     keys = set(instances[0])
-    if any(not isinstance(instance, Mapping) or set(instance) != keys for instance in instances):
-        raise ApiError(400, "all instances must name the same inputs")
+    for number, instance in enumerate(instances):
+        if not isinstance(instance, Mapping) or set(instance) != keys:
+            raise ApiError(400, f"instance {number} must name the inputs {', '.join(sorted(keys))}, as instance 0 does")
     return {key: [instance[key] for instance in instances] for key in keys}
 
 

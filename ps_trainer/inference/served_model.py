@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import pathlib
 import tempfile
@@ -31,6 +30,8 @@ _WARNING_SECS = 60.0  # from one warning about unfamiliar input to the next
 BYTES = "b64"
 """The key of an instance that holds a file in base64."""
 
+_SHOWN = 40  # characters of a wrong value in a message
+
 
 class Loaded(NamedTuple):
     """The checkpoint in use.
@@ -56,6 +57,7 @@ class ServedModel:
 
     Attributes:
         graph: The model.
+        names: Names that the dataset knows for predictions.
         reads_rows: Whether a record may be a mapping of columns to values.
         loaded: The checkpoint in use.
 
@@ -65,7 +67,7 @@ class ServedModel:
 
     def __init__(self, components: Components, checkpoint_dir: pathlib.Path, deadline_secs: float):
         self._dataset = components.dataset
-        self._names = PredictionNames.known_to(components.dataset)
+        self.names = PredictionNames.known_to(components.dataset)
         self._reader = LineReader(components.dataset)
         self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
         self.graph = build_graph(components)
@@ -103,7 +105,7 @@ class ServedModel:
         wanted = self.graph.inputs
         if set(inputs) != set(wanted):
             raise DataError(f"the inputs are {', '.join(sorted(inputs))}; the model needs {', '.join(sorted(wanted))}")
-        batch = {name: _array(name, value, wanted[name]) for name, value in inputs.items()}
+        batch = {name: _batch_of(name, value, wanted[name]) for name, value in inputs.items()}
         sizes = {name: len(array) for name, array in batch.items()}
         if len(set(sizes.values())) > 1:
             raise DataError(f"the inputs have different numbers of examples: {sizes}")
@@ -120,15 +122,16 @@ class ServedModel:
             tf.errors.DeadlineExceededError: The deadline of a prediction has passed.
         """
         is_file = [isinstance(record, Mapping) and set(record) == {BYTES} for record in records]
+        if (other := is_file.index(not is_file[0]) if len(set(is_file)) > 1 else None) is not None:
+            what, first = ("a file", "is not") if is_file[other] else ("no file", "is")
+            raise DataError(f"instance {other} is {what} in base64, and instance 0 {first}; send them apart")
         with tempfile.TemporaryDirectory() as folder:
-            if all(is_file):
+            if is_file[0]:
                 values = self._in_time(self._predict_files(records, pathlib.Path(folder).resolve(), loaded))
-            elif any(is_file):
-                raise DataError(f"some instances are files ({BYTES}) and others are not; send them apart")
             else:
                 values = self._in_time(self._predict_lines(records, pathlib.Path(folder).resolve(), loaded))
         self._warn_of_unfamiliar()
-        return [row_of(one, self._names) for one in values]
+        return [row_of(one, self.names) for one in values]
 
     def _warn_of_unfamiliar(self) -> None:
         """Logs what requests held and the training data did not, at once and then once in a while for many requests."""
@@ -150,8 +153,11 @@ class ServedModel:
     def _predict_lines(self, records: Sequence[Any], folder: pathlib.Path, loaded: Loaded) -> Iterator[Any]:
         dataset = self._dataset
         if not getattr(dataset, "reads_lines", False):
+            reads_files = getattr(dataset, "reads_sounds", False) or getattr(dataset, "image_shape", None)
+            files = f'files as {{"{BYTES}": "…"}}, or ' if reads_files else ""
             raise DataError(
-                f"dataset {type(dataset).__name__} reads no lines; send the tensors {', '.join(self.graph.inputs)}"
+                f"instance 0: dataset {type(dataset).__name__} reads no lines; send {files}the tensors"
+                f" {', '.join(self.graph.inputs)}"
             )
         header, lines = dataset.as_lines(records)
         path = folder / "instances"
@@ -173,12 +179,12 @@ class ServedModel:
         path = folder / f"file{suffix}"
         for number, record in enumerate(records):
             try:
-                path.write_bytes(base64.b64decode(record[BYTES], validate=True))
+                path.write_bytes(_decode(record[BYTES]))
                 for batch in self._reader.file_batches(path):
                     values = loaded.predictor.predict(batch)
                     for part in parts_of(values, batch, self._dataset.num_places):
                         yield from part.values
-            except (DataError, binascii.Error, TypeError, ValueError) as error:
+            except DataError as error:
                 raise DataError(f"instance {number}: {str(error).replace(str(path), 'the file')}") from error
 
     def _newest(self) -> tuple[str, int] | None:
@@ -196,24 +202,49 @@ class ServedModel:
         )
 
 
-def _array(name: str, value: Any, placeholder: Any) -> np.ndarray:
-    """Converts nested lists to the type of a placeholder; never rounds."""
+def _decode(value: Any) -> bytes:
+    """Returns the bytes of a file in base64."""
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError) as error:
+        shown = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}…"
+        raise DataError(
+            f"{BYTES!r} must be the file's bytes in base64, as `base64 -w0 FILE` prints them; it is {shown}"
+        ) from error
+
+
+def _batch_of(name: str, value: Any, placeholder: Any) -> np.ndarray:
+    """Converts nested lists to the type of a placeholder; never rounds. An error names the instance."""
+    if not isinstance(value, list):
+        raise DataError(f"input {name!r} must be a list with an entry for each instance")
+    try:
+        return _array(value, placeholder)
+    except DataError as error:
+        wanted = ["any" if size is None else str(size) for size in placeholder.shape.as_list()[1:]]
+        needs = "; the model needs " + (f"numbers of the shape [{', '.join(wanted)}]" if wanted else "one number")
+        for number, one in enumerate(value):
+            try:
+                _array([one], placeholder)
+            except DataError as of_one:
+                raise DataError(f"instance {number}: input {name!r} {of_one}{needs}") from of_one
+        raise DataError(f"input {name!r} {error}{needs}") from error
+
+
+def _array(value: list[Any], placeholder: Any) -> np.ndarray:
+    """Converts a list of instances; raises DataError with what is wrong, as the end of a sentence about the input."""
     dtype = placeholder.dtype.as_numpy_dtype
     try:
         given = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"input {name!r} has rows of different lengths") from error
+        raise DataError("has rows of different lengths") from error
     if given.dtype.kind not in "biuf":
-        raise DataError(f"input {name!r} holds something else than numbers")
+        raise DataError("holds something else than numbers")
     with np.errstate(invalid="ignore", over="ignore"):
         array = given.astype(dtype)
     is_float = np.issubdtype(dtype, np.floating)
     if np.isinf(array).any() if is_float else not np.array_equal(array, given):
         fault = "are infinite as" if is_float else "are not"
-        raise DataError(f"input {name!r} holds numbers that {fault} {placeholder.dtype.name}")
+        raise DataError(f"holds numbers that {fault} {placeholder.dtype.name}")
     if not placeholder.shape.is_compatible_with(array.shape):
-        wanted = ["examples", *placeholder.shape.as_list()[1:]]
-        raise DataError(
-            f"input {name!r} has the shape {list(array.shape)}; the model needs [{', '.join(map(str, wanted))}]"
-        )
+        raise DataError(f"has the shape {list(array.shape[1:])}")
     return array

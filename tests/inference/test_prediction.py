@@ -345,6 +345,32 @@ def test_a_transcript_ends_at_its_padding_and_a_class_has_its_name():
     assert names.meaning(np.array([0.1, 0.2, 0.7], np.float32)) == {"class": ""}
 
 
+@pytest.mark.parametrize(
+    ("classes", "values", "columns"),
+    [
+        (("no", "yes"), [0.25, 0.75], ["prediction_yes"]),
+        (("a", "b", "c"), [[0.5, 0.25, 0.25]] * 2, ["prediction_a", "prediction_b", "prediction_c"]),
+        (("a", "b"), [[0.5, 0.25, 0.25]] * 2, ["prediction_a", "prediction_b", "prediction_2"]),
+        (("a", "b", "c"), [0.5, 0.5], None),
+        ((), [[0.5, 0.5]], None),
+    ],
+)
+def test_a_file_names_the_class_of_each_number(classes, values, columns):
+    def written(write):
+        part, file = predictor.Predicted(np.array(values, np.float32)), io.BytesIO()
+        write(file, prediction._Counted(iter([part]), PredictionNames(classes)))
+        return file.getvalue().decode().splitlines()
+
+    header, *rows = written(prediction._write_csv)
+    lines = [json.loads(line) for line in written(prediction._write_jsonl)]
+    assert len(rows) == len(lines) == len(values)
+    if columns is None:
+        assert "class" not in header and not any("class" in str(line) for line in lines)
+    else:
+        assert header == ",".join([*columns, "class"])
+        assert [line["classes"] for line in lines] == [list(classes)] * len(values)
+
+
 def test_a_table_of_numpy_needs_whole_windows(tmp_path):
     with pytest.raises(UsageError, match="do not fit into one array; write .jsonl"):
         told_of(tmp_path, TEXT[:9], "out.npy")

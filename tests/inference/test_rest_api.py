@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import http.client
 import json
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from ps_trainer.checkpoints import report, writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats import transcript_list
 from ps_trainer.inference import line_reader, prediction, predictor, served_model
+from ps_trainer.inference.http_server import ApiServer, RequestLimits
 from ps_trainer.inference.rest_api import RestApi
 from ps_trainer.inference.served_model import ServedModel
 from ps_trainer.training import components as components_lib
@@ -60,6 +64,7 @@ def test_status_and_metadata_name_the_step_and_the_signature(model):
     assert set(signature["inputs"]) == {"ids", "values"}
     assert signature["inputs"]["ids"]["dtype"] == "DT_INT64"
     assert [dim["size"] for dim in signature["outputs"]["predictions"]["tensor_shape"]["dim"]] == ["-1"]
+    assert content["metadata"]["classes"] == ["cat", "dog"]
 
 
 def test_tensors_come_as_instances_or_as_inputs(model):
@@ -131,7 +136,22 @@ def test_a_picture_comes_in_base64(tmp_path):
     code, content = ask(served, {"instances": [{"b64": "bm8="}]})
     assert (code, content["error"].startswith("instance 0: ")) == (400, True)
     assert "the file: cannot be decoded as an image" in content["error"]
-    assert "dataset Digits reads no lines; send the tensors image" in ask(served, {"instances": ["a"]})[1]["error"]
+    not_base64 = "'b64' must be the file's bytes in base64, as `base64 -w0 FILE` prints them; it is"
+    for value in ("!!", "bm8", "é", 5, ["bm8="], None):
+        code, content = ask(served, {"instances": [{"b64": picture}, {"b64": value}]})
+        assert (code, content) == (400, {"error": f"instance 1: {not_base64} {value!r}"})
+    for wrong in ("a", {"b46": picture}, {}):
+        code, content = ask(served, {"instances": [wrong]})
+        told = 'instance 0: dataset Digits reads no lines; send files as {"b64": "…"}, or the tensors image'
+        assert (code, content["error"]) == (400, told)
+    dark = [[[0.0]] * 8] * 8
+    for wrong in ([[1, 2]], [dark, [1, 2]], [dark, "a"], [dark, {"b64": picture}], [{"image": dark}, {"image": [1]}]):
+        code, content = ask(served, {"instances": wrong})
+        at = len(wrong) - 1
+        assert code == 400 and content["error"].startswith(f"instance {at}: input 'image' "), content
+        assert content["error"].endswith("; the model needs numbers of the shape [8, 8, 1]")
+    code, content = ask(served, {"instances": [{"image": dark}, [dark]]})
+    assert (code, content["error"]) == (400, "instance 1 must name the inputs image, as instance 0 does")
 
 
 @pytest.fixture(scope="module")
@@ -231,21 +251,29 @@ def test_the_deadline_holds_for_all_files_of_a_request(sounds):
         ([], "must be a JSON object"),
         ({}, 'either "instances" or "inputs"'),
         ({"instances": []}, "at least one instance"),
-        ({"instances": [1]}, "the model has the inputs ids, values"),
+        ({"instances": [1]}, "instance 0 must name the inputs: ids, values"),
         ({"signature_name": "other", "inputs": {}}, "the only one is 'serving_default'"),
         ({"inputs": {"ids": [[0]]}}, "the inputs are ids; the model needs ids, values"),
-        ({"inputs": {"ids": [[0.5]], "values": [[1]]}}, "input 'ids' holds numbers that are not int64"),
-        ({"inputs": {"ids": [[0], [1, 2]], "values": [[1]]}}, "rows of different lengths"),
-        ({"inputs": {"ids": [["0"]], "values": [[1]]}}, "something else than numbers"),
-        ({"inputs": {"ids": [0], "values": [[1]]}}, "the shape [1]; the model needs [examples, "),
+        (
+            {"inputs": {"ids": [[0], [0.5]], "values": [[1], [1]]}},
+            "instance 1: input 'ids' holds numbers that are not int64; the model needs numbers of the shape [",
+        ),
+        ({"inputs": {"ids": [[0], [1, 2]], "values": [[1]]}}, "instance 1: input 'ids' has the shape [2]; the model"),
+        ({"inputs": {"ids": [[[0], [1, 2]]], "values": [[1]]}}, "instance 0: input 'ids' has rows of different length"),
+        ({"inputs": {"ids": [["0"]], "values": [[1]]}}, "instance 0: input 'ids' holds something else than numbers"),
+        ({"inputs": {"ids": [0], "values": [[1]]}}, "instance 0: input 'ids' has the shape []; the model needs"),
+        ({"inputs": {"ids": 0, "values": [[1]]}}, "input 'ids' must be a list with an entry for each instance"),
         ({"inputs": {"ids": [[0], [0]], "values": [[1]]}}, "different numbers of examples"),
         (
             {"inputs": {"ids": [[0], [9999]], "values": [[1], [1]]}},
             "instance 1: 'ids' has the id 9999, and the trained model knows only the ids 0 to 0; correct the id",
         ),
         ({"instances": [{"ids": [-1], "values": [1]}]}, "instance 0: 'ids' has the id -1, and the trained model knows"),
-        ({"instances": [{"ids": [0], "values": [1]}, {"ids": [0]}]}, "must name the same inputs"),
-        ({"inputs": {"ids": [[0]], "values": [[1e300]]}}, "input 'values' holds numbers that are infinite as float32"),
+        ({"instances": [{"ids": [0], "values": [1]}, {"ids": [0]}]}, "instance 1 must name the inputs ids, values, as"),
+        (
+            {"inputs": {"ids": [[0]], "values": [[1e300]]}},
+            "instance 0: input 'values' holds numbers that are infinite as float32",
+        ),
         ({"inputs": {"ids": [[0], [0]], "values": [[1], [np.nan]]}}, "instance 1: the prediction is NaN or infinite"),
         ({"inputs": {"x": [1], "z": []}}, "each column must be a list with a value for each example"),
         ({"inputs": {"x": 1}}, "each column must be a list with a value for each example; their sizes: {'x': 0}"),
@@ -262,12 +290,42 @@ def test_the_deadline_holds_for_all_files_of_a_request(sounds):
         ({"instances": ["1", 2]}, "instance 1 is not one line of text"),
         ({"instances": [{"y": 1}]}, "instance 0 lacks columns of the training files: x"),
         ({"instances": [{"x": 1}, {"y": 1}]}, "instance 1 has other columns"),
-        ({"instances": [{"b64": "bm8="}, "1"]}, "some instances are files"),
+        ({"instances": [{"b64": "bm8="}, "1"]}, "instance 1 is no file in base64, and instance 0 is; send them apart"),
+        ({"instances": [{"x": 1}, {"b64": "bm8="}]}, "instance 1 is a file in base64, and instance 0 is not; send"),
     ],
 )
 def test_a_wrong_request_is_answered_with_400(model, request_, message):
     code, content = ask(model, request_)
     assert (code, message in content["error"]) == (400, True), content
+
+
+def test_parallel_clients_get_their_own_answers_with_wrong_requests_among_them(model):
+    """Each client sends its rows, a wrong value in one of them, and no JSON, over one connection."""
+    server = ApiServer("127.0.0.1", 0, RestApi("pets", model), RequestLimits(max_body_bytes=10_000, deadline_secs=60))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def ask_often(client):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        answers = []
+        for turn in range(30):
+            rows = [{"x": x} for x in (client - 2.5, -client, turn)]
+            wrong = [*rows[:client], {"x": f"client {client}"}]
+            for body in (json.dumps({"instances": rows}), json.dumps({"instances": wrong}), "{"):
+                connection.request("POST", f"{BASE}:predict", body)
+                response = connection.getresponse()
+                answers.append((body, response.status, json.loads(response.read())))
+        connection.close()
+        return answers
+
+    with ThreadPoolExecutor(4) as clients:
+        found = list(clients.map(ask_often, range(4)))
+    server.close(30)
+    for client, answers in enumerate(found):
+        assert len(answers) == 3 * 30
+        for body, code, content in answers:
+            assert (code, content) == ask(model, body.encode())
+        errors = [content["error"] for _, code, content in answers if code == 400]
+        assert len(errors) == 2 * 30 and f"instance {client}: column 'x' holds numbers, but" in errors[0]
 
 
 @pytest.mark.parametrize("name", ["deepfm", "wide_deep"])

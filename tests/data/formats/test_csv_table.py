@@ -464,7 +464,7 @@ def test_predictions_name_the_class(tmp_path, out):
     prediction.write(config, tmp_path / "ckpt", tmp_path / "new.csv", tmp_path / out)
     lines = (tmp_path / out).read_text().splitlines()
     if out.endswith("csv"):
-        assert lines[0] == "prediction,class"
+        assert lines[0] == "prediction_dog,class"
         assert [line.partition(",")[2] for line in lines[1:]] == ["cat", "dog"]
     else:
         assert ['"class": "cat"' in lines[0], '"class": "dog"' in lines[1]] == [True, True]

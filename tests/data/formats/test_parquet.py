@@ -294,7 +294,7 @@ def test_a_config_with_parquet_predicts(both, tmp_path):
     trained(tmp_path, source)
     told = prediction.write(config, tmp_path / "checkpoints", both / "train.parquet", tmp_path / "out.csv")
     assert told.startswith(f"{tmp_path}/out.csv: 95 predictions")
-    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "prediction,class"
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "prediction_dog,class"
 
 
 @pytest.mark.parametrize(("values", "shown"), [([[1], [2]], "list"), ([b"\xff", b"a"], "binary")])
