@@ -12,7 +12,7 @@ from ps_trainer.cli import run_lookup
 from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
 from ps_trainer.cli.run_lookup import CheckpointFlags
-from ps_trainer.errors import EXIT_DONE, CheckpointError, UsageError
+from ps_trainer.errors import EXIT_DONE, UsageError
 from ps_trainer.options import option
 
 
@@ -71,7 +71,7 @@ def _run(argv: Sequence[str]) -> int:
         )
     if action == "export":
         _check_out(embeddings_flags.out)
-    folder = _folder(embeddings_flags, checkpoint_flags)
+    folder = run_lookup.find_checkpoints(embeddings_flags.logdir, checkpoint_flags.checkpoint_dir)
     run_lookup.start()
 
     with importing_tensorflow():
@@ -86,17 +86,6 @@ def _split(args: Sequence[str]) -> tuple[list[str], list[str]]:
     cut = args.index("--") if "--" in args else len(args)
     words = [arg for arg in args[:cut] if not arg.startswith("-")]
     return [*words, *args[cut + 1 :]], [arg for arg in args[:cut] if arg.startswith("-")]
-
-
-def _folder(embeddings_flags: EmbeddingsFlags, checkpoint_flags: CheckpointFlags) -> pathlib.Path:
-    """Returns the folder of the checkpoints."""
-    given = checkpoint_flags.checkpoint_dir
-    if not given and not embeddings_flags.logdir:
-        raise CheckpointError("no checkpoints: give --logdir of the run, or --checkpoint_dir")
-    path = pathlib.Path(given) if given else pathlib.Path(str(embeddings_flags.logdir)) / "checkpoints"
-    if not path.is_dir():
-        raise CheckpointError(f"{path} is not a folder; give --logdir or --checkpoint_dir of a run that has saved")
-    return path
 
 
 def _check_out(out: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import pathlib
 from collections.abc import Container
 from typing import Any
@@ -20,6 +21,7 @@ _RECORDED = (
     (component_tables.DATASETS, "dataset", ("dataset_option", "data_dir")),
 )
 
+_CHECKPOINTS = "checkpoints"
 
 # The flags that matter to a command that uses a trained model.
 COMMON_FLAGS = (
@@ -61,21 +63,66 @@ def find(flags: CheckpointFlags, config: TrainConfig, given: Container[str]) -> 
         given: Names of the flags on the command line.
 
     Raises:
-        CheckpointError: No folder is given, or the path is not a folder.
+        CheckpointError: No folder is given, or it holds no checkpoints.
         OptionError: A value is not allowed, or the run was trained without the preset that is given.
         UnknownNameError: A name is unknown, or the command line does not confirm a recorded class.
     """
-    path = pathlib.Path(flags.checkpoint_dir) if flags.checkpoint_dir else config.checkpoint_dir
-    if path is None:
-        raise CheckpointError("no checkpoints: give --logdir of the run, or --checkpoint_dir")
-    if not path.is_dir():
-        raise CheckpointError(f"{path} is not a folder; give --logdir or --checkpoint_dir of a run that has saved")
+    path = find_checkpoints(config.logdir, flags.checkpoint_dir)
     # Checkpoints lie in <logdir>/checkpoints, so the config.json of their run is in the folder above.
     recorded = recorded_config.read(path.parent) or {}
     config = _fill_in_recorded(config, given, recorded, path.parent / "config.json")
     config.check()
     _check_preset(config, given, recorded)
     return config, path
+
+
+def find_checkpoints(logdir: str | None, checkpoint_dir: str | None) -> pathlib.Path:
+    """Returns the folder of the checkpoints.
+
+    Args:
+        logdir: Folder of the run, with the folder `checkpoints`.
+        checkpoint_dir: Folder of the checkpoints, in place of that one.
+
+    Raises:
+        CheckpointError: No folder is given, or it holds no checkpoints; the message names a folder nearby that does.
+    """
+    from ps_trainer.checkpoints import folder_listing  # here, so that help appears at once
+
+    given = checkpoint_dir or logdir
+    if not given:
+        raise CheckpointError("no checkpoints: give --logdir of the run, or --checkpoint_dir")
+    path = pathlib.Path(given) if checkpoint_dir else pathlib.Path(given) / _CHECKPOINTS
+    if path.is_dir() and folder_listing.read_folder(path).remains:
+        return path
+    fault = "holds no checkpoint" if path.is_dir() else "is not a folder"
+    near = _find_near(pathlib.Path(given))
+    example = f", such as {near}" if near else ""
+    raise CheckpointError(f"{path} {fault}; give --logdir or --checkpoint_dir of a run that has saved{example}")
+
+
+def _find_near(given: pathlib.Path) -> str:
+    """Returns the flag for a folder with checkpoints near the given path; empty if there is none."""
+    if _has_checkpoints(given / _CHECKPOINTS):
+        return f"--logdir={given}"
+    for folder in (given, given.parent):  # it may be the prefix of a checkpoint
+        if _has_checkpoints(folder):
+            return f"--logdir={folder.parent}" if folder.name == _CHECKPOINTS else f"--checkpoint_dir={folder}"
+    folder = given if given.is_dir() else given.parent
+    try:
+        runs = {path.name: path for path in sorted(folder.iterdir()) if _has_checkpoints(path / _CHECKPOINTS)}
+    except OSError:
+        return ""
+    names = list(runs) if folder is given else difflib.get_close_matches(given.name, runs, 1)
+    return f"--logdir={runs[names[-1]]}" if names else ""
+
+
+def _has_checkpoints(path: pathlib.Path) -> bool:
+    from ps_trainer.checkpoints import folder_listing
+
+    try:
+        return bool(folder_listing.read_folder(path).steps)
+    except CheckpointError:
+        return False
 
 
 def start() -> None:

@@ -111,6 +111,7 @@ def test_local_passes_on_the_training_flags_as_given(calls):
 @pytest.mark.parametrize("flag", ["logdir", "checkpoint_dir"])
 def test_evaluate_finds_the_checkpoints_below_logdir_or_in_the_given_folder(calls, tmp_path, flag):
     (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "model.ckpt-3.index").touch()
     path = {"logdir": tmp_path, "checkpoint_dir": tmp_path / "checkpoints"}[flag]
     assert evaluate.main_evaluate(["evaluate", f"--{flag}={path}"]) == 5
     config = TrainConfig(logdir=str(tmp_path) if flag == "logdir" else None)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ps_trainer.cli import export, predict, run_lookup
+from ps_trainer.cli import export, generate, predict, run_lookup, serve
 from ps_trainer.cli.run_lookup import CheckpointFlags
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import CheckpointError, OptionError, UnknownNameError
@@ -20,9 +20,14 @@ RUN = TrainConfig(
 @pytest.fixture
 def logdir(tmp_path):
     """The logdir of a run that has saved."""
-    (tmp_path / "checkpoints").mkdir()
+    add_checkpoint(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"train": RUN.to_json()}))
     return tmp_path
+
+
+def add_checkpoint(logdir):
+    (logdir / "checkpoints").mkdir(parents=True)
+    (logdir / "checkpoints" / "model.ckpt-3.index").touch()
 
 
 def found(logdir, **given):
@@ -99,6 +104,51 @@ def test_a_recorded_class_that_is_not_registered_is_used_only_if_the_flag_gives_
 def test_a_path_that_is_not_a_folder_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="checkpoints is not a folder; give --logdir"):
         found(tmp_path)
+
+
+NO_FOLDER, EMPTY = "{path} is not a folder; give", "{path} holds no checkpoint; give"
+FIRST, PREFIX = "--logdir={folder}/runs/first", "runs/first/checkpoints/model.ckpt-3"
+
+
+@pytest.mark.parametrize(
+    ("flag", "given", "looked_at", "fault", "near"),
+    [
+        ("checkpoint_dir", "runs/first", "runs/first", EMPTY, FIRST),
+        ("logdir", "runs/first/checkpoints", "runs/first/checkpoints/checkpoints", NO_FOLDER, FIRST),
+        ("checkpoint_dir", PREFIX, PREFIX, NO_FOLDER, FIRST),
+        ("logdir", "alone", "alone/checkpoints", NO_FOLDER, "--checkpoint_dir={folder}/alone"),
+        ("logdir", "runs", "runs/checkpoints", NO_FOLDER, "--logdir={folder}/runs/second"),
+        ("logdir", "runs/first1", "runs/first1/checkpoints", NO_FOLDER, FIRST),
+        ("logdir", "runs/unsaved", "runs/unsaved/checkpoints", EMPTY, ""),
+        ("logdir", "no/such", "no/such/checkpoints", NO_FOLDER, ""),
+        ("checkpoint_dir", "file", "file", NO_FOLDER, ""),
+    ],
+)
+def test_a_wrong_folder_is_an_error_that_names_one_nearby(tmp_path, flag, given, looked_at, fault, near):
+    add_checkpoint(tmp_path / "runs" / "first")
+    add_checkpoint(tmp_path / "runs" / "second")
+    (tmp_path / "runs" / "unsaved" / "checkpoints").mkdir(parents=True)
+    add_checkpoint(tmp_path)
+    (tmp_path / "checkpoints").rename(tmp_path / "alone")
+    (tmp_path / "file").touch()
+    flags = {"logdir": None, "checkpoint_dir": None, flag: str(tmp_path / given)}
+    with pytest.raises(CheckpointError) as raised:
+        run_lookup.find_checkpoints(**flags)
+    told = f"{fault.format(path=tmp_path / looked_at)} --logdir or --checkpoint_dir of a run that has saved"
+    assert str(raised.value) == told + (f", such as {near.format(folder=tmp_path)}" if near else "")
+
+
+@pytest.mark.parametrize(
+    "command", [predict.main_predict, export.main_export, generate.main_generate, serve.main_serve]
+)
+def test_a_wrong_folder_ends_a_command_before_anything_starts(tmp_path, capsys, monkeypatch, command):
+    monkeypatch.setattr(run_lookup, "start", None)
+    add_checkpoint(tmp_path / "first")
+    out = ["--out={folder}/new/model.csv"] if command in (predict.main_predict, export.main_export) else []
+    flags = [f"--checkpoint_dir={tmp_path}/first", *(flag.format(folder=tmp_path) for flag in out)]
+    assert command(["program", *flags]) == 2
+    assert f"such as --logdir={tmp_path}/first" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first"]
 
 
 @pytest.mark.parametrize(
