@@ -85,6 +85,10 @@ class LstmLm:
         """Returns the loss of a guess that knows nothing; None for a sampled loss, which is another one."""
         return math.log(self.options.vocab_size) if self.options.loss == "full_softmax" else None
 
+    def chance_metrics(self) -> dict[str, float]:
+        """Returns the test metric of such a guess, where the loss of training is a sampled one."""
+        return {} if self.options.loss == "full_softmax" else {"nats_per_token": math.log(self.options.vocab_size)}
+
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from . import layers
@@ -44,6 +45,10 @@ class MatrixFactorization:
     def __init__(self, options: Options):
         self.options = options
 
+    def chance_metrics(self) -> dict[str, float]:
+        """Returns the test metric of a guess of the mean rating for all."""
+        return {"relative_squared_error": 1.0}
+
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.
 
@@ -52,7 +57,8 @@ class MatrixFactorization:
             training: Whether to add the decay to the loss.
 
         Returns:
-            Loss; the predicted rating, float32 [B]; "squared_error", whose mean is the square of the RMSE.
+            Loss; the predicted rating, float32 [B]; "squared_error", whose mean is the square of the RMSE. Also
+            "relative_squared_error", its quotient by the squared error of a guess of the mean rating for all.
         """
         dim = self.options.dim
         # Not zeros: the gradient of a user's factors is a multiple of the item's factors, so both would stay 0.
@@ -70,4 +76,15 @@ class MatrixFactorization:
         if training and self.options.decay > 0:
             squares_B = tf.reduce_sum(user_BF**2 + item_BF**2, axis=1)
             loss += self.options.decay * tf.reduce_mean(squares_B)
-        return layers.ModelOutput(loss=loss, predictions=rating_B, metrics={"squared_error": error_B})
+        pooled = {"relative_squared_error": layers.Pooled((error_B, batch["rating"]), relative_squared_error)}
+        return layers.ModelOutput(loss, rating_B, {"squared_error": error_B}, pooled)
+
+
+def relative_squared_error(error_n: np.ndarray, rating_n: np.ndarray) -> float:
+    """Computes the mean squared error in parts of the variance of the ratings; 1 is that of the mean rating.
+
+    Args:
+        error_n: float32 [n], squared errors of the predictions.
+        rating_n: float32 [n], ratings of the data.
+    """
+    return float(np.mean(error_n) / max(np.var(rating_n), np.finfo(np.float32).tiny))

@@ -52,6 +52,10 @@ class Speech:
     def __init__(self, options: Options):
         self.options = options
 
+    def chance_metrics(self) -> dict[str, float]:
+        """Returns the test metric of empty transcripts: CTC begins with those, and may stay there for some epochs."""
+        return {"label_error_rate": 1.0}
+
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.
 

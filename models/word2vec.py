@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -121,6 +122,12 @@ class Word2Vec:
 
     def __init__(self, options: Options):
         self.options = options
+
+    def chance_loss(self) -> float | None:
+        """Returns the loss of negative sampling where all scores are 0; None for the others, whose loss varies then."""
+        if self.options.loss != "negative_sampling":
+            return None
+        return math.log(2) * (1 + self.options.sample_weight * self.options.sample_size)
 
     def build(self, batch: dict[str, tf.Tensor], *, training: bool) -> layers.ModelOutput:
         """Builds the graph of one batch.

@@ -1,9 +1,9 @@
-"""The loss of a guess: a training whose loss stays there has learned nothing."""
+"""The loss and the test metrics of a guess: a training that stays there has learned nothing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.data.pipeline.data_source import DataSource
@@ -11,22 +11,24 @@ from ps_trainer.data.pipeline.shard import Shard
 
 
 class ChanceLevel(NamedTuple):
-    """The loss of a guess, which a worker's loss should beat after an epoch.
+    """The loss and the test metrics of a guess, which a worker should beat after an epoch.
 
     Attributes:
-        loss: Loss of the best guess that ignores the inputs, in nats.
+        loss: Training loss of the best guess that ignores the inputs; infinite if it is unknown.
         local_steps: Steps of the worker in an epoch.
+        metrics: Test metrics of such a guess by name; a smaller value is better.
     """
 
     loss: float
     local_steps: int
+    metrics: Mapping[str, float] = {}
 
 
 def find(model: Any, dataset: Any, shard: Shard, batch_size: int) -> ChanceLevel | None:
     """Returns the chance level of a worker; None if the model or the dataset does not know it.
 
-    A model has the method `chance_loss`, for equally probable labels. If the dataset knows how frequent its labels are,
-    the entropy of these shares takes its place.
+    A model has the method `chance_loss`, for equally probable labels, or `chance_metrics`. If the dataset knows how
+    frequent its labels are, the entropy of these shares takes the place of the loss.
 
     Args:
         model: Model of the run.
@@ -34,11 +36,12 @@ def find(model: Any, dataset: Any, shard: Shard, batch_size: int) -> ChanceLevel
         shard: Part of the examples that the worker reads.
         batch_size: Number of examples per step.
     """
-    of_model = getattr(model, "chance_loss", lambda: None)()
-    if of_model is None or not isinstance(dataset, DataSource):
+    loss = getattr(model, "chance_loss", lambda: None)()
+    metrics: Mapping[str, float] = getattr(model, "chance_metrics", dict)()
+    if (loss is None and not metrics) or not isinstance(dataset, DataSource):
         return None
     steps = -(-shard.num_examples(dataset.num_train_examples) // batch_size)
-    return ChanceLevel(min(of_model, _entropy(dataset.label_shares)), steps)
+    return ChanceLevel(math.inf if loss is None else min(loss, _entropy(dataset.label_shares)), steps, metrics)
 
 
 def _entropy(shares: Sequence[float]) -> float:

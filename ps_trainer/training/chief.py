@@ -278,6 +278,8 @@ class Chief(Worker):
         metrics = call_until_stopped(lambda: evaluate(self._components, values, limits, shared), stop)
         step = int(values["global_step"])
         self._writer.eval(step, metrics)
+        if warning := self._progress.warning_of_metrics(metrics):
+            self._warn(warning)
         self.final_values = {name: value for name, value in values.items() if name not in train.state.count_names}
         watch, reader = self._target_watch, train.shard_reader
         self.summary = RunSummary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,9 +18,13 @@ from ps_trainer.training.chance_level import ChanceLevel
 _DIVERGED_GROWTH = 100.0
 """A mean loss above this multiple of the first loss gives a warning that the training diverges."""
 _AT_CHANCE = 0.99
-"""A mean loss of this many times the loss of a guess counts as chance."""
+"""A mean loss, or a test metric, of this many times the value of a guess counts as chance."""
 _RECENT_STEPS = 100
 """Steps whose mean loss is compared with a guess; single batches differ too much."""
+_ADVICE = (
+    "nothing was learned; train longer, try --learning_rate ten times smaller or larger, or --optimizer=adam"
+    " --learning_rate=0.001, scale the inputs, and check that each label belongs to its input"
+)
 
 
 class StepObserver(Protocol):
@@ -55,7 +59,7 @@ class WorkerProgress:
         last_step_at: Time of the last step, or of the start.
         examples_of: Function from a number of steps to the number of examples in the first steps of that number.
         observer: Object that is called after each step; None = no object.
-        chance: Loss of a guess, and when this worker's should be below it; None = unknown.
+        chance: Loss and metrics of a guess, and when this worker's should be below them; None = unknown.
     """
 
     def __init__(self, batch_size: int, time_fn: Callable[[], float] = time.monotonic):
@@ -201,17 +205,35 @@ class WorkerProgress:
                 f"the loss has grown from {first:.4g} to {report.loss:.4g}; lower --learning_rate, or scale the inputs:"
                 " values far above 1 make steps too long"
             )
-        if self.chance is None or self.local_steps < max(_RECENT_STEPS, self.chance.local_steps):
+        if self.chance is None or not self._has_made_an_epoch:
             return ""
         mean = sum(self._recent_losses) / len(self._recent_losses)
         if mean < _AT_CHANCE * self.chance.loss:
             return ""
         self._has_warned = True
         return (
-            f"after an epoch the loss is {mean:.4g}, and a guess without the inputs has {self.chance.loss:.4g}: nothing"
-            " was learned; try --learning_rate ten times smaller or larger, or --optimizer=adam --learning_rate=0.001,"
-            " scale the inputs, and check that each label belongs to its input"
+            f"after an epoch the loss is {mean:.4g}, and a guess without the inputs has {self.chance.loss:.4g}:"
+            f" {_ADVICE}"
         )
+
+    def warning_of_metrics(self, metrics: Mapping[str, float]) -> str:
+        """Returns a warning if a test metric is no better than a guess's after an epoch; empty after a warning.
+
+        Args:
+            metrics: Test metrics of the current parameters, by name.
+        """
+        if self.chance is None or self._has_warned or not self._has_made_an_epoch:
+            return ""
+        for name, guess in self.chance.metrics.items():
+            if (value := metrics.get(name)) is not None and value >= _AT_CHANCE * guess:
+                self._has_warned = True
+                told = f"after an epoch {name} is {value:.4g}, and a guess without the inputs has {guess:.4g}"
+                return f"{told}: {_ADVICE}"
+        return ""
+
+    @property
+    def _has_made_an_epoch(self) -> bool:
+        return self.chance is not None and self.local_steps >= max(_RECENT_STEPS, self.chance.local_steps)
 
     def summary(self) -> WorkerFigures:
         """Returns the figures since this worker last joined."""

@@ -1,4 +1,4 @@
-"""The loss of a guess, from the model and the frequencies of the labels."""
+"""The loss and the test metrics of a guess, from the model and the frequencies of the labels."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def clicks(labels):
         ("transformer", "target_vocab_size=20", math.log(20)),
         ("bert", "num_classes=3", math.log(3)),
         ("lstm_lm", "vocab_size=70", math.log(70)),
+        ("word2vec", "vocab_size=30", (1 + 5) * math.log(2)),  # all scores are 0
+        ("word2vec", "num_sampled=7", (1 + 7) * math.log(2)),
     ],
 )
 def test_a_guess_takes_every_class_as_equally_probable(model, option, expected):
     level = chance_level.find(component_tables.MODELS.create(model, [option]), Unlabelled(), SHARD, 4)
-    assert level == (pytest.approx(expected), math.ceil(6 / 4))
+    assert level == (pytest.approx(expected), math.ceil(6 / 4), {})
 
 
 class Unlabelled(ArraySource):
@@ -47,8 +49,21 @@ def test_frequent_labels_are_easier_to_guess():
     assert level.loss == pytest.approx(-(0.9 * math.log(0.9) + 0.1 * math.log(0.1)))
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "expected"),
+    [
+        ("speech", [], {"label_error_rate": 1.0}),
+        ("matrix_factorization", [], {"relative_squared_error": 1.0}),
+        ("lstm_lm", ["loss=sampled_softmax", "vocab_size=70"], {"nats_per_token": pytest.approx(math.log(70))}),
+    ],
+)
+def test_a_model_without_a_known_loss_has_the_test_metric_of_a_guess(model, options, expected):
+    level = chance_level.find(component_tables.MODELS.create(model, options), Unlabelled(), SHARD, 4)
+    assert level == (math.inf, math.ceil(6 / 4), expected)
+
+
 def test_a_model_or_dataset_that_knows_nothing_of_chance_has_no_level():
-    sampled = component_tables.MODELS.create("lstm_lm", ["loss=sampled_softmax"])
+    sampled = component_tables.MODELS.create("word2vec", ["loss=sampled_softmax"])
     assert chance_level.find(sampled, Unlabelled(), SHARD, 4) is None
     assert chance_level.find(object(), Unlabelled(), SHARD, 4) is None
     assert chance_level.find(component_tables.MODELS.create("mlp", []), object(), SHARD, 4) is None

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, OptionError
 from tests.testing.cluster import InProcessCluster, config_of, wait_until
 from tests.testing.repetitions import representatives
@@ -100,6 +101,22 @@ def test_a_stop_request_ends_the_evaluation_and_the_checkpoint_stays(tmp_path, m
         one_process.train(config(tmp_path, max_steps=8), stop=stop)
     assert (tmp_path / "alone" / "checkpoints" / "model.ckpt-8.index").exists()
     assert json.loads((tmp_path / "alone" / "summary.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize(("learning_rate", "is_warned"), [(1e-30, True), (0.1, False)])
+def test_test_metrics_at_chance_are_warned_of_at_the_end(tmp_path, learning_rate, is_warned):
+    settings = TrainConfig(
+        model="matrix_factorization", model_option=("num_users=20", "num_items=20"), dataset="planted_ratings",
+        dataset_option=("num_users=20", "num_items=20", "num_train=1000", "num_test=200"), batch_size=10,
+        optimizer="adagrad", learning_rate=learning_rate, max_steps=300, logdir=str(tmp_path),
+    )  # fmt: skip
+    reached = one_process.train(settings).summary.metrics["relative_squared_error"]
+    assert (reached > 0.99) == is_warned
+    lines = (tmp_path / "metrics" / "worker-0.jsonl").read_text(encoding="utf-8").splitlines()
+    warned = [line for line in map(json.loads, lines) if str(line.get("state")).startswith("warning: after an epoch")]
+    assert [f"relative_squared_error is {reached:.4g}, and a guess" in line["state"] for line in warned] == (
+        [True] if is_warned else []
+    )
 
 
 def test_the_caller_may_replace_a_component(tmp_path):

@@ -97,6 +97,31 @@ def test_a_loss_that_stays_at_chance_for_an_epoch_is_warned_of_once(fake_time, l
     assert progress.warning_of(progress.report()) == ""
 
 
+@pytest.mark.parametrize(
+    ("rate", "num_steps", "is_warned"), [(1.0, 150, True), (1.2, 150, True), (0.9, 150, False), (1.0, 140, False)]
+)
+def test_a_test_metric_at_chance_after_an_epoch_is_warned_of_once(fake_time, rate, num_steps, is_warned):
+    progress = WorkerProgress(BATCH_SIZE, fake_time)
+    progress.chance = ChanceLevel(loss=math.inf, local_steps=150, metrics={"label_error_rate": 1.0})
+    for step in range(num_steps):
+        add(progress, fake_time, 0.1, step, [0], 2.3)
+    assert progress.warning_of(progress.report()) == ""  # the loss of a guess is not known
+    assert progress.warning_of_metrics({"loss": 2.3}) == ""
+    warning = progress.warning_of_metrics({"loss": 2.3, "label_error_rate": rate})
+    told = f"after an epoch label_error_rate is {rate:.4g}, and a guess without the inputs has 1: nothing was learned; "
+    assert warning.startswith(f"{told}train longer, try --learning_rate") == is_warned
+    assert progress.warning_of_metrics({"loss": 2.3, "label_error_rate": rate}) == ""
+
+
+def test_a_loss_at_chance_is_not_warned_of_again_by_a_test_metric(fake_time):
+    progress = WorkerProgress(BATCH_SIZE, fake_time)
+    progress.chance = ChanceLevel(loss=2.0, local_steps=100, metrics={"error": 1.0})
+    for step in range(100):
+        add(progress, fake_time, 0.1, step, [0], 2.0)
+    assert "after an epoch the loss is 2" in progress.warning_of(progress.report())
+    assert progress.warning_of_metrics({"error": 1.0}) == ""
+
+
 def test_an_early_loss_at_chance_does_not_count(fake_time):
     progress = WorkerProgress(BATCH_SIZE, fake_time)
     progress.chance = ChanceLevel(loss=math.log(10), local_steps=150)
