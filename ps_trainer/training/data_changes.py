@@ -111,6 +111,12 @@ def _facts_of(text: str, vocabularies: Mapping[str, RecordedWords], dataset: Any
     # Facts of single files, and counts: they change with any text, and no parameter depends on them.
     values = {name: value for name, value in data.facts.items() if not name.startswith(("file ", "number "))}
     values.pop("windows", None)
+    for name in list(values):
+        if name.startswith("list "):
+            values[name] = values[name][-1]  # the rate of the sounds; path, count and lengths come before it
+        elif name.startswith("labels "):
+            # The files may have been moved.
+            values[f"labels {pathlib.PurePath(name.removeprefix('labels ')).name}"] = values.pop(name)
     if "vocabulary" in values:
         values["vocabulary"] = values["vocabulary"][0]
     names: dict[str, Sequence[str]] = {"class": list(data.class_names or ())}

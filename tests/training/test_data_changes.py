@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 
+import numpy as np
 import pytest
 
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.formats import transcript_list
 from ps_trainer.data.pipeline import dataset_record, recorded_words
 from ps_trainer.errors import CheckpointError, UsageError
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
+
+import tensorflow.compat.v1 as tf  # isort: skip
 
 from ps_trainer.training import components, data_changes, one_process, run_files  # isort: skip
 
@@ -201,6 +206,44 @@ def test_a_resumed_run_with_other_classes_leaves_the_files_of_the_run(tmp_path):
     with pytest.raises(CheckpointError, match="class 0 was 'mid' and is 'old'"):
         one_process.train(dataclasses.replace(config, max_steps=4))
     assert {path: path.read_bytes() for path in before} == before
+
+
+def write_sounds(folder, rate=1000, num_sounds=4):
+    folder.mkdir()
+    noise = np.random.RandomState(0).randint(-9999, 9999, 200).astype(np.int16)
+    transcript_list.write(folder, "train", [noise] * num_sounds, ["ab"] * num_sounds, rate)
+
+
+def write_records(folder, rate=1000, num_sounds=4):
+    folder.mkdir()
+    label = tf.train.Feature(int64_list=tf.train.Int64List(value=[rate % 9]))
+    example = tf.train.Example(features=tf.train.Features(feature={"label": label})).SerializeToString()
+    with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
+        for _ in range(num_sounds):
+            writer.write(example)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "write"),
+    [(("wav",), write_sounds), (("tfrecord", "features=label:int64"), write_records)],
+)
+def test_files_that_were_moved_are_the_same_data_and_other_ones_are_not(tmp_path, dataset, write):
+    name, *options = dataset
+    here = TrainConfig(
+        model="speech", dataset=name, dataset_option=tuple(options), data_dir=str(tmp_path / "here"),
+        logdir=str(tmp_path / "run"),
+    )  # fmt: skip
+    write(tmp_path / "here")
+    run_files.write_dataset(here, components._create_dataset(here))
+    (tmp_path / "here").rename(tmp_path / "there")
+    there = dataclasses.replace(here, data_dir=str(tmp_path / "there"))
+    assert data_changes.warning(there, components._create_dataset(there)) == ""
+    shutil.rmtree(tmp_path / "there")
+    write(tmp_path / "there", num_sounds=5)
+    assert data_changes.warning(there, components._create_dataset(there)) == ""
+    shutil.rmtree(tmp_path / "there")
+    write(tmp_path / "there", rate=2000)
+    assert "the data differ" in data_changes.warning(there, components._create_dataset(there))
 
 
 def test_other_numbers_give_a_warning_on_the_terminal(tmp_path):
