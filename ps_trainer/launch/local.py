@@ -33,6 +33,9 @@ from ps_trainer.launch.supervisor import RunOutcome, ShutdownDeadlines, TaskSupe
 from ps_trainer.launch.task_factory import TaskFactory, task_environment
 from ps_trainer.launch.view import create_view
 
+_RUNS = pathlib.Path("runs")
+"""Folder of the runs whose user names no folder."""
+
 
 def run(
     cluster: LocalClusterSpec,
@@ -61,7 +64,7 @@ def run(
 
     Raises:
         OptionError: This system cannot make such hosts, or a folder cannot be made.
-        UsageError: `cluster` is not valid, or its model cannot be trained.
+        UsageError: `cluster` is not valid, its model cannot be trained, or a task has rejected the input before a step.
         RunError: A host cannot be made, or a task cannot be started.
     """
     cluster.check()
@@ -100,7 +103,7 @@ def create_logdir(config: TrainConfig, now: datetime.datetime | None = None) -> 
     else:
         stamp = (now or datetime.datetime.now()).strftime("%Y%m%d-%H%M%S")
         names = (re.sub(r"[^A-Za-z0-9_.]+", "-", name) for name in (config.model, config.update))
-        path = _find_unused(pathlib.Path("runs") / "-".join([*names, stamp]))
+        path = _find_unused(_RUNS / "-".join([*names, stamp]))
     try:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,15 +128,38 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def _logdir_of_run(config: TrainConfig) -> Iterator[pathlib.Path]:
-    """Makes the run's folder, and removes a new one if the run is rejected, which happens before a task starts."""
-    is_new = not (config.logdir and pathlib.Path(config.logdir).exists())
+    """Makes the run's folder; if the input is rejected before anything is saved, removes what is new there.
+
+    Raises:
+        OptionError: The folder cannot be made, or not be read.
+    """
+    given = pathlib.Path(config.logdir) if config.logdir else None
+    try:
+        before = set(given.iterdir()) if given is not None and given.is_dir() else None
+    except OSError as error:
+        raise OptionError(f"--logdir={given}: cannot read this folder ({error}); name another one") from error
+    missing = [folder for folder in (given or _RUNS / "new").parents if not folder.exists()]
     logdir = create_logdir(config)
     try:
         yield logdir
     except UsageError:
-        if is_new:
-            shutil.rmtree(logdir, ignore_errors=True)
+        _remove_new(logdir, before or set())
+        for folder in (logdir, *missing) if before is None else ():
+            with contextlib.suppress(OSError):  # it has a checkpoint, or another run
+                folder.rmdir()
         raise
+
+
+def _remove_new(logdir: pathlib.Path, before: set[pathlib.Path]) -> None:
+    """Removes what is in a run's folder and was not there before it, unless the run has saved a checkpoint."""
+    new = set(logdir.iterdir()) - before
+    if logdir / "checkpoints" in new and any(logdir.glob("checkpoints/*.index")):
+        return
+    for path in new:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -217,6 +243,8 @@ class _LocalRun:
                 log=log,
                 time_fn=self.time_fn,
             ).run()
+            if outcome.rejection is not None:
+                raise UsageError(outcome.rejection)
             view.finish(outcome, str(logdir))
         # Without faults and restarts the launcher has nothing to add to the chief's summary.
         if faults or restarts.max_restarts:

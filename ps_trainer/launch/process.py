@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -13,6 +15,11 @@ from typing import Protocol
 
 from ps_trainer.errors import RunError
 from ps_trainer.launch import tail
+
+# How `cli.command_wrapper` and `runtime.job_runner` write the error that ends a process; the prefix is absl's.
+_ERROR = re.compile(r"(?:E\d{4} [^\]]*\] )?error: ")
+_LOGGED = re.compile(r"[IWEF]\d{4} ")
+_ERROR_LINES = 25
 
 
 class StartedProcess(Protocol):
@@ -175,6 +182,15 @@ class TaskProcess:
     def log_tail(self, num_lines: int) -> list[str]:
         """Returns the last lines that the child has written to the log since its last start."""
         return tail.last_lines(self.log_path, num_lines, start=self._log_start)
+
+    def last_error(self) -> str | None:
+        """Returns the last error among the last lines of the log since the last start; None if there is none."""
+        lines = self.log_tail(_ERROR_LINES)
+        for number, line in reversed(list(enumerate(lines))):
+            if found := _ERROR.match(line):
+                rest = itertools.takewhile(lambda later: not _LOGGED.match(later), lines[number + 1 :])
+                return "\n".join([line[found.end() :], *rest])
+        return None
 
     @property
     def _running(self) -> StartedProcess | None:

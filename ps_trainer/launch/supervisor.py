@@ -62,12 +62,14 @@ class RunOutcome:
         culprit: Task that made the run fail, or None.
         problem: One line about the failure of that task, or None.
         signum: Signal that interrupted the run, or None.
+        rejection: Error of that task if it has rejected the input before any worker reported a step, else None.
     """
 
     exit_code: int
     culprit: TaskProcess | None = None
     problem: str | None = None
     signum: int | None = None
+    rejection: str | None = None
 
 
 class RunObserver(Protocol):
@@ -150,7 +152,7 @@ class TaskSupervisor:
             outcome = self._watch()
             if outcome.signum is not None:
                 self._observer.on_interrupt(outcome.signum)
-            elif outcome.exit_code:
+            elif outcome.exit_code and outcome.rejection is None:
                 self._observer.on_failure(outcome)
             self._end(self._observer.update)
             return outcome
@@ -284,8 +286,13 @@ class TaskSupervisor:
         if not causes and is_settling and any(task.is_running for task in self._tasks):
             return None
         culprit = (causes or self._failed)[0]
-        code = errors.EXIT_USAGE if culprit.exit_code == errors.EXIT_USAGE else errors.EXIT_FAILED
-        return RunOutcome(exit_code=code, culprit=culprit, problem=self._restarts.problem(culprit))
+        is_rejected = culprit.exit_code == errors.EXIT_USAGE
+        return RunOutcome(
+            exit_code=errors.EXIT_USAGE if is_rejected else errors.EXIT_FAILED,
+            culprit=culprit,
+            problem=self._restarts.problem(culprit),
+            rejection=culprit.last_error() if is_rejected and self._board.reached_step is None else None,
+        )
 
     def _find_overdue(self) -> RunOutcome | None:
         # A worker that is done may be frozen, or wait for a frozen ps task.

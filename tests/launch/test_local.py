@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError, RunError
+from ps_trainer.errors import OptionError, RunError, UsageError
 from ps_trainer.launch import local, task_factory
 from ps_trainer.launch.hosts import LocalHosts
 from ps_trainer.launch.local_cluster import LocalClusterSpec
@@ -108,6 +108,50 @@ def test_wrong_usage_passes_through(launch):
     code, output = launch({"ps": SERVE, "worker-0": "sleep_for_ever()", "worker-1": "print('bad flag'); sys.exit(2)"})
     assert code == 2
     assert "  bad flag" in output.splitlines()
+
+
+REJECTED = "print('error: two files'); sys.exit(2)"
+
+
+def test_input_that_a_task_rejects_is_one_error_and_leaves_no_folder(launch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    behaviours = {"ps": SERVE, "worker-0": "on_term(sys.exit)\nsleep_for_ever()", "worker-1": REJECTED}
+    for logdir in (None, "new/folder/run"):
+        output = io.StringIO()
+        with pytest.raises(UsageError, match=r"^two files$"):
+            launch(behaviours, config=TrainConfig(logdir=logdir), console=Console(file=output))
+        assert "last lines of" not in output.getvalue()
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_rejected_input_removes_only_what_the_run_has_made(launch, logged):
+    for name in ("logs", "checkpoints"):
+        (launch.logdir / name).mkdir(parents=True)
+        (launch.logdir / name / "model.ckpt-5.index").touch()
+    prefix = "E1127 08:48:21.260708 139683313220480 job_runner.py:205] " if logged else ""
+    lines = ["W1127 08:48:20.0 1 a.py:1] no", f"{prefix}error: two", "files", "I1127 08:48:22.0 1 b.py:1] x"]
+    error = f"print(*{lines!r}, sep=chr(10))"
+    with pytest.raises(UsageError, match=r"^two\nfiles$"):
+        launch({"ps": SERVE, "worker-0": f"{error}; record(kind='state', state='x'); sys.exit(2)"}, num_workers=1)
+    assert {path.name for path in launch.logdir.iterdir()} == {"logs", "checkpoints"}
+    assert all((launch.logdir / name / "model.ckpt-5.index").exists() for name in ("logs", "checkpoints"))
+
+
+@pytest.mark.parametrize("done", ["a step", "a save"])
+def test_input_that_is_rejected_after_a_step_or_a_save_keeps_the_folder(launch, done):
+    did = {
+        "a step": "record(kind='train', global_step=3)",
+        "a save": "(logdir / 'checkpoints').mkdir(); (logdir / 'checkpoints' / 'model.ckpt-3.index').touch()",
+    }
+    behaviours = {"ps": SERVE, "worker-0": f"{did[done]}\n{REJECTED}"}
+    if done == "a step":
+        code, output = launch(behaviours, num_workers=1)
+        assert code == 2 and "worker-0: failed (exit 2); last lines of" in output
+    else:
+        with pytest.raises(UsageError, match="two files"):
+            launch(behaviours, num_workers=1)
+    assert (launch.logdir / "logs" / "worker-0.log").read_text() == "error: two files\n"
 
 
 def test_killed_ps_is_blamed_and_not_the_worker_that_lost_it(launch):

@@ -95,3 +95,13 @@ def test_chief_saves_no_checkpoint_when_another_workers_loss_is_nan(create_run):
     chief_log = (run.logdir / "logs" / "worker-0.log").read_text()
     assert "no checkpoint was saved: worker 1 reported a NaN loss" in chief_log
     assert list((run.logdir / "checkpoints").glob("*.index")) == []
+
+
+def test_data_that_a_worker_rejects_end_with_one_error_and_without_a_folder(create_run, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.txt").write_text("too short\n")
+    run = create_run()
+    launcher = run.start_local("--model=gpt", "--dataset=text", f"--data_dir={tmp_path}/data")
+    assert launcher.wait(START_SECS) == USAGE
+    assert launcher.log.splitlines()[-1].startswith("error: the texts have 10 chars to train on and 10 to test on")
+    assert not run.logdir.exists() and run.remaining() == []
