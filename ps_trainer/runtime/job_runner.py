@@ -179,22 +179,40 @@ def run_inside(job: Callable[[StopRequest], int], stop: StopRequest | None = Non
         raise outcome["error"]
 
 
-def call_until_stopped(call: Callable[[], _Result], stop: StopRequest) -> _Result:
+def call_until_stopped(
+    call: Callable[[], _Result], stop: StopRequest, *, besides: type[BaseException] | tuple[()] = ()
+) -> _Result:
     """Makes a call that may block for long; a stop request leaves it behind, in its thread.
 
     Args:
         call: Function to call, such as an evaluation, whose batches a stop request cannot interrupt.
         stop: Stop request.
+        besides: Reasons of stop requests after which the call is not left behind.
 
     Raises:
         BaseException: What the call raises, or the reason of the stop request.
     """
     ended, outcome = _start(lambda _stop: call(), stop)
     while not ended.wait(_POLL_SECS):
-        stop.check()
+        reason = stop.reason
+        if reason is not None and not isinstance(reason, besides):
+            raise reason
     if "error" in outcome:
         raise outcome["error"]
     return cast(_Result, outcome["result"])
+
+
+def call_until_final(call: Callable[[], _Result], stop: StopRequest) -> _Result:
+    """Makes a call as `call_until_stopped`, but ends it before the job rejoins: it acts on what the rejoined job uses.
+
+    Args:
+        call: Function to call, such as the set-up of a run.
+        stop: Stop request. Only a reason that is final leaves the call behind.
+
+    Raises:
+        BaseException: What the call raises, or that reason.
+    """
+    return call_until_stopped(call, stop, besides=LostError)
 
 
 def report(error: BaseException) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,7 +38,7 @@ from ps_trainer.errors import (
 )
 from ps_trainer.runtime import lost_task_errors, preflight, run_setup
 from ps_trainer.runtime.control import PsClient, PsControl
-from ps_trainer.runtime.job_runner import StopRequest, call_until_stopped
+from ps_trainer.runtime.job_runner import StopRequest, call_until_final, call_until_stopped
 from ps_trainer.runtime.run_record import (
     INITIALISED,
     EvaluationCall,
@@ -150,7 +151,7 @@ class Chief(Worker):
                 name = self._recovery.start_name(newest_step(self._config), is_first=not found.is_alive)
                 run = found.run
                 start = GraphStart(run.run_id, name, self._join_number, run.shards, run.spans_hosts)
-                self._train(self._build_graph(start), stop)
+                self._train(self._build_graph(start, stop), stop)
         except BaseException as error:
             if not self._recovery.may_follow(error):
                 status = Status.INTERRUPTED if isinstance(error, Interrupted) else Status.FAILED
@@ -179,7 +180,10 @@ class Chief(Worker):
 
     def _set_up(self, run: ActiveRun, stack: contextlib.ExitStack) -> None:
         self._writer.state("setting up the parameters")
-        start = initial_state.set_up(run.train, run.session, self._config, self._prior_state)
+        self._checkpointer = None
+        set_up = functools.partial(initial_state.set_up, run.train, run.session, self._config, self._prior_state)
+        # Large parameters take many seconds to make, and to send. A state that is alive is saved before the end.
+        start = set_up() if self._prior_state.is_alive else call_until_final(set_up, run.stop)
         # After the comparison with the checkpoint: a run that is refused must not replace what belongs to it.
         resolved = dataclasses.replace(self._config, model_option=self._components.model_option)
         run_files.write_config(self._cluster, resolved)
@@ -195,12 +199,13 @@ class Chief(Worker):
                 "recovered", self._cluster.task_name, start.step, reached=reached, rolled_back=rolled_back
             )
         if self._config.target_metric is not None:
-            self._target_watch = TargetWatch(self._config, self._components, self._writer)
-            stack.callback(self._target_watch.close)
+            watch = self._target_watch = TargetWatch(self._config, self._components, self._writer)
+            stack.callback(watch.close)
             # The chief before this one may have been lost when the target was reached already.
             if start.how != INITIALISED:
-                self._target_watch.evaluate_now(read_now(run.train, run.session, self._config))
-                self._run = self._current_run.replace(reached=self._target_watch.poll())
+                values = read_now(run.train, run.session, self._config)
+                call_until_final(lambda: watch.evaluate_now(values), run.stop)
+                self._run = self._current_run.replace(reached=watch.poll())
         reader = run.train.shard_reader
         self._run = self._current_run.replace(
             status=RunStatus.READY,
@@ -327,8 +332,9 @@ class Chief(Worker):
         if was_waited_for or isinstance(error, Interrupted | PeerFailedError | StalledError):
             try:
                 _check_losses(self._controls[0])
-                # Not `self._checkpointer`: the failure may have come before that was created.
-                Checkpointer(run.train, self._config, run.session, self._save_tally).save(run.session)
+                if self._has_progressed(run):
+                    # Not `self._checkpointer`: the failure may have come before that was created.
+                    Checkpointer(run.train, self._config, run.session, self._save_tally).save(run.session)
             except (tf.errors.OpError, PsTrainerError) as failure:
                 logging.warning("no checkpoint was saved: %s", failure)
         if run.train.step.service is not None:
@@ -336,6 +342,14 @@ class Chief(Worker):
                 run.train.step.service.release()
             except tf.errors.OpError as failure:
                 logging.warning("waiting workers could not be released: %s", failure)
+
+    def _has_progressed(self, run: ActiveRun) -> bool:
+        """Returns whether the ps tasks may hold a state that no checkpoint has and the seed does not give again."""
+        if self._prior_state.is_alive:
+            return True
+        if self._checkpointer is None or (start := self._current_run.start) is None:
+            return False  # the set-up is not over
+        return self._progress.local_steps > 0 or int(run.session.run(run.train.current_step)) != start.step
 
 
 def check_as_chief(config: TrainConfig, components: Components) -> None:

@@ -33,7 +33,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
-from ps_trainer.errors import PsLostError
+from ps_trainer.errors import LostError, PsLostError
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.training.graph_parts.step_calls import StepCalls
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
@@ -152,8 +152,14 @@ class StepLoop:
         A bare session may be closed twice. The monitored session would fail at its end if it was closed before.
         """
         self._stop.on_abort(raw.close)
+        self._stop.on_release(lambda: self._close_before_first_step(raw))
         if self._train.step.exchange is not None:
             self._stop.on_release(raw.close)  # a collective waits for every worker, even for a lost one
+
+    def _close_before_first_step(self, raw: tf.Session) -> None:
+        """Closes the session if this worker has made no step: the first one may take long, and nothing is lost."""
+        if not self._progress.local_steps and not isinstance(self._stop.reason, LostError):
+            raw.close()
 
     def _callable(self, step_context: Any, fetches: StepFetches) -> Callable[[], StepFetches | None]:
         if self._has_hooks:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from ps_trainer.metrics.traffic import SocketTraffic
 from ps_trainer.runtime import preflight, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
 from ps_trainer.runtime.control import PsClient
-from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.runtime.job_runner import StopRequest, call_until_final
 from ps_trainer.runtime.lost_task_errors import reason_to_stop
 from ps_trainer.runtime.run_record import RunRecord, Shards, Status, TaskFingerprint
 from ps_trainer.training import background_services, chance_level, graph, stage_workers, worker_faults
@@ -144,9 +145,10 @@ class Worker(WorkerTask):
         prepared_for, prepared = self._prepared or (None, None)
         self._prepared = None
         with self._heartbeat():
-            self._train(prepared if prepared is not None and prepared_for == start else self._build_graph(start), stop)
+            train = prepared if prepared is not None and prepared_for == start else self._build_graph(start, stop)
+            self._train(train, stop)
 
-    def _prepare(self, run: RunRecord) -> None:
+    def _prepare(self, run: RunRecord, stop: StopRequest) -> None:
         """Builds the graph for the most likely start of the run, while the chief builds its own."""
         if self._run is not None or self._prepared is not None or self._config.sharding == "dynamic":
             return
@@ -156,11 +158,12 @@ class Worker(WorkerTask):
         with contextlib.suppress(Exception):
             name = self._recovery.start_name(newest_step(self._config), is_first=True)
             start = GraphStart(run.run_id, name, spans_hosts=run.spans_hosts)
-            self._prepared = start, self._build_graph(start)
+            self._prepared = start, self._build_graph(start, stop)
 
-    def _build_graph(self, start: GraphStart) -> TrainGraph:
+    def _build_graph(self, start: GraphStart, stop: StopRequest) -> TrainGraph:
         self._writer.state("building the graph")
-        train = graph.build(
+        build = functools.partial(
+            graph.build,
             self._components,
             self._cluster,
             self._config,
@@ -170,6 +173,7 @@ class Worker(WorkerTask):
             shards=start.shards,
             spans_hosts=start.spans_hosts,
         )
+        train = call_until_final(build, stop)  # a large model takes many seconds
         self._recovery.is_possible = train.step.exchange is None
         return train
 

@@ -139,7 +139,12 @@ class WorkerTask(abc.ABC):
         before = self._run
         limit = self._recovery.limit_secs
         run = preflight.wait_for_run(
-            self._controls, self._cluster, self._config, stop, limit_secs=limit, on_starting=self._prepare
+            self._controls,
+            self._cluster,
+            self._config,
+            stop,
+            limit_secs=limit,
+            on_starting=lambda run: self._prepare(run, stop),
         )
         self._run = run
         if run.status is RunStatus.ENDED:
@@ -151,7 +156,7 @@ class WorkerTask(abc.ABC):
         self._say_joined()
         return True
 
-    def _prepare(self, run: RunRecord) -> None:  # noqa: B027 - most tasks have nothing to prepare
+    def _prepare(self, run: RunRecord, stop: StopRequest) -> None:  # noqa: B027 - most tasks have nothing to prepare
         """Prepares this task's part in a run that the chief sets up; called again and again until the run is ready."""
 
     def _say_joined(self) -> None:

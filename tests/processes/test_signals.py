@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.processes.hooks import FOLDER_VARIABLE
-from tests.testing.processes import END_SECS, START_SECS, UNLIMITED
+from tests.testing.processes import END_SECS, START_SECS, UNLIMITED, wait_until
 from tests.testing.repetitions import repetitions
 
 FAILED = 1
@@ -92,3 +92,20 @@ def test_signal_to_a_sync_worker_ends_the_job_with_a_checkpoint(create_run):
     assert "worker 1 interrupted, and update rule sync needs all" in chief.log
     assert ps.wait(END_SECS) == FAILED
     assert run.checkpoint_step() >= 10
+
+
+@pytest.mark.parametrize("model", ["EndlessBuild", "EndlessValues"])
+def test_ctrl_c_during_the_set_up_waits_for_no_part_of_it(create_run, tmp_path, model):
+    run = create_run(
+        flags=(UNLIMITED, f"--model=tests.processes.slow_starts:{model}"), env={FOLDER_VARIABLE: str(tmp_path)}
+    )
+    launcher = run.start_local()
+    wait_until((tmp_path / "held").exists, START_SECS, "no task is in its set-up")
+    launcher.send(signal.SIGINT)
+    assert launcher.wait(END_SECS) == 130
+    assert run.remaining() == []
+    assert "SIGKILL" not in launcher.log and "failed" not in launcher.log
+    logs = [path.read_text() for path in (run.logdir / "logs").glob("*.log")]
+    assert logs and not any("did not stop within" in log for log in logs)
+    assert run.summary()["status"] == "interrupted"
+    assert not list((run.logdir / "checkpoints").glob("*.index"))

@@ -14,7 +14,7 @@ import pytest
 from ps_trainer.config import PARENT_PID_VARIABLE
 from ps_trainer.errors import ClusterConfigError, Interrupted, NanLossError, PeerFailedError, PsLostError
 from ps_trainer.runtime import job_runner
-from ps_trainer.runtime.job_runner import StopRequest, call_until_stopped, run_job
+from ps_trainer.runtime.job_runner import StopRequest, call_until_final, call_until_stopped, run_job
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_SECS = 30.0
@@ -119,6 +119,18 @@ def test_a_stop_request_leaves_a_call_behind():
     assert call_until_stopped(lambda: 7, StopRequest()) == 7
     with pytest.raises(ZeroDivisionError):
         call_until_stopped(lambda: 1 // 0, StopRequest())
+
+
+def test_a_call_that_the_job_needs_ends_before_the_job_rejoins_and_is_left_behind_at_the_end():
+    stop, freed = StopRequest(), threading.Event()
+    stop.request(PsLostError("ps-0 is lost"))
+    threading.Timer(0.5, freed.set).start()
+    assert call_until_final(lambda: freed.wait(DEADLINE_SECS), stop)  # False would be a wait until the deadline
+    stop.request(Interrupted(signal.SIGTERM))
+    never = threading.Event()
+    with pytest.raises(Interrupted):
+        call_until_final(lambda: never.wait(DEADLINE_SECS), stop)
+    never.set()
 
 
 def test_a_callback_that_fails_or_blocks_delays_no_other():

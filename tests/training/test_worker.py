@@ -13,7 +13,9 @@ from models import layers
 from ps_trainer.errors import DataError, Interrupted, OptionError, PeerFailedError, PsLostError
 from ps_trainer.training import components, graph, initial_state
 from tests.testing.cluster import DEADLINE_SECS, InProcessCluster, config_of, wait_until
-from tests.testing.components import NUM_CLASSES
+from tests.testing.components import NUM_CLASSES, Rows
+
+import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
 
 class Narrow:
@@ -51,6 +53,49 @@ def test_the_summary_of_an_interrupted_run_says_so(cluster, tmp_path):
     call.stop.request(Interrupted(15))
     assert isinstance(cluster.finish_call(call).error, Interrupted)
     assert summary(tmp_path)["status"] == "interrupted"
+
+
+class Silent(Rows):
+    """Rows that never come."""
+
+    def train(self, **kwargs):
+        silence = tf.FIFOQueue(1, [tf.int64], shapes=[[]])
+
+        def wait(batch):
+            with tf.control_dependencies([silence.dequeue()]):
+                return tf.nest.map_structure(tf.identity, batch)
+
+        return super().train(**kwargs).map(wait)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_stop_before_the_first_step_ends_that_step_at_once_and_saves_nothing_again(tmp_path, is_resumed):
+    with InProcessCluster(1, 1) as cluster:
+        if is_resumed:
+            cluster.run(config(tmp_path, max_steps=3))
+        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").glob("*")}
+        call = cluster.start(dataclasses.replace(config(tmp_path), dataset=f"{__name__}:Silent"), 0)
+        wait_until(lambda: call.made and call.made[-1].is_in_step)
+        call.stop.request(Interrupted(15))
+        call.stop.call("release")  # not "abort", which comes seconds later
+        assert isinstance(cluster.finish_call(call).error, Interrupted)
+    assert summary(tmp_path)["status"] == "interrupted"
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").glob("*")}
+    assert not [path for path in after if path.suffix == ".index"] or after == before
+    assert bool(before) == is_resumed
+
+
+def test_a_stop_before_the_chiefs_first_step_saves_the_steps_of_other_workers(tmp_path):
+    silent = components.load(dataclasses.replace(config(tmp_path), dataset=f"{__name__}:Silent"), 2)
+    with InProcessCluster(1, 2) as cluster:
+        chief, other = cluster.start(config(tmp_path), 0, components=silent), cluster.start(config(tmp_path), 1)
+        wait_until(lambda: other.made and len(other.made[-1].losses) > 3)
+        chief.stop.request(Interrupted(15))
+        chief.stop.call("release")
+        assert isinstance(cluster.finish_call(chief).error, Interrupted)
+        cluster.finish_call(other)
+    assert chief.made[-1].losses == []
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*.index")] not in ([], ["model.ckpt-0.index"])
 
 
 def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_rejected_with_two_ps_tasks():
