@@ -13,7 +13,7 @@ from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real_clusters, theory, virtual_training
-from ps_trainer.experiments.toolkit.statistics import standard_error
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, ratio_by_seed, standard_error
 
 
 class Mode(Label):
@@ -46,13 +46,13 @@ class ThroughputSettings(Record):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VirtualTrainingSettings(Record):
-    """Settings of a training in virtual time."""
+    """Settings of a training in virtual time. A pilot run chooses its learning rate."""
 
     mode: Mode
     n: int
     alpha: float | None  # None for synchronous trainings, whose updates do not depend on it
-    lr: float
     batch_size: int  # of each worker
+    max_examples: int  # after which a training gives up
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,7 @@ class ThroughputFigures(Record):
 class TrainingFigures(Record):
     """Figures of a training in virtual time."""
 
+    rate: float  # learning rate
     examples: int  # examples until the target; all examples of a training that missed the target
     secs: Mapping[str, float]  # α, as text -> virtual seconds to the target
     is_reached: bool
@@ -135,18 +136,18 @@ class Throughput(Case):
     staleness = mean("staleness")
 
     @property
-    def ratio(self) -> float:
-        """Mean asynchronous rate over mean synchronous rate."""
-        return self.runs.mean("async_rate") / self.runs.mean("sync_rate")
+    def ratio(self) -> IntervalEstimate:
+        """Asynchronous over synchronous rate, geometric mean over the seeds."""
+        return ratio_by_seed(self.by_seed("async_rate"), self.by_seed("sync_rate"))
 
 
 class TrainedArm(Case):
-    """Trainings of all seeds with one mode and one learning rate."""
+    """Trainings of all seeds with one mode, at the learning rate that its pilot run chose."""
 
     mode = setting("mode")
     n = setting("n")
     alpha = setting("alpha")  # None for synchronous trainings, whose updates do not depend on it
-    rate = setting("lr")
+    rate = median("rate")  # learning rate, the same for all seeds
     examples = figures("examples")  # of each seed until the target; all examples of a seed that missed the target
     num_lost = count("is_reached", value=False)  # seeds that did not reach the target
 
@@ -169,12 +170,6 @@ class RealTraining(real_clusters.RealCase):
         """Seconds to the target in the runs whose times count; None without such runs."""
         timed = self.runs.uncontended()
         return real_clusters.pair(self.name, timed, "secs") if timed else None
-
-
-def best_arm(arms: Sequence[TrainedArm], mode: str, n: int, alpha: float | None = None) -> TrainedArm:
-    """Returns the arm whose learning rate needs the fewest examples."""
-    own = [arm for arm in arms if (arm.mode, arm.n, arm.alpha) == (mode, n, alpha)]
-    return min(own, key=lambda arm: (arm.num_lost, float(np.mean(arm.examples))))
 
 
 def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
@@ -205,6 +200,11 @@ def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real_clust
 def ratio_of(pairs: Mapping[str, real_clusters.Pair], of: str) -> float:
     """Returns the ratio of asynchronous to synchronous throughput, "measured" or "simulated"."""
     return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
+
+
+def measured_ratio(pairs: Mapping[str, real_clusters.Pair]) -> IntervalEstimate:
+    """Returns the measured ratio of asynchronous to synchronous throughput, geometric mean over the seeds."""
+    return ratio_by_seed(pairs[Mode.ASYNC].measured_by_seed, pairs[Mode.SYNC_SAME].measured_by_seed)
 
 
 def to_target(losses: Sequence[float | None], ends: Sequence[float], batch_size: int) -> TargetFigures:

@@ -11,11 +11,13 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import case_factory
+from ps_trainer.experiments.harness.claims import Elsewhere
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
+from ps_trainer.experiments.toolkit.pilots import Pilots, TunedArm, TunedPart
 from ps_trainer.experiments.toolkit.statistics import without_warmup
 from ps_trainer.simulation.schedule import Schedule
 
@@ -42,12 +44,12 @@ from .texts import TEXTS
 
 RealSettingsT = TypeVar("RealSettingsT", bound=RealSettings)
 
-RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # of the pilot runs
 QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
 _NAMES = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}  # in keys of virtual runs
 
 _BATCH_SIZE = 32
-_NUM_EXAMPLES = 600 * _BATCH_SIZE
+_NUM_EXAMPLES, _QUICK_EXAMPLES = 600 * _BATCH_SIZE, 400 * _BATCH_SIZE
 _NUM_TIMED_UPDATES = 4000
 _SECS_PER_STEP = 0.002
 
@@ -59,12 +61,12 @@ _STEPS_OF_WORKER = {0.05: 50, cases.UNEVEN: 80}
 _NUM_REAL_SEEDS = 5
 _NUM_QUICK_STEPS = 60
 _QUICK_ALPHA = 0.3  # few steps are enough for a ratio with this share
-# Learning rates are the best of the virtual part at n = 8. Example counts are twice the virtual ones.
+# Learning rates are those that the pilot runs chose for 8 workers. Example counts are twice the virtual ones.
 _REAL_ARMS = (
     (Mode.ASYNC, 0.05, 0.05, 19_200),
     (Mode.ASYNC, cases.UNEVEN, 0.1, 19_200),
-    (Mode.SYNC_SAME, 0.05, 0.4, 19_200),
-    (Mode.SYNC_SAME, cases.UNEVEN, 0.4, 19_200),
+    (Mode.SYNC_SAME, 0.05, 0.8, 19_200),
+    (Mode.SYNC_SAME, cases.UNEVEN, 0.8, 19_200),
     (Mode.SYNC_GLOBAL, cases.UNEVEN, 0.4, 5_120),
 )
 
@@ -101,50 +103,54 @@ class VirtualThroughput(Part[ThroughputSettings, ThroughputFigures]):
     plots = plots.OF_THROUGHPUT
 
 
-class VirtualTraining(Part[VirtualTrainingSettings, TrainingFigures]):
-    """Examples and time to a training accuracy, by learning rate."""
+class VirtualTraining(TunedPart[VirtualTrainingSettings, TrainingFigures]):
+    """Examples and time to a training accuracy, each arm at the learning rate of its pilot run."""
 
     figures_type = TrainingFigures
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_TRAINING
 
-    def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[VirtualTrainingSettings]]:
-        runs = []
+    def arms(self, *, quick: bool) -> list[TunedArm]:
+        arms, max_examples = [], _QUICK_EXAMPLES if quick else _NUM_EXAMPLES
         for n in (8,) if quick else (4, 8):
             kinds: list[tuple[Mode, float | None]] = [(Mode.ASYNC, alpha) for alpha in cases.TRAINED_ALPHAS]
             kinds += [(Mode.SYNC_SAME, None), (Mode.SYNC_GLOBAL, None)]
             for mode, alpha in kinds:
                 batch_size = _BATCH_SIZE // n if mode == Mode.SYNC_GLOBAL else _BATCH_SIZE
-                secs = 0.5 + _SECS_PER_STEP * _NUM_EXAMPLES / batch_size / 3
+                secs = 0.5 + _SECS_PER_STEP * max_examples / batch_size / 3
                 of_alpha = "" if alpha is None else f"-alpha={alpha}"
-                for lr in QUICK_RATES[mode] if quick else RATES:
-                    key = f"L0-mode={_NAMES[mode]}-n={n}{of_alpha}-lr={lr}-batch_size={batch_size}"
-                    settings = VirtualTrainingSettings(mode=mode, n=n, alpha=alpha, lr=lr, batch_size=batch_size)
-                    runs += runs_of_seeds(seeds, key, settings, secs)
-        return runs
+                settings = VirtualTrainingSettings(
+                    mode=mode, n=n, alpha=alpha, batch_size=batch_size, max_examples=max_examples
+                )
+                rates = QUICK_RATES[mode] if quick else RATES
+                arms.append(TunedArm(f"mode={_NAMES[mode]}-n={n}{of_alpha}", settings, rates, secs))
+        return arms
 
-    def execute(self, run: Run[VirtualTrainingSettings], folder: pathlib.Path) -> Measured[TrainingFigures]:
-        settings = run.settings
+    def train(self, settings: VirtualTrainingSettings, rate: float, seed: int) -> TrainingFigures:
+        """Trains a perceptron on digits until it is at the target. Imports TensorFlow."""
         n, batch_size, update = settings.n, settings.batch_size, _update_of(settings.mode)
         per_update = batch_size if update == "async" else n * batch_size
         alphas = cases.ALPHAS if settings.alpha is None else (settings.alpha,)
-        num_updates = _NUM_EXAMPLES // per_update
-        schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, run.seed) for alpha in alphas}
+        num_updates = settings.max_examples // per_update
+        schedules = {f"{alpha:g}": _schedule(update, n, alpha, num_updates, seed) for alpha in alphas}
         # A synchronous update does not depend on which worker is slowest, so one schedule serves all alphas.
-        with _open_replay(settings, run.seed, next(iter(schedules.values()))) as replay:
+        with _open_replay(settings, rate, seed, next(iter(schedules.values()))) as replay:
             course = virtual_training.follow(replay, batch_size)
             version = replay.version
         is_reached = course.target_step is not None
         last_update = (version if is_reached else num_updates) - 1
-        figures = TrainingFigures(
-            examples=course.num_steps * batch_size if is_reached else _NUM_EXAMPLES,
+        return TrainingFigures(
+            rate=rate,
+            examples=course.num_steps * batch_size if is_reached else settings.max_examples,
             secs={alpha: float(one.update_secs[last_update]) for alpha, one in schedules.items()},
             is_reached=is_reached,
             losses=course.losses,
         )
-        return Measured(figures, course.records() if run.seed == 0 else ())
 
-    cases = staticmethod(case_factory(TrainedArm, "mode", "n", "alpha", "lr"))
+    def cost_of(self, figures: TrainingFigures) -> float | None:
+        return figures.examples if figures.is_reached else None
+
+    cases = staticmethod(case_factory(TrainedArm, "mode", "n", "alpha"))
     tables = staticmethod(tables.of_training)
     plots = plots.OF_TRAINING
 
@@ -219,7 +225,7 @@ class RealTrainings(real_clusters.RealPart[RealTrainingSettings]):
     def simulated_figures(self, run: Run[RealTrainingSettings], done: virtual_run.VirtualRun) -> TargetFigures:
         """Trains with TensorFlow along the schedule of the same delays."""
         ends = done.schedule.steps.t_push_done.tolist()
-        with _open_replay(run.settings, run.seed, done.schedule) as replay:
+        with _open_replay(run.settings, run.settings.lr, run.seed, done.schedule) as replay:
             steps = [(step.loss, ends[step.step_index]) for step in replay.steps()]
         return cases.to_target([loss for loss, _ in steps], [end for _, end in steps], run.settings.batch_size)
 
@@ -233,8 +239,18 @@ class AsyncVsSync(Experiment):
     name = "async_vs_sync"
     source = "Dean et al. 2012, section 5, Figs 4 and 5; Chen et al. 2016, abstract"
     texts = TEXTS
-    untested = "Chen et al.'s final accuracy of many workers, with backup workers too (`backups_at_scale` tests it)"
-    parts = (Calibrations(), VirtualThroughput(), VirtualTraining(), RealThroughput(), RealTrainings())
+    tested_elsewhere = (
+        Elsewhere("Chen et al.'s better final accuracy with backup workers", "backups_at_scale", "accuracy"),
+        Elsewhere("their shorter time to an accuracy", "backups_at_scale", "sooner_than_async"),
+    )
+    parts: Sequence[Part[Any, Any]] = (
+        Calibrations(),
+        VirtualThroughput(),
+        Pilots(VirtualTraining()),
+        VirtualTraining(),
+        RealThroughput(),
+        RealTrainings(),
+    )
     num_seeds = 10
     num_quick_seeds = 1
 
@@ -249,10 +265,10 @@ def _schedule(update: str, n: int, alpha: float, num_updates: int, seed: int) ->
 
 
 def _open_replay(
-    settings: VirtualTrainingSettings | RealTrainingSettings, seed: int, schedule: Schedule
+    settings: VirtualTrainingSettings | RealTrainingSettings, rate: float, seed: int, schedule: Schedule
 ) -> AbstractContextManager[Any]:
     """Returns a training in virtual time with the settings of a run."""
-    training: dict[str, Any] = {"model": "mlp", "model_options": (_MODEL_OPTION,), "learning_rate": settings.lr}
+    training: dict[str, Any] = {"model": "mlp", "model_options": (_MODEL_OPTION,), "learning_rate": rate}
     training |= {"batch_size": settings.batch_size, "seed": seed}
     return virtual_training.open_replay(schedule, _update_of(settings.mode), **training)
 

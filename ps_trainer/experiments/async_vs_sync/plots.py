@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ps_trainer.experiments.harness.cases import find
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
-from .cases import Mode, Throughput, TrainedArm, best_arm, predicted_ratio, ratio_of
+from .cases import Mode, Throughput, TrainedArm, predicted_ratio, ratio_of
 
 _EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
 _COLOURS: dict[str, str] = {
@@ -26,7 +27,7 @@ def _draw_ratios(figure: Figure, cases: Sequence[Throughput]) -> None:
         own = sorted((case for case in cases if case.alpha == alpha), key=lambda case: case.n)
         counts = [case.n for case in own]
         axis.plot(counts, [predicted_ratio(n, alpha) for n in counts], lw=1, color=colour)
-        ratios = [case.ratio for case in own]
+        ratios = [case.ratio.value for case in own]
         axis.plot(counts, ratios, "o", mfc="none", color=colour, label=f"α = {alpha:g}")
     finish(axis, "workers n", "ratio; lines: E[max]/E[X]", log="x")
 
@@ -47,7 +48,9 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     n = max(arm.n for arm in arms)
     for mode, alpha in dict.fromkeys((arm.mode, arm.alpha) for arm in arms):
-        arm = best_arm(arms, mode, n, alpha)
+        arm = find(arms, mode=mode, n=n, alpha=alpha)
+        if arm is None:
+            continue
         label = f"{mode}, α = {alpha:g}" if mode == Mode.ASYNC else mode
         _draw_curve(left, arm, 1.0, label, _style(mode, alpha if mode == Mode.ASYNC else None))
         if mode == Mode.SYNC_GLOBAL:

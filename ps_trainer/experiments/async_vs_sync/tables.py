@@ -11,7 +11,7 @@ from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
 from . import cases as measured
-from .cases import Mode, RealTraining, Throughput, TrainedArm, best_arm, predicted_ratio, ratio_of
+from .cases import Mode, RealTraining, Throughput, TrainedArm, predicted_ratio, ratio_of
 
 
 def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
@@ -32,12 +32,24 @@ def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
 
 
 def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
-    """Makes the tables of examples and time to the target, for the best and for all learning rates."""
-    best = [best_arm(arms, *key) for key in dict.fromkeys((arm.mode, arm.n, arm.alpha) for arm in arms)]
-    return [
-        _arms_table("To the target, each at its best learning rate", best),
-        _arms_table("To the target, all learning rates", arms),
-    ]
+    """Makes the table of examples and virtual seconds to the target."""
+    columns = (
+        *texts("mode"),
+        *numbers("d", "n"),
+        *numbers("g", "α", "lr"),
+        *numbers(",.0f", "examples", "± SE"),
+        *numbers(".1f", *(f"time, α = {alpha:g}" for alpha in measured.ALPHAS), unit="s"),
+        *numbers("d", "not reached", "seeds"),
+    )
+    rows = []
+    for arm in arms:
+        secs = [
+            float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL else None
+            for alpha in measured.ALPHAS
+        ]
+        examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]
+        rows.append([arm.mode, arm.n, arm.alpha, arm.rate, *examples, *secs, arm.num_lost, len(arm.examples)])
+    return [Table("To the target, each at the learning rate of its pilot run", columns, rows)]
 
 
 def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real_clusters.Pair]]) -> list[Table]:
@@ -73,24 +85,3 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
         rows.append([case.mode, case.alpha, case.rate, examples.measured, examples.simulated, *times])
     title = f"Real trainings to a loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_REAL_WORKERS}, medians"
     return [Table(title, columns, rows, real_clusters.LEVEL)]
-
-
-def _arms_table(title: str, arms: Sequence[TrainedArm]) -> Table:
-    """Makes a table of examples and virtual seconds to the target."""
-    columns = (
-        *texts("mode"),
-        *numbers("d", "n"),
-        *numbers("g", "α", "lr"),
-        *numbers(",.0f", "examples", "± SE"),
-        *numbers(".1f", *(f"time, α = {alpha:g}" for alpha in measured.ALPHAS), unit="s"),
-        *numbers("d", "not reached", "seeds"),
-    )
-    rows = []
-    for arm in arms:
-        secs = [
-            float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL else None
-            for alpha in measured.ALPHAS
-        ]
-        examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]
-        rows.append([arm.mode, arm.n, arm.alpha, arm.rate, *examples, *secs, arm.num_lost, len(arm.examples)])
-    return Table(title, columns, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
 from ps_trainer.experiments.toolkit.virtual_training import TARGET_ACCURACY, WINDOW_EXAMPLES
 
 from .cases import NUM_REAL_WORKERS
@@ -47,7 +48,8 @@ TEXTS = PageTexts(
     ),
     setup=(
         "A perceptron with 32 hidden units on digits. Steps last 100 ms on average, of which the share α is"
-        " exponential. Each arm has its own best learning rate of one grid. Examples are counted until the mean"
+        f" exponential. Each arm has the learning rate of one grid that is best on the seeds {PILOT_SEEDS[0]} and"
+        f" {PILOT_SEEDS[1]}. Claims are judged on ten others. Examples are counted until the mean"
         f" accuracy of the last {WINDOW_EXAMPLES} is {TARGET_ACCURACY:.0%}. In virtual time, pulls and pushes take no"
         f" time. Real clusters are up to {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push."
         " Their trainings end at a loss, because their steps log no accuracy."
@@ -76,7 +78,6 @@ TEXTS = PageTexts(
     limits=(
         "Times are of the same batch per worker. A synchronous worker with the n-th part of it has shorter steps.",
         "An arm that misses the target counts with all examples that it may see, which is a lower bound.",
-        "The learning rate of an arm is the best for the seeds that are then compared, which favours each arm.",
         "Real time counts from the end of the first step, because a cluster still builds its graph in that step.",
         "The sources train networks of millions of parameters on up to thousands of machines. Here, trainings have at"
         " most 8 workers, and none compares final test accuracies.",

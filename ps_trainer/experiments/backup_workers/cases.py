@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,15 @@ import numpy as np
 from ps_trainer.experiments.harness.cases import Case, figures, median, setting, text_property
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real_clusters, theory
-from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.statistics import (
+    IntervalEstimate,
+    bootstrap_interval,
+    chosen_by_other_seeds,
+    mean_estimate,
+    ratio_by_seed,
+    resampled_medians,
+    spread,
+)
 
 from .records import NUM_NEEDED, ModelFigures, Rule
 
@@ -54,6 +61,16 @@ class TimedRule(Case):
         return spread([models.of(self.rule) for models in self._models]).median if self.models else None
 
     @property
+    def over_predicted(self) -> IntervalEstimate:
+        """Time per update over that of the rule's model, which must be there."""
+        return self._over(lambda models: models.of(self.rule))
+
+    @property
+    def over_cancelled(self) -> IntervalEstimate:
+        """Time per update over that with cancelled stragglers, which must be there."""
+        return self._over(lambda models: models.cancelled)
+
+    @property
     def cancelled(self) -> float | None:
         """Time per update with cancelled stragglers, an order statistic; None = not computed."""
         return spread([models.cancelled for models in self._models]).median if self.models else None
@@ -80,8 +97,22 @@ class TimedRule(Case):
         return self.num_backups / (self.num_backups + self.num_needed * (self.dropped_staleness or 1.0))
 
     @property
+    def over_token_drop(self) -> IntervalEstimate:
+        """Dropped share minus `token_drop_share`, mean over the seeds."""
+        return mean_estimate([share - self.token_drop_share for share in self.runs.figures("dropped_share")])
+
+    @property
+    def over_barrier_drop(self) -> IntervalEstimate:
+        """Dropped share minus `barrier_drop_share`, mean over the seeds."""
+        alone = [dataclasses.replace(self, runs=Results([result])) for result in self.runs]
+        return mean_estimate([one.dropped_share - one.barrier_drop_share for one in alone])
+
+    @property
     def _models(self) -> list[ModelFigures]:
         return [result.figures for result in self.models]
+
+    def _over(self, model: Callable[[ModelFigures], float]) -> IntervalEstimate:
+        return ratio_by_seed(self.by_seed("step"), {one.run.seed: model(one.figures) for one in self.models})
 
 
 class Sweep(NamedTuple):
@@ -113,20 +144,35 @@ class Sweep(NamedTuple):
         return max(self.cases, key=self.speedup)
 
     @property
-    def best_with_backups(self) -> float:
-        """Largest normalised speed-up of the cases with backup workers."""
-        return max(map(self.speedup, self.cases[1:]))
+    def best_number(self) -> IntervalEstimate:
+        """Number of backup workers of `best`; a bootstrap of the seeds gives the interval, none for a single seed."""
+        best = self.best.num_backups
+        if len(self.cases[0].runs) < 2:
+            return IntervalEstimate(best)
+        steps = resampled_medians([case.runs.figures("step") for case in self.cases])
+        shares = np.array([case.num_needed / (case.num_needed + case.num_backups) for case in self.cases])
+        numbers = np.array([case.num_backups for case in self.cases])
+        drawn = numbers[np.argmax(shares[:, np.newaxis] / steps, axis=0)]
+        return IntervalEstimate(best, bootstrap_interval(drawn, drawn))
 
-    def lost_gains(self) -> list[tuple[TimedRule, float]]:
+    @property
+    def best_with_backups(self) -> IntervalEstimate:
+        """Largest normalised speed-up of the cases with backup workers; for each seed the others choose the case."""
+        without = self.cases[0].by_seed("step")
+        return chosen_by_other_seeds(
+            {case.num_backups: _speedups(without, case.by_seed("step"), case) for case in self.cases[1:]}
+        )
+
+    def lost_gains(self) -> list[tuple[TimedRule, IntervalEstimate]]:
         """Returns how much less each backup worker of a case saves than of the case before, as a share of t(0).
 
-        The first two cases have no such number.
+        Means over the seeds. The first two cases have no such number.
         """
-        gains = [
-            (before.step - case.step) / (case.num_backups - before.num_backups) for before, case in pairwise(self.cases)
-        ]
-        losses = [(before - now) / self.cases[0].step for before, now in pairwise(gains)]
-        return list(zip(self.cases[2:], losses, strict=True))
+        steps = np.array([case.runs.figures("step") for case in self.cases])  # [cases, seeds]
+        added = np.diff([case.num_backups for case in self.cases])
+        gains = -np.diff(steps, axis=0) / added[:, np.newaxis]
+        losses = -np.diff(gains, axis=0) / steps[0]
+        return [(case, mean_estimate(own.tolist())) for case, own in zip(self.cases[2:], losses, strict=True)]
 
 
 class Timings(NamedTuple):
@@ -215,6 +261,31 @@ class RealBarrier(real_clusters.RealCase):
     def share_by_worker(self) -> list[float]:
         """Share of each worker in the used gradients, mean over the seeds."""
         return np.mean([one.share_by_worker for one in self.runs.figures("measured")], axis=0).tolist()
+
+
+def real_gain(
+    cases: Sequence[RealBarrier], shape: str, rule: Rule, num_needed: int = NUM_NEEDED
+) -> IntervalEstimate | None:
+    """Returns a rule's largest normalised speed-up of N workers; for each seed the others choose the number b.
+
+    It is None without a case of b = 0, or seeds that it shares with one of b > 0.
+    """
+    kind = (shape, rule, num_needed)
+    own = {case.num_backups: case for case in cases if (case.shape, case.rule, case.num_needed) == kind}
+    if 0 not in own:
+        return None
+    speedups = {b: _speedups(own[0].steps, case.steps, case) for b, case in own.items() if b}
+    known = {b: by_seed for b, by_seed in speedups.items() if by_seed}
+    return chosen_by_other_seeds(known) if known else None
+
+
+def _speedups(without: dict[int, float], times: dict[int, float], case: TimedRule | RealBarrier) -> dict[int, float]:
+    """Returns the normalised speed-up of each seed that has a time without and a time with backup workers."""
+    return {
+        seed: theory.normalised_speedup(without[seed], time, case.num_needed, case.num_backups)
+        for seed, time in times.items()
+        if seed in without
+    }
 
 
 def real_speedups(

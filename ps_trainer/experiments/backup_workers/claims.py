@@ -8,10 +8,11 @@ from statistics import fmean
 
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.published import Published, Tag
-from ps_trainer.experiments.toolkit.statistics import log_ratio_interval, mean_interval, ratio_interval, spread
+from ps_trainer.experiments.toolkit import real_clusters
+from ps_trainer.experiments.toolkit.statistics import mean_interval, median_interval, ratio_by_seed, ratio_interval
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import RealBarrier, Sweep, Timings, TrainedRule, real_speedups
+from .cases import RealBarrier, Sweep, Timings, TrainedRule, real_gain
 from .records import OF_50, Rule
 
 _SMALL = ("N = 4", "N = 8")
@@ -29,16 +30,17 @@ PUBLISHED = (
 
 
 def _best_speedups(sweeps: Sequence[Sweep]) -> list[Measure]:
-    return [Measure(sweep.name, sweep.best_with_backups) for sweep in sweeps]
+    return [Measure(sweep.name, *sweep.best_with_backups) for sweep in sweeps]
 
 
 def _restored(timings: Timings) -> Iterator[Measure]:
     """Yields the time with a slow worker and one backup worker, over the time without either."""
-    without = {sweep.size: sweep.cases[0].step for sweep in timings.where(shapes=[Shape.SHIFTED], rule=Rule.BARRIER)}
+    without = {sweep.size: sweep.cases[0] for sweep in timings.where(shapes=[Shape.SHIFTED], rule=Rule.BARRIER)}
     for sweep in timings.where(sizes=_SMALL, shapes=[Shape.PERSISTENT], rule=Rule.BARRIER):
         case = sweep.at(1)
         if case and sweep.size in without:
-            yield Measure(sweep.case_name(case), case.step / without[sweep.size])
+            steps = [one.runs.figures("step") for one in (case, without[sweep.size])]
+            yield Measure(sweep.case_name(case), *ratio_interval(*steps))
 
 
 def _penalties(timings: Timings) -> Iterator[Measure]:
@@ -48,7 +50,7 @@ def _penalties(timings: Timings) -> Iterator[Measure]:
             case = sweep.at(num_backup)
             other = barriers[sweep.size].at(num_backup) if sweep.size in barriers else None
             if case and other:
-                yield Measure(sweep.case_name(case), case.step / other.step)
+                yield Measure(sweep.case_name(case), *ratio_by_seed(case.by_seed("step"), other.by_seed("step")))
 
 
 def _over_none(cases: Sequence[TrainedRule]) -> list[Measure]:
@@ -66,7 +68,7 @@ def _restored_real(cases: Sequence[RealBarrier]) -> Iterator[Measure]:
     for case in cases:
         is_own = (case.shape, case.num_backups, case.rule) == (Shape.PERSISTENT, 1, Rule.BARRIER)
         if without and is_own and case.num_needed == without[0].num_needed:
-            yield Measure(case.name, case.pair("step").measured / without[0].pair("step").measured)
+            yield Measure(case.name, *ratio_interval([*case.steps.values()], [*without[0].steps.values()]))
 
 
 def _over_barrier(cases: Sequence[RealBarrier], rule: Rule, *shapes: str) -> Iterator[Measure]:
@@ -76,10 +78,7 @@ def _over_barrier(cases: Sequence[RealBarrier], rule: Rule, *shapes: str) -> Ite
         barrier = barriers.get(_kind_of(case))
         # Runs that are not comparable are left out, so that some seeds may lack one of the two.
         if case.rule is rule and case.shape in shapes and case.num_backups and barrier:
-            seeds = [seed for seed in case.steps if seed in barrier.steps]
-            pairs = [case.steps[seed] for seed in seeds], [barrier.steps[seed] for seed in seeds]
-            if seeds:
-                yield Measure(case.name, fmean(pairs[0]) / fmean(pairs[1]), log_ratio_interval(*pairs))
+            yield Measure(case.name, *ratio_by_seed(case.steps, barrier.steps))
 
 
 def _kind_of(case: RealBarrier) -> tuple[str, int, int]:
@@ -89,9 +88,13 @@ def _kind_of(case: RealBarrier) -> tuple[str, int, int]:
 def _real_gains(cases: Sequence[RealBarrier]) -> Iterator[Measure]:
     """Yields each rule's best normalised speed-up of a real cluster with exponential steps."""
     for rule in dict.fromkeys(case.rule for case in cases):
-        speedups = real_speedups(cases, Shape.EXPONENTIAL, rule)
-        if speedups:
-            yield Measure(f"{rule.words}, best of b = {', '.join(map(str, speedups))}", max(speedups.values()))
+        if gain := real_gain(cases, Shape.EXPONENTIAL, rule):
+            yield Measure(rule.words, *gain)
+
+
+_BY_SEED = "2026-11-27: geometric means over the seeds, with an interval by Student's t"
+_MEAN = "2026-11-27: the mean over the seeds, with an interval by Student's t"
+_BEST = "2026-11-27: for each seed the others choose b, with an interval by Student's t"
 
 
 OF_TIMING = (
@@ -101,8 +104,9 @@ OF_TIMING = (
         kind=ClaimKind.LITERATURE,
         quantity="time per update over that with the next fewer backup workers",
         limit=Limit(high=1.01),
+        amended=_BY_SEED,
         measure=lambda timings: [
-            Measure(sweep.case_name(case), case.step / before.step)
+            Measure(sweep.case_name(case), *ratio_by_seed(case.by_seed("step"), before.by_seed("step")))
             for sweep in timings.sweeps
             for before, case in pairwise(sweep.cases)
         ],
@@ -114,8 +118,9 @@ OF_TIMING = (
         quantity="(what one saved before − what one saves now) / time per update without any",
         limit=Limit(low=-0.05),
         expected=Limit(low=-0.01),
+        amended=_MEAN,
         measure=lambda timings: [
-            Measure(sweep.case_name(case), lost) for sweep in timings.sweeps for case, lost in sweep.lost_gains()
+            Measure(sweep.case_name(case), *lost) for sweep in timings.sweeps for case, lost in sweep.lost_gains()
         ],
     ),
     Claim(
@@ -124,8 +129,9 @@ OF_TIMING = (
         kind=ClaimKind.SIMULATOR,
         quantity="measured over predicted time per update",
         limit=Limit(low=0.9, high=1.1),
+        amended=_BY_SEED,
         measure=lambda timings: [
-            Measure(sweep.case_name(case), case.step / case.predicted)
+            Measure(sweep.case_name(case), *case.over_predicted)
             for sweep in timings.sweeps
             for case in sweep.cases
             if case.predicted is not None
@@ -138,8 +144,9 @@ OF_TIMING = (
         quantity="the true barrier's time per update over order statistics, heavy tails, N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.02),
+        amended=_BY_SEED,
         measure=lambda timings: [
-            Measure(sweep.case_name(case), case.step / case.cancelled)
+            Measure(sweep.case_name(case), *case.over_cancelled)
             for sweep in timings.where(sizes=["N = 8"], shapes=_HEAVY, rule=Rule.BARRIER)
             for case in sweep.cases[1:]
             if case.cancelled is not None
@@ -152,6 +159,7 @@ OF_TIMING = (
         quantity="best normalised speed-up (A5), N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
+        amended=_BEST,
         measure=lambda timings: _best_speedups(timings.where(sizes=["N = 8"], shapes=_HEAVY)),
     ),
     Claim(
@@ -160,8 +168,9 @@ OF_TIMING = (
         kind=ClaimKind.LITERATURE,
         quantity="best number of 0 to 6 backup workers, N = 8",
         limit=Limit(low=1, high=5),
+        amended="2026-11-27: with an interval by a bootstrap of the seeds",
         measure=lambda timings: [
-            Measure(sweep.name, sweep.best.num_backups) for sweep in timings.where(sizes=["N = 8"], shapes=_HEAVY)
+            Measure(sweep.name, *sweep.best_number) for sweep in timings.where(sizes=["N = 8"], shapes=_HEAVY)
         ],
     ),
     Claim(
@@ -170,6 +179,7 @@ OF_TIMING = (
         kind=ClaimKind.THEORY,
         quantity="best normalised speed-up with any; ±2 % for all N, shifted exponential for N ≤ 8",
         limit=Limit(high=1.0),
+        amended=_BEST,
         measure=lambda timings: _best_speedups(
             [*timings.where(shapes=[Shape.EVEN]), *timings.where(sizes=_SMALL, shapes=[Shape.SHIFTED])]
         ),
@@ -181,6 +191,7 @@ OF_TIMING = (
         quantity="best normalised speed-up, N = 50",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
+        amended=_BEST,
         measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[Shape.SHIFTED])),
     ),
     Claim(
@@ -189,8 +200,9 @@ OF_TIMING = (
         kind=ClaimKind.THEORY,
         quantity="|dropped share − b/(N + b)|",
         limit=Limit(high=0.01),
+        amended=_MEAN,
         measure=lambda timings: [
-            Measure(sweep.case_name(case), abs(case.dropped_share - case.token_drop_share))
+            Measure(sweep.case_name(case), *case.over_token_drop.absolute())
             for sweep in timings.where(rule=Rule.TOKENS)
             for case in sweep.cases
         ],
@@ -201,8 +213,9 @@ OF_TIMING = (
         kind=ClaimKind.THEORY,
         quantity="|dropped share − b/(b + Nτ)|",
         limit=Limit(high=0.01),
+        amended=_MEAN,
         measure=lambda timings: [
-            Measure(sweep.case_name(case), abs(case.dropped_share - case.barrier_drop_share))
+            Measure(sweep.case_name(case), *case.over_barrier_drop.absolute())
             for sweep in timings.where(rule=Rule.BARRIER)
             for case in sweep.cases
         ],
@@ -214,6 +227,7 @@ OF_TIMING = (
         quantity="time per update over that of N workers without a slow one, N ≤ 8",
         limit=Limit(high=1.1),
         expected=Limit(high=1.05),
+        amended="2026-11-27: geometric means over the seeds, with an interval by Welch's t",
         measure=_restored,
     ),
     Claim(
@@ -222,6 +236,7 @@ OF_TIMING = (
         kind=ClaimKind.EXTENSION,
         quantity="token queue's over true barrier's time per update, b = 1 and 2, N ≤ 8",
         limit=Limit(low=1.05, high=1.25),
+        amended=_BY_SEED,
         measure=_penalties,
     ),
 )
@@ -245,7 +260,10 @@ OF_REAL_CLUSTERS = (
         kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated mean time per update",
         limit=Limit(low=0.9, high=1.1),
-        measure=lambda cases: [Measure(case.name, case.pair("step").ratio) for case in cases],
+        amended="2026-11-27: an interval over the seeds decides, by Student's t",
+        measure=lambda cases: [
+            Measure(pair.case, pair.ratio, pair.interval) for case in cases for pair in [case.pair("step")]
+        ],
     ),
     Claim(
         key="real_median",
@@ -253,9 +271,12 @@ OF_REAL_CLUSTERS = (
         kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated median time per update, the median over all cases of a rule",
         limit=Limit(low=0.9, high=1.1),
-        amended="2026-11-21: one value for all cases, as medians of 60 updates vary by 6 %; 2026-11-27: one per rule",
+        amended="2026-11-21: one value for all cases, as medians of 60 updates vary by 6 %; 2026-11-27: one per rule;"
+        " 2026-11-27: with an interval by a bootstrap of the cases",
         measure=lambda cases: [
-            Measure(f"L2, {rule.words}", spread([case.pair("p50").ratio for case in cases if case.rule is rule]).median)
+            Measure(
+                f"L2, {rule.words}", *median_interval([case.pair("p50").ratio for case in cases if case.rule is rule])
+            )
             for rule in dict.fromkeys(case.rule for case in cases)
         ],
     ),
@@ -265,11 +286,11 @@ OF_REAL_CLUSTERS = (
         kind=ClaimKind.SIMULATOR,
         quantity="|dropped − simulated dropped share|",
         limit=Limit(high=0.02),
+        amended=_MEAN,
         measure=lambda cases: [
-            Measure(case.name, abs(dropped.measured - dropped.simulated))
+            Measure(case.name, *real_clusters.difference(case.runs, "dropped_share").absolute())
             for case in cases
             if case.rule is Rule.BARRIER
-            for dropped in [case.pair("dropped_share")]
         ],
     ),
     Claim(
@@ -278,10 +299,9 @@ OF_REAL_CLUSTERS = (
         kind=ClaimKind.LITERATURE,
         quantity="best normalised speed-up of 1, 2 and 4 backup workers",
         limit=Limit(low=1.0),
+        amended=_BEST,
         measure=lambda cases: [
-            Measure(f"{Rule.BARRIER.words}, best of b = {', '.join(map(str, best))}", max(best.values()))
-            for best in [real_speedups(cases, Shape.MODERATE)]
-            if best
+            Measure(Rule.BARRIER.words, *gain) for gain in [real_gain(cases, Shape.MODERATE, Rule.BARRIER)] if gain
         ],
     ),
     Claim(
@@ -290,7 +310,7 @@ OF_REAL_CLUSTERS = (
         kind=ClaimKind.LITERATURE,
         quantity="best normalised speed-up of each rule's backup workers",
         limit=Limit(low=1.0),
-        amended="2026-11-27: new, before its first run; the gain of lognormal steps is as small as its noise",
+        amended=f"2026-11-27: new, before its first run; the gain of lognormal steps is as small as its noise; {_BEST}",
         measure=_real_gains,
     ),
     Claim(
@@ -330,6 +350,7 @@ OF_REAL_CLUSTERS = (
         kind=ClaimKind.LITERATURE,
         quantity="time per update over that of N workers without a slow one, N = 8",
         limit=Limit(high=1.1),
+        amended="2026-11-27: geometric means over the seeds, with an interval by Welch's t",
         measure=_restored_real,
     ),
 )

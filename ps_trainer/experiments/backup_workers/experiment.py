@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import case_factory, cases_by
+from ps_trainer.experiments.harness.claims import Elsewhere
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_of_seeds
@@ -269,7 +270,10 @@ class BackupWorkers(Experiment):
         " section 6.3, Fig. 8c"
     )
     texts = TEXTS
-    untested = "Chen et al.'s final accuracy, and the traffic of many backup workers (`backups_at_scale` tests them)"
+    tested_elsewhere = (
+        Elsewhere("Chen et al.'s better final accuracy with backup workers", "backups_at_scale", "accuracy"),
+        Elsewhere("Abadi et al.'s loss by the traffic of a fifth backup worker", "backups_at_scale", "fifth"),
+    )
     published = claims.PUBLISHED
     parts = (Calibrations(), StockCalibrations(), BackupTiming(), BackupTraining(), RealBackupClusters())
     num_quick_seeds = 1

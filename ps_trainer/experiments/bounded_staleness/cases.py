@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from ps_trainer.experiments.harness.cases import Case, largest, median, setting
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import real_clusters
-from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_estimate, spread
 from ps_trainer.experiments.toolkit.step_times import Shape
 
 from .records import NUM_REAL_WORKERS, SLOWNESS, BoundRun
+
+Key = TypeVar("Key")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,17 @@ class TimedBound(Case):
     # Largest lead over the slowest worker in completed steps, at the begin and just after the end of a step.
     lead_at_begin = largest("lead_at_begin")
     lead_when_done = largest("lead_when_done")
+
+    def of_seeds(self, statistic: Callable[[TimedBound], float]) -> dict[int, float]:
+        """Returns seed -> statistic of its run alone, with the model of that seed."""
+        return {
+            result.run.seed: statistic(TimedBound(Results([result]), self.models.where(seed=result.run.seed)))
+            for result in self.runs
+        }
+
+    def mean_of_seeds(self, statistic: Callable[[TimedBound], float]) -> IntervalEstimate:
+        """Returns the mean over the seeds of a statistic of one run."""
+        return mean_estimate([*self.of_seeds(statistic).values()])
 
     @property
     def wait_by_worker(self) -> list[float]:
@@ -81,6 +95,17 @@ class TrainedBound(Case):
         """Updates to the target by learning rate."""
         return {rate: _median_or_later(own, "updates") for (rate,), own in self.runs.by("rate").items()}
 
+    def by_rate(self, name: str) -> dict[float, dict[int, float]]:
+        """Returns learning rate -> seed -> figure, inf if the target was not reached."""
+        return {
+            rate: {result.run.seed: _or_later(getattr(result.figures, name)) for result in own}
+            for (rate,), own in self.runs.by("rate").items()
+        }
+
+    def at_others_rate(self, name: str) -> dict[int, float]:
+        """Returns seed -> figure at the learning rate that is soonest at the target with the other seeds."""
+        return _soonest_of_others(self.by_rate("time"), self.by_rate(name))
+
     @property
     def rate(self) -> float:
         """Learning rate that reaches the target soonest."""
@@ -125,6 +150,27 @@ class RealBound(real_clusters.RealCase):
         return spread([getattr(one, name) for one in self.timed().figures("measured")]).median
 
 
+def soonest_times(cases: Sequence[TrainedBound]) -> dict[int, float]:
+    """Returns seed -> time to the target at the bound and rate that are soonest there with the other seeds."""
+    times = {(case.bound, rate): own for case in cases for rate, own in case.by_rate("time").items()}
+    return _soonest_of_others(times, times)
+
+
+def _soonest_of_others(
+    times: Mapping[Key, Mapping[int, float]], values: Mapping[Key, Mapping[int, float]]
+) -> dict[int, float]:
+    """Returns the value of each seed with the option whose median time is the shortest for the other seeds."""
+
+    def median_of_others(option: Key, seed: int) -> float:
+        others = [time for other, time in times[option].items() if other != seed]
+        return statistics.median_high(others or times[option].values())
+
+    def chosen(seed: int) -> float:
+        return values[min(times, key=lambda option: median_of_others(option, seed))][seed]
+
+    return {seed: chosen(seed) for seed in next(iter(times.values()))}
+
+
 def bound_name(bound: int | None) -> str:
     """Returns the name of a bound for tables and plots."""
     return "no bound" if bound is None else f"s = {bound}"
@@ -147,4 +193,8 @@ def by_cluster(cases: Sequence[TimedBound]) -> dict[str, dict[int | None, TimedB
 
 def _median_or_later(results: Results, name: str) -> float:
     """Returns the median over the runs; a run that missed the target counts as later than all others."""
-    return statistics.median_high(math.inf if value is None else value for value in results.figures(name))
+    return statistics.median_high(map(_or_later, results.figures(name)))
+
+
+def _or_later(value: float | None) -> float:
+    return math.inf if value is None else value

@@ -12,6 +12,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import case_factory
+from ps_trainer.experiments.harness.claims import Elsewhere
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
@@ -208,6 +209,10 @@ class BoundedStaleness(Experiment):
     name = "bounded_staleness"
     source = "Ho et al. 2013 (stale synchronous parallel); Li et al. 2014 (OSDI), section 3.5 (bounded delay)"
     texts = TEXTS
-    untested = "Ho et al.'s reads from a cache, which may be s clocks old (`client_cache` tests them)"
+    tested_elsewhere = (
+        Elsewhere("Ho et al.'s larger share of computing with cached reads", "client_cache", "computes"),
+        Elsewhere("their shorter time than behind a barrier", "client_cache", "sooner_than_barrier"),
+        Elsewhere("their shorter time than without a bound", "client_cache", "sooner_than_async"),
+    )
     parts = (Calibrations(), BoundedTiming(), BoundedTraining(), RealBoundedClusters())
     num_quick_seeds = 1

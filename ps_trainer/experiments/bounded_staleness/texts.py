@@ -47,7 +47,8 @@ TEXTS = PageTexts(
     setup=(
         "Clock rates and waiting of 4 and 8 workers in virtual time, under bounds from 0 to none. There, only the drawn"
         f" step times take time. Softmax regression on digits with {NUM_TRAINED_WORKERS} workers shows what a step is"
-        f" worth: updates and time to a test loss of {TARGET_LOSS:g}, at the best of three learning rates. The real"
+        f" worth: updates and time to a test loss of {TARGET_LOSS:g}, at the best of three learning rates."
+        " In the claims, the other seeds choose rate and bound for each seed. The real"
         f" clusters are {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push. Rates and waiting"
         " are medians over the seeds without the first 20 % of a run; the largest leads are over whole runs."
     ),

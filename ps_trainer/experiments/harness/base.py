@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
-from ps_trainer.experiments.harness.claims import Claim, JudgedClaim
+from ps_trainer.experiments.harness.claims import Claim, Elsewhere, JudgedClaim
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.harness.plots import Caption, Drawing, Plot
@@ -112,6 +112,7 @@ class Experiment:
         captions: Words below each plot, by its key up to the first `-`.
         published: Numbers of the sources that the report prints.
         untested: What the sources claim and no claim tests, in words for the verdict.
+        tested_elsewhere: What the sources claim and other experiments test. Their outcomes count in the verdict.
         num_seeds: Repetitions of a full run.
         num_quick_seeds: Repetitions of a quick run.
     """
@@ -124,6 +125,7 @@ class Experiment:
     captions: Mapping[str, Caption]
     published: Sequence[Published] = ()
     untested: str = ""
+    tested_elsewhere: Sequence[Elsewhere] = ()
     num_seeds: int = 5
     num_quick_seeds: int = 2
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, jackknife
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,14 @@ class Case:
     """Runs that differ only in their seed."""
 
     runs: Results  # at least one run
+
+    def by_seed(self, name: str) -> dict[int, Any]:
+        """Returns seed -> figure of its run."""
+        return {result.run.seed: getattr(result.figures, name) for result in self.runs}
+
+    def estimate(self, statistic: Callable[[Any], float]) -> IntervalEstimate:
+        """Returns a smooth statistic of a case with pooled seeds, and its interval by the jackknife over the seeds."""
+        return jackknife(lambda runs: statistic(dataclasses.replace(self, runs=Results(runs))), self.runs)
 
 
 CaseT = TypeVar("CaseT", bound=Case)

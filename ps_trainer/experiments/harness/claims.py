@@ -10,7 +10,8 @@ import dataclasses
 import enum
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
@@ -185,6 +186,14 @@ def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Lim
     return f"{worst}; {limit}" if len(measured) == 1 else f"{what}the worst {worst}; {limit}"
 
 
+class Elsewhere(NamedTuple):
+    """A claim of an experiment's sources that another experiment tests."""
+
+    what: str  # claim in words, without a verb: "the final accuracy of many workers"
+    experiment: str  # name of the other experiment
+    claim: str  # key of its claim
+
+
 class Verdict(NamedTuple):
     """The verdict on an experiment: its kind, and the reason where the kind alone does not show it."""
 
@@ -195,23 +204,34 @@ class Verdict(NamedTuple):
         return f"{self.kind.value}: {self.why}" if self.why else self.kind.value
 
 
-def verdict_on(checked: Sequence[JudgedClaim], untested: str = "") -> Verdict:
+def verdict_on(
+    checked: Sequence[JudgedClaim],
+    untested: str = "",
+    elsewhere: Mapping[Elsewhere, ClaimFinding] = MappingProxyType({}),
+) -> Verdict:
     """Returns the verdict on an experiment.
 
     Args:
         checked: Its claims. Only those of the literature count, and of them only those that could be tested.
         untested: What the sources claim and no claim tests, in words. With it, nothing is better than partly.
+        elsewhere: Claims that other experiments test, and their outcomes. One that does not hold there makes the
+            verdict worse, as one of this experiment would. One that holds does not make it better.
     """
     literature_checks = [check for check in checked if check.claim.kind is ClaimKind.LITERATURE]
     findings = {check.finding for check in literature_checks} - {ClaimFinding.NOT_TESTABLE}
     if not findings:
         reasons = dict.fromkeys(check.text for check in literature_checks)
         return Verdict(VerdictKind.NOT_TESTABLE, "; ".join(reasons) or "no claim of the literature was tested")
-    why = f"not tested: {untested}" if untested else ""
-    if findings == {ClaimFinding.OK}:
-        return Verdict(VerdictKind.PARTLY if untested else VerdictKind.SHAPE_REPRODUCED, why)
+    tested = {one: finding for one, finding in elsewhere.items() if finding is not ClaimFinding.NOT_TESTABLE}
+    missing = [f"{one.what} (`{one.experiment}` tests it)" for one in elsewhere if one not in tested]
+    untested = "; ".join([untested, *missing] if untested else missing)
+    others = [f"tested in `{one.experiment}`: {one.what}, {finding.value}" for one, finding in tested.items()]
+    why = "; ".join([f"not tested: {untested}", *others] if untested else others)
     if findings == {ClaimFinding.REFUTED}:
         return Verdict(VerdictKind.NOT_REPRODUCED, why)
+    findings |= set(tested.values())
+    if findings == {ClaimFinding.OK}:
+        return Verdict(VerdictKind.PARTLY if untested else VerdictKind.SHAPE_REPRODUCED, why)
     return Verdict(
         VerdictKind.UNDECIDED if findings <= {ClaimFinding.OK, ClaimFinding.UNDECIDED} else VerdictKind.PARTLY, why
     )

@@ -42,6 +42,7 @@ _SYMBOLS = (
     ("ok, refuted", "every case is inside of the claim's limit; at least one is outside"),
     ("partly", "inside of the limit, but outside of a narrower range that was expected"),
     ("undecided", "the limit lies within the 90 % confidence interval of a value"),
+    ("x [a, b]", "a value and its 90 % confidence interval, by the method that the claim's amendment names"),
     ("≥, ≤", "only a bound of the value is known, because most runs gave up before the target"),
     ("literature", "a source claims it about the system that it measured; only these claims make the verdict"),
     ("theory", "a formula, or a count that must come out"),

@@ -22,6 +22,7 @@ import sys
 from ps_trainer import component_tables
 from ps_trainer.errors import EXIT_DONE, EXIT_FAILED, PsTrainerError, UsageError
 from ps_trainer.experiments.harness import archive, index, marks, plots, published_pages, sections
+from ps_trainer.experiments.harness.claims import ClaimLine
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 
 INDEX_NAME = "index.md"  # page over all experiments, of a run and in the repository
@@ -104,12 +105,17 @@ def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
     experiments = {folder / f"{name}.md": component_tables.EXPERIMENTS.create(name) for name in names}
     named = [*experiments, *(repository / mark.page for mark in all_marks)]
     pages = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(named) if path.exists()}
+    claims = {path.stem: published_pages.read_claims(page) for path, page in pages.items() if path in experiments}
+
+    def lines_of(name: str) -> list[ClaimLine]:
+        return claims.get(name, [])
+
     summaries, published = [], {}
     for path, experiment in experiments.items():
         if path in pages:  # an experiment that was never published has none
-            page = published_pages.with_texts(pages[path], experiment)
+            page = published_pages.with_texts(pages[path], experiment, lines_of)
             pages[path] = published_pages.with_captions(page, experiment.captions)
-            summaries.append(published_pages.summary(experiment, page))
+            summaries.append(published_pages.summary(experiment, page, lines_of))
             published[experiment.name] = page
     if published:
         pages[folder / SUMMARY_NAME] = published_pages.all_claims(published, experiments.values())

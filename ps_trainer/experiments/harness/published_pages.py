@@ -14,6 +14,7 @@ from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness import index, sections
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, ClaimLine, JudgedClaim, Verdict, verdict_on
+from ps_trainer.experiments.harness.elsewhere import LinesOf, findings_of
 from ps_trainer.experiments.harness.page import Block, Heading, Paragraph, to_markdown
 from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
 from ps_trainer.experiments.harness.report import title_of
@@ -79,16 +80,27 @@ def untested(experiment: Experiment, lines: Iterable[ClaimLine]) -> str:
     return "; ".join([*([experiment.untested] if experiment.untested else []), *newer])
 
 
-def summary(experiment: Experiment, page: str) -> PageSummary:
-    """Returns the facts of a page that the overview shows."""
+def _no_lines(name: str) -> Sequence[ClaimLine]:
+    del name
+    return ()
+
+
+def verdict(experiment: Experiment, lines: Sequence[ClaimLine], lines_of: LinesOf = _no_lines) -> Verdict:
+    """Returns the verdict on an experiment from the lines of its page, and from those of other pages by name."""
+    elsewhere = findings_of(experiment, lines_of)
+    return verdict_on(judged(experiment, lines), untested(experiment, lines), elsewhere)
+
+
+def summary(experiment: Experiment, page: str, lines_of: LinesOf = _no_lines) -> PageSummary:
+    """Returns the facts of a page that the overview shows; `lines_of` returns the lines of other pages by name."""
     lines = read_claims(page)
     checked = judged(experiment, lines)
     runs, image = _RUNS.search(page), _IMAGE.search(page)
     if not runs or not image:
         raise UsageError(f"the page of {experiment.name} does not state its runs, or has no plot; publish it again")
-    verdict = verdict_on(checked, untested(experiment, lines))
+    found = verdict(experiment, lines, lines_of)
     answer = experiment.texts.answer(checked)
-    return PageSummary(experiment, answer, verdict, int(runs[1]), int(runs[2]), (image[1], image[2]))
+    return PageSummary(experiment, answer, found, int(runs[1]), int(runs[2]), (image[1], image[2]))
 
 
 def all_claims(pages: Mapping[str, str], experiments: Iterable[Experiment]) -> str:
@@ -127,13 +139,16 @@ def with_captions(page: str, captions: Mapping[str, Caption]) -> str:
     return _PLOT.sub(lambda match: match[1] + captions[match[2].partition("-")[0]].text(seen), page)
 
 
-def with_texts(page: str, experiment: Experiment) -> str:
-    """Returns a page with the current texts of its experiment, without marks in the sections that get them."""
+def with_texts(page: str, experiment: Experiment, lines_of: LinesOf = _no_lines) -> str:
+    """Returns a page with the current texts of its experiment, without marks in the sections that get them.
+
+    `lines_of` returns the lines of claims of other pages, by the name of the experiment.
+    """
     lines = read_claims(page)
     checked = judged(experiment, lines)
-    verdict = str(verdict_on(checked, untested(experiment, lines)))
+    found = str(verdict(experiment, lines, lines_of))
     page = _TITLE.sub(lambda _: f"# {title_of(experiment)}", page, count=1)
-    for heading, blocks in sections.of_texts(experiment, checked, lines, verdict).items():
+    for heading, blocks in sections.of_texts(experiment, checked, lines, found).items():
         page = with_section(page, heading, blocks)
     return page
 

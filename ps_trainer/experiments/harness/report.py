@@ -21,10 +21,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_trainer.checkpoints import durable_files
-from ps_trainer.experiments.harness import page, plots, sections
+from ps_trainer.experiments.harness import index, page, plots, sections
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.claims import ClaimLine, JudgedClaim, verdict_on
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, Elsewhere, JudgedClaim, verdict_on
 from ps_trainer.experiments.harness.conclusion import FAILED, Conclusion
+from ps_trainer.experiments.harness.elsewhere import findings_of
 from ps_trainer.experiments.harness.runner import (
     ExecutionResult,
     PlannedExperiment,
@@ -92,7 +93,7 @@ def conclude(
         answer=planned.experiment.texts.answer(checked) if checked else "",
         verdict=f"{FAILED}: {', '.join(failures)}"
         if failures
-        else str(verdict_on(checked, planned.experiment.untested)),
+        else str(verdict_on(checked, planned.experiment.untested, _findings_elsewhere(planned))),
         claims=[
             ClaimLine(
                 sentence=check.claim.sentence,
@@ -107,6 +108,16 @@ def conclude(
         contended=[result.run.key for result in executed.results if result.is_contended],
         failures=failures,
     )
+
+
+def _findings_elsewhere(planned: PlannedExperiment) -> dict[Elsewhere, ClaimFinding]:
+    """Returns the outcomes of claims that other experiments test, of those whose reports lie beside this one."""
+
+    def lines_of(name: str) -> list[ClaimLine]:
+        found = index.read(planned.folder.parent, [name])
+        return [line for one in found if one.quick == planned.quick for line in one.claims]
+
+    return findings_of(planned.experiment, lines_of)
 
 
 def levels_of(results: Results) -> str:

@@ -41,10 +41,11 @@ OF_TRAINING = (
     Claim(
         key="unscaled",
         sentence="With the learning rate of one worker, k workers need more examples",
-        kind=ClaimKind.LITERATURE,
+        kind=ClaimKind.EXTENSION,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
-        amended="2026-11-26: the sentence said k times as many, which the limit does not test",
+        amended="2026-11-26: the sentence said k times as many, which the limit does not test;"
+        " 2026-11-27: an extension, as no text of the source that was found has such a number",
         measure=_over(None, Scaling.NONE, *SAME, *LARGE),
     ),
     Claim(

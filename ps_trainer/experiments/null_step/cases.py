@@ -16,7 +16,15 @@ from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, TABLE_RATIO
-from ps_trainer.experiments.toolkit.statistics import Interval, Spread, median_interval, spread, without_warmup
+from ps_trainer.experiments.toolkit.statistics import (
+    Interval,
+    IntervalEstimate,
+    Spread,
+    mean_estimate,
+    median_interval,
+    spread,
+    without_warmup,
+)
 from ps_trainer.metrics.step_record import StepRecord
 
 BLOCK_STEPS = 6
@@ -122,15 +130,25 @@ class StepCase(Case):
         """Whether none of the runs is comparable."""
         return not self.runs.uncontended()
 
+    @property
+    def ms_by_run(self) -> list[Sequence[float]]:
+        """Step times of each repetition, without delays."""
+        return self.counted.figures("step_ms")
+
     @functools.cached_property
     def step_ms(self) -> Spread:
         """Spread of the step times of all repetitions, without delays."""
-        return spread([ms for run in self.counted.figures("step_ms") for ms in run])
+        return spread([ms for run in self.ms_by_run for ms in run])
 
     @property
     def bytes_per_step(self) -> float | None:
         """Bytes that one worker received and sent in a step; None if not counted."""
         return _median(_known_figures(self.counted, "bytes_per_step"))
+
+    @property
+    def bytes_over_payload(self) -> IntervalEstimate:
+        """Bytes of a step over its payload, mean over the runs, of which at least one counted them."""
+        return mean_estimate(_known_figures(self.counted, "bytes_per_step")).over(self.payload_bytes)
 
     @property
     def skew_ms(self) -> float:
@@ -235,6 +253,7 @@ class NullSteps(NamedTuple):
 
     cases: Sequence[StepCase]  # real and virtual, in the order of the runs
     bytes_per_sec: float | None  # B on shaped hosts; None = not measured
+    transfers: Sequence[Sequence[float]] = ()  # rates of plain transfers, of each run
     table_pairs: Sequence[TablePair] = ()  # tables that were read by turns
 
     @property
@@ -254,7 +273,7 @@ def null_steps_of(results: Results) -> NullSteps:
     cases = cases_by(StepCase, results, *names)
     steps = [case for case in cases if case.curve not in (Curve.GOODPUT, Curve.TABLES)]
     pairs = cases_by(TablePair, results.where(curve=Curve.TABLES), *names)
-    return NullSteps(steps, link_bytes_per_sec(results), pairs)
+    return NullSteps(steps, link_bytes_per_sec(results), _transfers(results), pairs)
 
 
 def link_bytes_per_sec(results: Results) -> float | None:
@@ -262,8 +281,7 @@ def link_bytes_per_sec(results: Results) -> float | None:
 
     Contended transfers count only if all transfers were contended.
     """
-    runs = results.where(curve=Curve.GOODPUT)
-    return _median([rate for rates in (runs.uncontended() or runs).figures("bytes_per_sec") for rate in rates])
+    return _median([rate for rates in _transfers(results) for rate in rates])
 
 
 def step_ms(training: Training) -> list[float]:
@@ -334,6 +352,11 @@ def num_values(settings: StepSettings) -> int:
         return settings.p
     size = 4 if settings.curve is Curve.DENSE else ROW_BYTES
     return round(settings.megabytes * MEGABYTE / size)
+
+
+def _transfers(results: Results) -> list[Sequence[float]]:
+    runs = results.where(curve=Curve.GOODPUT)
+    return (runs.uncontended() or runs).figures("bytes_per_sec")
 
 
 def _known_figures(results: Sequence[RunResult], name: str) -> list[Any]:

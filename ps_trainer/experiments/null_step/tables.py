@@ -13,7 +13,7 @@ from .cases import PAPER_STEP_SECS, Curve, NullSteps, StepCase, TablePair
 
 def tables(steps: NullSteps) -> list[Table]:
     """Makes a table of real runs for each level, and a table at the source's scale."""
-    cases, bytes_per_sec, pairs = steps
+    cases, bytes_per_sec, pairs = steps.cases, steps.bytes_per_sec, steps.table_pairs
     level_tables = []
     for level in (Level.PROCESSES, Level.SHAPED):
         level_cases = [case for case in cases if case.level is level]

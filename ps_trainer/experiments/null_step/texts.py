@@ -83,6 +83,7 @@ TEXTS = PageTexts(
         "64 KiB pass each end of a shaped link without waiting, which is noticeable at 1 MB.",
         "The gradient is the pulled values times 1, so no constant can replace it, and graph rewriting is off. Tables"
         " are written in full before the first step.",
+        "Most cases have a single run. Their intervals have the noise of its steps, and not that of another run.",
         "More than 8 real workers, and tables above 256 MB, were not run.",
     ),
 )

@@ -18,7 +18,14 @@ from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payloa
 from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
 from ps_trainer.experiments.toolkit.socket_rounds import SocketCluster
-from ps_trainer.experiments.toolkit.statistics import Spread, spread, without_warmup
+from ps_trainer.experiments.toolkit.statistics import (
+    IntervalEstimate,
+    Spread,
+    mean_estimate,
+    ratio_by_seed,
+    spread,
+    without_warmup,
+)
 from ps_trainer.simulation.host_links import HostLinks
 
 NUM_CHUNKS = 16  # of a ps task's share, where pushes and pulls overlap
@@ -293,8 +300,17 @@ class LinkCase(Case):
     @property
     def most_bytes(self) -> float:
         """Bytes that the busiest host received in a round; all runs count, because CPU load does not change bytes."""
-        by_run = self.runs.figures("bytes_per_round")
-        return spread([max(received for received, _ in hosts.values()) for hosts in by_run]).median
+        return spread(self._received).median
+
+    @property
+    def secs_by_seed(self) -> dict[int, float]:
+        """Time of a round by seed, of the runs whose times count."""
+        return LinkCase(self.runs.uncontended()).by_seed("round_secs")
+
+    @property
+    def bytes_over_predicted(self) -> IntervalEstimate:
+        """Bytes that the busiest host received in a round over the predicted ones, mean over all runs."""
+        return mean_estimate(self._received).over(self.setting.predicted_bytes())
 
     @property
     def over_predicted(self) -> float:
@@ -304,6 +320,11 @@ class LinkCase(Case):
     def in_units(self) -> float:
         """Median time in M/B."""
         return self.timed_secs.median / self.setting.unit_secs
+
+    @property
+    def _received(self) -> list[float]:
+        by_run = self.runs.figures("bytes_per_round")
+        return [max(received for received, _ in hosts.values()) for hosts in by_run]
 
 
 class SimulatedCase(Case):
@@ -373,13 +394,14 @@ def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCas
     return found
 
 
-def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, float]]:
+def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, IntervalEstimate]]:
     """Returns each bar, its published and measured time over the last bar's times; empty unless all were measured."""
     by_key = {(c.setting.arm, c.setting.n, c.setting.p): c for c in timed_cases(cases, *Arm)}
     d2l_cases = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
     if len(d2l_cases) < len(D2L_BARS):
         return []
+    last_bar, last = D2L_BARS[-1], d2l_cases[-1].secs_by_seed
     return [
-        (bar, bar.published_ms / D2L_BARS[-1].published_ms, case.timed_secs.median / d2l_cases[-1].timed_secs.median)
+        (bar, bar.published_ms / last_bar.published_ms, ratio_by_seed(case.secs_by_seed, last))
         for bar, case in zip(D2L_BARS, d2l_cases, strict=True)
     ]

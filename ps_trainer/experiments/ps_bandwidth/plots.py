@@ -9,6 +9,7 @@ import numpy as np
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.toolkit import looks, theory
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate
 
 from .cases import Arm, D2lBar, LinkCase, LinkSetting, SimulatedCase, d2l_ratios, timed_cases
 
@@ -77,11 +78,11 @@ def _points(axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, mark
         axis.errorbar(numbers, medians, [below, above], fmt=marker, color=colour, mfc="none", ms=7, label=label)
 
 
-def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, float]]) -> None:
+def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, IntervalEstimate]]) -> None:
     axis = figure.add_subplot()
     places = np.arange(len(data))
     axis.bar(places - 0.2, [published for _, published, _ in data], 0.4, color="0.7", label="d2l, 160 MB over PCIe")
-    axis.bar(places + 0.2, [measured for *_, measured in data], 0.4, color=looks.MEASURED, label="here")
+    axis.bar(places + 0.2, [measured.value for *_, measured in data], 0.4, color=looks.MEASURED, label="here")
     axis.set_xticks(places, [bar.what for bar, *_ in data])
     axis.set_ylabel("time over that of a share on each worker")
     axis.legend()

@@ -65,7 +65,7 @@ def _case_table(cases: Sequence[LinkCase]) -> Table:
 
 def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
     """Returns a table of the ratios of d2l's example; no table unless every ratio was measured."""
-    rows = [[bar.what, published, measured] for bar, published, measured in d2l_ratios(cases)]
+    rows = [[bar.what, published, measured.value] for bar, published, measured in d2l_ratios(cases)]
     columns = (
         *texts("gradients of 4 are added up"),
         *numbers(".2f", "d2l, 160 MB", "here", unit="over the last line"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.statistics import spread
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_ratio, ratio_by_seed, spread
 
 from .records import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, ClusterSetting, PointFigures, StepTimes
 
@@ -19,9 +19,26 @@ class CurvePoint(NamedTuple):
     setting: ClusterSetting  # simulated or real cluster
     times: StepTimes  # its step times
     simulated_secs: float  # the simulator's round; equal to `times.round_secs` for virtual points
-    num_seeds: int  # number of runs
+    by_seed: Mapping[int, PointFigures]  # figures of its runs
     sent_again: float | None = None  # TCP segments that all hosts have sent again, per round; None in virtual time
     dropped: float | None = None  # packets to all hosts that found a queue full, per round; None in virtual time
+
+    def over_predicted(self) -> IntervalEstimate:
+        """Returns the time of a round over the closed form's, geometric mean over the seeds."""
+        rounds = [figures.round_secs for figures in self.by_seed.values()]
+        return mean_ratio(rounds, self.setting.predicted_secs())
+
+    def over_simulated(self) -> IntervalEstimate:
+        """Returns the time of a round over the simulator's, geometric mean over the seeds."""
+        return mean_ratio(*zip(*((one.round_secs, one.simulated_secs) for one in self.by_seed.values()), strict=True))
+
+    def rate_over(self, other: CurvePoint) -> IntervalEstimate:
+        """Returns the steps per second over those of another point, geometric mean over the seeds."""
+        return ratio_by_seed(self._rates, other._rates)
+
+    @property
+    def _rates(self) -> dict[int, float]:
+        return {seed: self.setting.n / figures.round_secs for seed, figures in self.by_seed.items()}
 
     @property
     def rate(self) -> float:
@@ -54,9 +71,10 @@ class ThroughputCurve(NamedTuple):
         """Returns the rate per worker, divided by the rate of one worker."""
         return point.rate / point.setting.n / (self.first.rate / self.first.setting.n)
 
-    def measured_knee(self) -> float:
+    def measured_knee(self) -> IntervalEstimate:
         """Returns n at which n times one worker's rate meets the largest rate."""
-        return max(point.rate for point in self.points) / (self.first.rate / self.first.setting.n)
+        fastest = max(self.points, key=lambda point: point.rate)
+        return fastest.rate_over(self.first).over(1 / self.first.setting.n)
 
 
 class SyncAndAsync(NamedTuple):
@@ -74,6 +92,15 @@ class SyncAndAsync(NamedTuple):
         """Returns a percentile of sync step times over the same percentile of async; one of `PERCENTILES`."""
         place = PERCENTILES.index(percent)
         return self.sync.times.percentiles[place] / self.other.times.percentiles[place]
+
+    def over_seeds(self, percent: int, other_percent: int | None = None) -> IntervalEstimate:
+        """Returns `ratio` of a percentile, perhaps over that of another one, geometric mean over the seeds."""
+
+        def value(figures: PointFigures) -> float:
+            secs = dict(zip(PERCENTILES, figures.percentiles, strict=True))
+            return secs[percent] / (secs[other_percent] if other_percent else 1.0)
+
+        return ratio_by_seed(*({s: value(one) for s, one in p.by_seed.items()} for p in (self.sync, self.other)))
 
     def is_(self, shape: str, n: int) -> bool:
         """Returns whether the pair has this distribution and this number of workers."""
@@ -105,11 +132,11 @@ def scale_of(results: Results) -> Scale:
 
 def points_of(results: Results) -> list[CurvePoint]:
     """Returns the points whose times count; seeds pooled by their medians."""
-    groups: dict[tuple[Level, ClusterSetting], list[PointFigures]] = {}
+    groups: dict[tuple[Level, ClusterSetting], dict[int, PointFigures]] = {}
     for result in results.uncontended():
         for n, figures in result.figures.points.items():
             key = (result.run.level, result.run.settings.cluster._replace(n=int(n)))
-            groups.setdefault(key, []).append(figures)
+            groups.setdefault(key, {})[result.run.seed] = figures
     return [_point(level, setting, group) for (level, setting), group in groups.items()]
 
 
@@ -142,14 +169,15 @@ def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> l
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]
 
 
-def _point(level: Level, setting: ClusterSetting, group: Sequence[PointFigures]) -> CurvePoint:
+def _point(level: Level, setting: ClusterSetting, by_seed: Mapping[int, PointFigures]) -> CurvePoint:
+    group = list(by_seed.values())
     times = [spread([figures.percentiles[i] for figures in group]).median for i in range(len(PERCENTILES))]
     return CurvePoint(
         level,
         setting,
         StepTimes(spread([figures.round_secs for figures in group]).median, times),
         spread([figures.simulated_secs for figures in group]).median,
-        len(group),
+        by_seed,
         *(_median_if_known([getattr(figures, name) for figures in group]) for name in ("sent_again", "dropped")),
     )
 

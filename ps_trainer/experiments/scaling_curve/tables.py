@@ -84,14 +84,15 @@ def _point_row(point: CurvePoint) -> list[object]:
     one, secs, predicted = point.setting, point.times.round_secs, point.setting.predicted_secs()
     head = [one.update, one.n, one.p, one.num_bytes / 1e6, point.rate, secs, point.simulated_secs, predicted]
     lost = (point.sent_again, point.dropped)
-    return [*head, secs / point.simulated_secs, secs / predicted, *lost, point.num_seeds]
+    return [*head, secs / point.simulated_secs, secs / predicted, *lost, len(point.by_seed)]
 
 
 def _curve_row(curve: ThroughputCurve, counts: Sequence[int]) -> list[object]:
     points = [curve.at(n) for n in counts]
     starts_alone = curve.first.setting.n == 1
     efficiencies = [curve.efficiency(point) if point and starts_alone else None for point in points]
-    return [curve.name, *efficiencies, curve.measured_knee() if starts_alone else None, curve.first.setting.knee()]
+    knee = curve.measured_knee().value if starts_alone else None
+    return [curve.name, *efficiencies, knee, curve.first.setting.knee()]
 
 
 def _pair_row(pair: SyncAndAsync) -> list[object]:

@@ -99,14 +99,18 @@ class Staleness(Case):
         """Mean staleness (n − 1)/c in updates."""
         return theory.mean_staleness(self.n, self.per_update)
 
+    def num_above(self, staleness: int) -> int:
+        """Returns the number of gradients with a greater staleness."""
+        return sum(count for value, count in self.counts.items() if value > staleness)
+
     def share_above(self, staleness: int) -> float:
         """Returns the share of gradients with a greater staleness, 0..1."""
-        return sum(count for value, count in self.counts.items() if value > staleness) / self.counts.total()
+        return self.num_above(staleness) / self.counts.total()
 
-    def ks_to_simulated(self) -> float | None:
-        """Returns the Kolmogorov-Smirnov distance to the simulation of the same delays; None without one."""
+    def ks_to_simulated(self) -> float:
+        """Returns the Kolmogorov-Smirnov distance to the simulation of the same delays; needs one."""
         if self.simulated is None:
-            return None
+            raise ValueError(f"{self.name} has no simulation")
         total, of_value = self.simulated.total(), self.simulated
         shares = np.cumsum([of_value[value] for value in range(max(*self.counts, *of_value) + 1)]) / total
         return ks_distance(self.counts, lambda staleness: shares[staleness])

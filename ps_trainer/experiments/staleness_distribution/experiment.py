@@ -41,7 +41,7 @@ class VirtualStaleness(Part[StalenessSettings, StalenessFigures]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StalenessSettings]]:
         def of(n: int, shape: Shape, *, splits: int | None = None, is_slow: bool | None = None) -> StalenessSettings:
-            num_updates = 5_000 if quick else 20_000
+            num_updates = 12_000 if quick else 20_000
             return StalenessSettings(
                 n=n, shape=shape, splits=splits, is_slow=is_slow, mean_ms=_VIRTUAL_MEAN_MS, num_updates=num_updates
             )
@@ -71,7 +71,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[StalenessSettings]]:
         def of(n: int, shape: Shape, *, splits: int | None = None, is_slow: bool | None = None) -> StalenessSettings:
-            num_updates = 400 if quick else 1_600
+            num_updates = 400 if quick else 1_700  # five seeds of four cases then decide the claim on the tail
             return StalenessSettings(
                 n=n,
                 shape=shape,

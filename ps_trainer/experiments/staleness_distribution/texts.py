@@ -79,5 +79,7 @@ TEXTS = PageTexts(
         " check the simulator.",
         "The sources' learners were machines that computed gradients. Here they sleep.",
         "Updates of 8 workers with c = 8 gradients run in virtual time only.",
+        "The jackknife leaves out one seed in turn, so a case of a single seed has no interval. The interval of a share"
+        " takes gradients as independent.",
     ),
 )

@@ -12,7 +12,8 @@ import dataclasses
 import math
 import pathlib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,7 +31,13 @@ from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining as D
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.delayed_training import expected_secs as expected_secs
 from ps_trainer.experiments.toolkit.delayed_training import mean_ms as mean_ms
-from ps_trainer.experiments.toolkit.statistics import Interval, log_ratio_interval, spread
+from ps_trainer.experiments.toolkit.statistics import (
+    Interval,
+    IntervalEstimate,
+    log_ratio_interval,
+    mean_estimate,
+    spread,
+)
 from ps_trainer.simulation.schedule import Schedule, as_steps
 
 LEVEL = Level.PROCESSES
@@ -89,6 +96,7 @@ class Pair(NamedTuple):
     delayed_share: float | None  # share of a step for which tasks waited for cores, 0..1; None = unknown
     num_seeds: int  # number of runs
     interval: Interval | None = None  # of the ratio, over the seeds
+    measured_by_seed: Mapping[int, float] = MappingProxyType({})  # seed -> value on the cluster
 
     @property
     def ratio(self) -> float:
@@ -117,7 +125,14 @@ def pair(case: str, runs: Results, name: str) -> Pair:
         spread(shares).median if shares else None,
         len(runs),
         log_ratio_interval(values("measured"), values("simulated")),
+        dict(zip((result.run.seed for result in runs), values("measured"), strict=True)),
     )
+
+
+def difference(runs: Results, name: str) -> IntervalEstimate:
+    """Returns the mean over the seeds of the cluster's figure minus the simulator's, with Student's t interval."""
+    figures = [result.figures for result in runs]
+    return mean_estimate([getattr(one.measured, name) - getattr(one.simulated, name) for one in figures])
 
 
 class RealCase(Case):

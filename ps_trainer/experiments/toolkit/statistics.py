@@ -20,6 +20,7 @@ _T_95 = (
 
 # A series that a slice cuts into one of the same type.
 SeriesT = TypeVar("SeriesT", list[float], Sequence[Any], np.ndarray)
+T = TypeVar("T")
 
 
 class Spread(NamedTuple):
@@ -35,6 +36,25 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+class IntervalEstimate(NamedTuple):
+    """A value and its interval, in the same unit; None where too few values give no interval."""
+
+    value: float
+    interval: Interval | None = None
+
+    def over(self, divisor: float) -> IntervalEstimate:
+        """Returns it divided by a number above 0."""
+        ends = self.interval and Interval(self.interval.low / divisor, self.interval.high / divisor)
+        return IntervalEstimate(self.value / divisor, ends)
+
+    def absolute(self) -> IntervalEstimate:
+        """Returns its absolute value; an interval that has 0 inside begins there."""
+        ends = self.interval and Interval(
+            max(self.interval.low, -self.interval.high, 0.0), max(self.interval.high, -self.interval.low)
+        )
+        return IntervalEstimate(abs(self.value), ends)
 
 
 class Line(NamedTuple):
@@ -88,21 +108,76 @@ def ratio_interval(values: Sequence[float], others: Sequence[float]) -> tuple[fl
         return math.exp(difference), None
     errors = [float(np.var(sample, ddof=1)) / len(sample) for sample in samples]
     degrees = sum(errors) ** 2 / max(sum(e**2 / (len(s) - 1) for e, s in zip(errors, samples, strict=True)), 1e-300)
-    half = _T_95[min(max(int(degrees), 1), len(_T_95)) - 1] * math.sqrt(sum(errors))
+    half = _t_95(max(int(degrees), 1)) * math.sqrt(sum(errors))
     return math.exp(difference), Interval(math.exp(difference - half), math.exp(difference + half))
 
 
-def log_ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
-    """Returns the interval of the ratio of two paired samples of values above 0, by Student's t on log ratios.
+def mean_ratio(values: Sequence[float], others: Sequence[float] | float) -> IntervalEstimate:
+    """Returns the geometric mean of the ratios of two paired samples above 0, or of a sample and one number.
 
-    It is None for fewer than two pairs, or an infinite value.
+    Student's t on the log ratios gives the interval: none for fewer than two pairs, or an infinite value.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(np.asarray(values, float)) - np.log(np.asarray(others, float))
-    if len(logs) < 2 or not np.all(np.isfinite(logs)):
-        return None
+        value = float(np.exp(logs.mean()))
     ends = mean_interval(logs.tolist())
-    return ends and Interval(math.exp(ends.low), math.exp(ends.high))
+    return IntervalEstimate(value, ends and Interval(math.exp(ends.low), math.exp(ends.high)))
+
+
+def log_ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
+    """Returns the interval of the ratio of two paired samples of values above 0, as `mean_ratio` has it."""
+    return mean_ratio(values, others).interval
+
+
+def ratio_by_seed(values: Mapping[int, float], others: Mapping[int, float]) -> IntervalEstimate:
+    """Returns the ratio of two samples of values above 0, which have their seeds as keys.
+
+    The seeds that both have make pairs, for `mean_ratio`. With fewer than two, `ratio_interval` compares all values.
+    """
+    seeds = [seed for seed in values if seed in others]
+    if len(seeds) > 1:
+        return mean_ratio([values[seed] for seed in seeds], [others[seed] for seed in seeds])
+    return IntervalEstimate(*ratio_interval([*values.values()], [*others.values()]))
+
+
+def chosen_by_other_seeds(values: Mapping[int, Mapping[int, float]]) -> IntervalEstimate:
+    """Returns the largest of several values above 0, without the luck of the seeds on which it is the largest.
+
+    For each seed, the other seeds choose the option, by its geometric mean. The estimate is the geometric mean of the
+    chosen values, with an interval by Student's t. A single seed chooses for itself.
+
+    Args:
+        values: Option -> seed -> value; seeds that an option lacks are left out.
+    """
+    seeds = set.intersection(*({*own} for own in values.values()))
+    if not seeds:
+        return IntervalEstimate(max(float(np.exp(np.log([*own.values()]).mean())) for own in values.values()))
+
+    def chosen(seed: int) -> float:
+        others = seeds - {seed} or seeds
+        best = max(values, key=lambda option: sum(math.log(values[option][other]) for other in others))
+        return values[best][seed]
+
+    return mean_ratio([chosen(seed) for seed in sorted(seeds)], 1.0)
+
+
+def mean_estimate(values: Sequence[float]) -> IntervalEstimate:
+    """Returns the mean of at least one value, with `mean_interval`."""
+    return IntervalEstimate(float(np.mean(values)), mean_interval(values))
+
+
+def jackknife(statistic: Callable[[Sequence[T]], float], samples: Sequence[T]) -> IntervalEstimate:
+    """Returns a smooth statistic of pooled samples, such as the runs of all seeds, by the jackknife.
+
+    The statistic is computed without each sample in turn. If l are its k values then, its standard error is
+    (k − 1)/√k times the standard deviation of l. Student's t gives the interval, none for fewer than two samples.
+    """
+    value, num_samples = statistic(samples), len(samples)
+    if num_samples < 2:
+        return IntervalEstimate(value)
+    without = [statistic([*samples[:left_out], *samples[left_out + 1 :]]) for left_out in range(num_samples)]
+    half = _t_95(num_samples - 1) * (num_samples - 1) * standard_error(without)
+    return IntervalEstimate(value, Interval(value - half, value + half))
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
@@ -111,7 +186,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     if len(sample) < 2 or not np.all(np.isfinite(sample)):
         return None
     mean = float(sample.mean())
-    half = _T_95[min(len(sample) - 1, len(_T_95)) - 1] * standard_error(values)
+    half = _t_95(len(sample) - 1) * standard_error(values)
     return Interval(mean - half, mean + half)
 
 
@@ -149,6 +224,19 @@ def median_ratio_interval(
     """
     low, high = (resampled_medians(pair) for pair in ((values[0], others[1]), (values[1], others[0])))
     return bootstrap_interval(low[0] / low[1], high[0] / high[1])
+
+
+def pooled_median_ratio(values: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> IntervalEstimate:
+    """Returns the ratio of the medians of two samples above 0, each the values of at least one run.
+
+    A two-stage bootstrap gives the percentile interval: it draws runs, and of each drawn run as many values as the
+    longest has. A single run says nothing about other runs, so the interval then has its own noise alone. The
+    resamples' seed is fixed.
+    """
+    rng = np.random.default_rng(0)
+    ratio = np.median(np.concatenate(values)) / np.median(np.concatenate(others))
+    drawn = [_two_stage_medians(runs, rng) for runs in (values, others)]
+    return IntervalEstimate(float(ratio), bootstrap_interval(*[drawn[0] / drawn[1]] * 2))
 
 
 def share_interval(num_yes: int, num_all: int) -> Interval:
@@ -206,3 +294,18 @@ def ks_distance(counts: Mapping[int, int], cdf: Callable[[np.ndarray], np.ndarra
     grid = np.arange(max(counts) + 1)
     weights = np.array([counts.get(value, 0) for value in grid.tolist()], float)
     return float(np.max(np.abs(np.cumsum(weights) / weights.sum() - cdf(grid))))
+
+
+def _t_95(degrees: int) -> float:
+    return _T_95[min(degrees, len(_T_95)) - 1]
+
+
+def _two_stage_medians(runs: Sequence[Sequence[float]], rng: np.random.Generator) -> np.ndarray:
+    """Returns the medians of resamples of runs and of their values, float [resamples]."""
+    lengths = np.array([len(run) for run in runs])
+    padded = np.zeros((len(runs), lengths.max()))
+    for row, run in zip(padded, runs, strict=True):
+        row[: len(run)] = run
+    drawn = rng.integers(len(runs), size=(_NUM_RESAMPLES, len(runs), 1))
+    places = rng.integers(lengths[drawn], size=(_NUM_RESAMPLES, len(runs), lengths.max()))
+    return np.median(padded[drawn, places], axis=(1, 2))

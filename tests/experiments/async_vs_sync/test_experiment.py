@@ -11,16 +11,17 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     ALPHAS,
     Mode,
     TrainedArm,
+    TrainingFigures,
     lead,
     predicted_ratio,
 )
-from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
+from ps_trainer.experiments.async_vs_sync.experiment import QUICK_RATES, RATES, AsyncVsSync, VirtualTraining
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
-from tests.experiments.executed import drawn
+from tests.experiments.executed import drawn, planned
 
 EXAMPLES = {Mode.ASYNC: 3000, Mode.SYNC_SAME: 2500, Mode.SYNC_GLOBAL: 2000}
 
@@ -48,9 +49,9 @@ def figures_as_claimed(run):
         ratio = predicted_ratio(settings.n, alpha)
         return {"async_rate": 10 * ratio, "sync_rate": 10.0, "staleness": settings.n - 1.0}
     wait = {f"{one:g}": 1 + one if mode != Mode.ASYNC else 1.0 for one in (ALPHAS if alpha is None else [alpha])}
-    examples = EXAMPLES[mode] * (1 + 0.01 * settings.lr) + 10 * run.seed
+    examples = EXAMPLES[mode] + 10 * run.seed
     secs = {key: examples * factor for key, factor in wait.items()}
-    return {"examples": examples, "secs": secs, "is_reached": True, "losses": [2.0, 1.0, 0.3]}
+    return {"rate": 0.2, "examples": examples, "secs": secs, "is_reached": True, "losses": [2.0, 1.0, 0.3]}
 
 
 def results_of(runs, figures_of=figures_as_claimed):
@@ -65,7 +66,7 @@ def findings(results):
 
 
 def virtual_runs(quick, seeds):
-    return [run for run in AsyncVsSync().runs(seeds, quick=quick) if run.level is Level.VIRTUAL]
+    return planned(AsyncVsSync(), seeds, quick=quick, level=Level.VIRTUAL)
 
 
 def full_runs():
@@ -100,6 +101,21 @@ def test_contrary_results_refute_a_claim(claim, mode, change):
     assert findings(results_of(full_runs(), figures))[claim] is ClaimFinding.REFUTED
 
 
+@pytest.mark.parametrize(
+    ("mode", "finding", "text"),
+    [(Mode.ASYNC, ClaimFinding.OK, "≥ "), (Mode.SYNC_GLOBAL, ClaimFinding.UNDECIDED, "≤ ")],
+)
+def test_a_seed_that_gives_up_makes_the_examples_a_bound(mode, finding, text):
+    def figures(run):
+        is_lost = run.settings.mode == mode and run.seed == 0
+        return figures_as_claimed(run) | ({"is_reached": False} if is_lost else {})
+
+    checked = AsyncVsSync().analyse(results_of(full_runs(), figures)).checked
+    check = next(one for one in checked if one.claim.key == "examples_global")
+    assert check.finding is finding
+    assert f"the worst {text}" in check.text
+
+
 def throughput():
     executed = results_of(rate_runs(), lambda run: AsyncVsSync().execute(run, None).figures.as_json())
     others = results_of(run for run in virtual_runs(True, [0]) if run.settings.mode != "rates")
@@ -110,6 +126,25 @@ def test_schedules_have_the_predicted_throughput_and_those_of_a_broken_rule_do_n
     assert throughput() is ClaimFinding.OK
     monkeypatch.setitem(schedule_table.RULES, "async", InPairs)
     assert throughput() is ClaimFinding.REFUTED
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_pilot_runs_choose_each_rate_on_seeds_that_no_claim_is_judged_on(quick):
+    experiment = AsyncVsSync()
+    seeds = range(experiment.num_quick_seeds if quick else experiment.num_seeds)
+    trainings = [run for run in virtual_runs(quick, seeds) if run.settings.mode != "rates"]
+    pilots = {run: experiment.needed_by(run) for run in trainings}
+    assert len({pilot.key for pilot in pilots.values()}) == len(trainings) / len(seeds) == (4 if quick else 8)
+    for run, pilot in pilots.items():
+        assert pilot.settings.training == run.settings
+        assert not set(pilot.settings.pilot_seeds) & set(seeds)
+        assert pilot.settings.rates == (QUICK_RATES[run.settings.mode] if quick else RATES)
+
+
+def test_a_training_that_misses_the_target_is_no_choice_of_a_pilot_run():
+    examples = {"rate": 0.2, "examples": 900, "secs": {}, "losses": []}
+    reached, lost = (TrainingFigures(is_reached=is_reached, **examples) for is_reached in (True, False))
+    assert (VirtualTraining().cost_of(reached), VirtualTraining().cost_of(lost)) == (900, None)
 
 
 def arm_of(*examples):
@@ -126,9 +161,8 @@ def test_the_lead_is_in_standard_errors():
 
 @pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.SYNC_SAME])
 def test_real_runs_count_examples_and_virtual_time_alike(mode):
-    run = next(r for r in virtual_runs(True, [0]) if r.settings.mode == mode and r.settings.lr >= 0.1)
-    run = dataclasses.replace(run, settings=dataclasses.replace(run.settings, n=2, lr=0.4))
-    figures = AsyncVsSync().execute(run, None).figures
+    run = next(run for run in virtual_runs(True, [0]) if run.settings.mode == mode)
+    figures = VirtualTraining().train(dataclasses.replace(run.settings, n=2), 0.4, seed=0)
     assert figures.is_reached
     (alpha, secs), *_ = figures.secs.items()
     assert alpha == "0.05"

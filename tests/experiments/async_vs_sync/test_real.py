@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_trainer.experiments.async_vs_sync.cases import REAL_RATES, REAL_TRAINING, Mode, TargetFigures, to_target
+from ps_trainer.experiments.async_vs_sync.cases import (
+    REAL_RATES,
+    REAL_TRAINING,
+    GradientRateFigures,
+    Mode,
+    TargetFigures,
+    predicted_ratio,
+    to_target,
+)
 from ps_trainer.experiments.async_vs_sync.experiment import AsyncVsSync
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
@@ -80,6 +88,19 @@ def test_trainings_are_judged_by_examples_and_by_time():
     assert (slow["real_examples"], slow["real_time"]) == (ClaimFinding.OK, ClaimFinding.REFUTED)
     lost = findings(trained(lambda settings, name: (None, None) if name == "measured" else (5000, 6.0)))
     assert lost["real_examples"] is ClaimFinding.REFUTED
+
+
+def test_seeds_that_disagree_leave_a_claim_undecided():
+    def rates(run):
+        factor = 1.3 if run.settings.mode == Mode.ASYNC and run.seed == 0 else 1.0
+        ratio = predicted_ratio(run.settings.n, run.settings.alpha) if run.settings.mode == Mode.ASYNC else 1.0
+        rate = GradientRateFigures(rate=factor * ratio)
+        return SimpleNamespace(measured=rate, simulated=rate, overhead_secs=0.005)
+
+    found = findings(Results(RunResult(run, rates(run), 9.0, None, None) for run in TIMED))
+    # Logarithms 0.26, 0, 0, 0, 0: the mean is 0.052, and t gives ± 2.132 · 0.117 / √5 = 0.112, beyond 1.15.
+    assert found["real_throughput"] is ClaimFinding.UNDECIDED
+    assert found["real_rates"] is ClaimFinding.OK  # each is as its simulation
 
 
 def test_the_target_is_reached_by_the_mean_of_a_window():

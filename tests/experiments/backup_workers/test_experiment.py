@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ps_trainer.experiments.backup_workers.cases import Sweep, TimedRule, timings_of
@@ -132,9 +134,13 @@ def test_full_runs_have_the_papers_numbers_of_workers():
     assert {run.seed for run in runs if run.settings.rule != Rule.MODELS} == set(range(5))
 
 
-def case(num_backups, step):
-    run = Run(key="k", level=Level.VIRTUAL, settings=SimpleNamespace(n=8 + num_backups, b=num_backups))
-    return TimedRule(Results([RunResult(run, SimpleNamespace(step=step), 1.0, None, None)]), Results())
+def case(num_backups, *steps):
+    settings = SimpleNamespace(n=8 + num_backups, b=num_backups)
+    results = [
+        RunResult(Run(f"k-{seed}", settings, seed), SimpleNamespace(step=step), 1.0, None, None)
+        for seed, step in enumerate(steps)
+    ]
+    return TimedRule(Results(results), Results())
 
 
 def test_speedups_and_lost_gains_of_a_sweep():
@@ -143,7 +149,17 @@ def test_speedups_and_lost_gains_of_a_sweep():
         [1, 2 / 1.5 * 8 / 9, 2 / 1.25 * 8 / 10, 2 / 1.25 * 8 / 12]
     )
     assert sweep.best.num_backups == 2
-    assert [(one.num_backups, lost) for one, lost in sweep.lost_gains()] == [(2, 0.25 / 2), (4, 0.25 / 2)]
+    assert [(one.num_backups, *lost) for one, lost in sweep.lost_gains()] == [(2, 0.25 / 2, None), (4, 0.25 / 2, None)]
+
+
+def test_the_seeds_of_a_sweep_give_intervals():
+    sweep = Sweep(Shape.EVEN, "N = 8", Rule.TOKENS, [case(0, 2.0, 2.0, 2.0), case(1, 1.5, 1.2, 1.9)])
+    # In a quarter of the resamples the median step is 1.9, so that no backup worker is best.
+    assert sweep.best_number == (1, (0, 1))
+    gains = [math.log(2 / step * 8 / 9) for step in (1.5, 1.2, 1.9)]
+    half = 2.920 * np.std(gains, ddof=1) / math.sqrt(3)
+    value, (low, high) = sweep.best_with_backups
+    assert [math.log(one) for one in (value, low, high)] == pytest.approx([(m := np.mean(gains)), m - half, m + half])
 
 
 def trained(updates_of):

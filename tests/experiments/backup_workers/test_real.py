@@ -34,14 +34,17 @@ def test_a_cluster_like_the_simulator_confirms_all_claims(tmp_path, monkeypatch)
     SimulatedCluster(monkeypatch)
     found = findings(tmp_path)
     assert found.keys() == {claim.key for claim in claims.OF_REAL_CLUSTERS}
-    with_intervals = {"real_stock_drop", "real_stock_penalty", "real_replicas_equal"}
-    assert {found[key] for key in found.keys() - with_intervals} == {ClaimFinding.OK}
+    # Two seeds are too few for a gain that is as small as its noise.
+    gains = {"real_pays", "real_pays_exponential"}
+    assert {found[key] for key in gains} == {ClaimFinding.UNDECIDED}
+    assert {found[key] for key in found.keys() - gains} == {ClaimFinding.OK}
 
 
 def test_a_stock_class_like_the_simulators_confirms_the_claims_about_it(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch)
     found = findings(tmp_path, runs=COMPARED)
-    assert {found[key] for key in ("real_stock_drop", "real_stock_penalty", "real_replicas_equal")} == {ClaimFinding.OK}
+    keys = ("real_stock_drop", "real_stock_penalty", "real_replicas_equal", "real_pays_exponential")
+    assert {found[key] for key in keys} == {ClaimFinding.OK}
 
 
 def test_a_broken_rule_on_the_cluster_refutes_the_claims_about_it(tmp_path, monkeypatch):

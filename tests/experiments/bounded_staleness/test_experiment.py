@@ -119,21 +119,41 @@ def test_each_bound_is_judged_by_its_best_learning_rate():
     rows = {
         (0, 0.5): ((100, 110, 120), (50.0, 55.0, 60.0)),
         (0, 1.0): ((90, None, None), (45.0, None, None)),
-        (3, 0.5): ((150, 160, 170), (40.0, 30.0, 41.0)),
+        (3, 0.5): ((150, 160, 170), (40.0, 44.0, 41.0)),
         (None, 0.5): ((300, 310, 320), (62.0, 68.0, 64.0)),
         (None, 2.0): ((200, 210, 220), (42.0, 48.0, 44.0)),
     }
     results = trained(rows)
     arms = {bound: TrainedBound(own) for (bound,), own in results.by("bound").items()}
     assert [arms[bound].rate for bound in (0, 3, None)] == [0.5, 0.5, 2.0]
-    assert (arms[3].updates, arms[3].time) == (160, 40.0)
+    assert (arms[3].updates, arms[3].time) == (160, 41.0)
     assert arms[0].updates_by_rate[1.0] == math.inf  # most seeds do not reach it
     measured = {one.claim.key: one.measured for one in BoundedStaleness().analyse(results).checked}
-    assert [one.value for one in measured["work"]] == pytest.approx([310 / 110, 210 / 110])  # at 0.5, the best rate
-    assert [one.value for one in measured["interior"]] == [pytest.approx(44.0 / 40.0)]
+    at_half = (300 * 310 * 320 / 100 / 110 / 120) ** (1 / 3)  # the best rate of bound 0
+    assert [one.value for one in measured["work"]] == pytest.approx(
+        [at_half, (200 * 210 * 220 / 100 / 110 / 120) ** (1 / 3)]
+    )
+    (interior,) = measured["interior"]
+    assert interior.value == pytest.approx((42 * 48 * 44 / 40 / 44 / 41) ** (1 / 3))
+    assert 1 < interior.interval.low < interior.value < interior.interval.high
     found = findings_of(BoundedStaleness(), results)
     assert found["work"] is found["interior"] is ClaimFinding.OK
     assert drawn(BoundedStaleness().plots(results)) == ["objective"]
+
+
+def test_the_other_seeds_choose_the_learning_rate_of_each():
+    # Rate 2 is the best for seed 0, and rate 0.5 for the others.
+    case = TrainedBound(trained({(3, 0.5): ((9,) * 3, (40.0, 30.0, 30.0)), (3, 2.0): ((5,) * 3, (10.0, 50.0, 50.0))}))
+    case = TrainedBound(case.runs.where(bound=3))
+    assert case.at_others_rate("time") == {0: 40.0, 1: 30.0, 2: 30.0}
+    assert case.at_others_rate("updates") == {0: 9, 1: 9, 2: 9}
+
+
+def test_a_seed_that_misses_the_target_leaves_the_ratio_unknown():
+    outcomes = {(bound, 0.5): ((100,) * 3, (50.0,) * 3) for bound in (0, 3)}
+    lost = outcomes | {(None, 0.5): ((100, 100, None), (40.0, 40.0, None))}
+    found = findings_of(BoundedStaleness(), trained(lost))
+    assert found["interior"] is found["work"] is ClaimFinding.UNDECIDED
 
 
 def test_fastest_training_without_a_bound_refutes_the_claim_that_one_helps():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ps_trainer.experiments.bounded_staleness.cases import RealBound
 from ps_trainer.experiments.bounded_staleness.experiment import BoundedStaleness
+from ps_trainer.experiments.bounded_staleness.records import ClusterClockFigures
 from ps_trainer.experiments.harness.cases import cases_by
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from tests.experiments.bounded_staleness.test_experiment import Barrier, OneMore
 from tests.experiments.executed import drawn, findings_of, planned, refuted
 from tests.experiments.simulated_cluster import OVERHEAD_SECS, SimulatedCluster, real_results_of
@@ -37,6 +41,19 @@ def test_a_cluster_like_the_simulator_confirms_all_claims(measure):
 )
 def test_a_broken_bound_on_the_cluster_refutes_the_claims_about_it(measure, broken, expected):
     assert refuted(findings_of(BoundedStaleness(), measure({"ssp": broken}))) == expected
+
+
+def test_seeds_that_disagree_leave_the_waiting_undecided():
+    def figures(run):
+        shares = {"computes": 0.5, "communicates": 0.1, "waits": 0.1 + 0.3 * (run.seed == 0)}
+        measured = ClusterClockFigures(rate=0.5, lead_at_begin=0, **shares)
+        simulated = SimpleNamespace(rate=0.5, waits=0.1)
+        return SimpleNamespace(measured=measured, simulated=simulated, overhead_secs=0.005)
+
+    results = Results(RunResult(run, figures(run), 9.0, None, None) for run in RUNS)
+    found = findings_of(BoundedStaleness(), results)
+    assert found["real_rate"] is ClaimFinding.OK
+    assert found["real_wait"] is ClaimFinding.UNDECIDED  # 0.15 ± 6.3 · 0.15
 
 
 def test_a_lead_counts_on_a_contended_machine_but_times_do_not(measure):

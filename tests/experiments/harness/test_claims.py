@@ -11,6 +11,7 @@ from ps_trainer.experiments.harness.claims import (
     Claim,
     ClaimFinding,
     ClaimKind,
+    Elsewhere,
     JudgedClaim,
     Limit,
     Measure,
@@ -152,6 +153,31 @@ def test_only_claims_of_the_literature_decide_the_verdict():
 def test_what_no_claim_tests_is_named_and_makes_a_verdict_partly_at_best():
     assert str(verdict_on(checked(ClaimFinding.OK), "the final accuracy")) == "partly: not tested: the final accuracy"
     assert verdict_on(checked(ClaimFinding.REFUTED), "the final accuracy").kind is VerdictKind.NOT_REPRODUCED
+
+
+THERE = Elsewhere("the final accuracy", "backups_at_scale", "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("own", "there", "verdict"),
+    [
+        ("ok", "ok", "shape reproduced: tested in `backups_at_scale`: the final accuracy, ok"),
+        ("ok", "refuted", "partly: tested in `backups_at_scale`: the final accuracy, refuted"),
+        ("ok", "undecided", "undecided: tested in `backups_at_scale`: the final accuracy, undecided"),
+        ("ok", "not testable", "partly: not tested: the final accuracy (`backups_at_scale` tests it)"),
+        ("refuted", "ok", "not reproduced: tested in `backups_at_scale`: the final accuracy, ok"),
+        ("partly", "ok", "partly: tested in `backups_at_scale`: the final accuracy, ok"),
+        ("undecided", "refuted", "partly: tested in `backups_at_scale`: the final accuracy, refuted"),
+    ],
+)
+def test_an_outcome_of_another_experiment_may_make_a_verdict_worse_and_never_better(own, there, verdict):
+    assert str(verdict_on(checked(ClaimFinding(own)), "", {THERE: ClaimFinding(there)})) == verdict
+
+
+def test_what_no_experiment_tests_stands_before_the_outcomes_of_others():
+    verdict = verdict_on(checked(ClaimFinding.OK), "the time", {THERE: ClaimFinding.OK})
+    assert str(verdict) == "partly: not tested: the time; tested in `backups_at_scale`: the final accuracy, ok"
+    assert verdict_on([], "", {THERE: ClaimFinding.OK}).kind is VerdictKind.NOT_TESTABLE
 
 
 def test_an_amendment_stands_beside_the_threshold():

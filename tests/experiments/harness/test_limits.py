@@ -9,7 +9,7 @@ import re
 import pytest
 
 from ps_trainer import component_tables
-from ps_trainer.experiments.harness.claims import Limit
+from ps_trainer.experiments.harness.claims import ClaimKind, Limit
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 from ps_trainer.experiments.harness.publish import RESULTS
 from ps_trainer.experiments.time_to_accuracy.experiment import TimeToAccuracyOnClusters
@@ -54,6 +54,17 @@ def test_every_row_says_when_its_limit_was_fixed_and_where_it_comes_from():
         assert _DATE.fullmatch(row["fixed"]), row
         assert row["origin"].startswith(("plan: ", "own")), row
         assert (key in claims) is not bool(row["withdrawn"]), f"{key} is a claim and withdrawn, or neither"
+
+
+def test_what_another_experiment_tests_is_a_claim_of_its_literature():
+    literature = {
+        (experiment.name, claim.key)
+        for experiment in EXPERIMENTS
+        for claim in experiment.claims
+        if claim.kind is ClaimKind.LITERATURE
+    }
+    elsewhere = {(one.experiment, one.claim) for experiment in EXPERIMENTS for one in experiment.tested_elsewhere}
+    assert elsewhere and elsewhere <= literature
 
 
 def experiment_with(**changes):

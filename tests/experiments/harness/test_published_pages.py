@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from ps_trainer.errors import UsageError
+from ps_trainer.experiments.backups_at_scale.experiment import BackupsAtScale
 from ps_trainer.experiments.harness import published_pages, sections
-from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, VerdictKind, verdict_on
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimLine, Elsewhere, VerdictKind, verdict_on
 from ps_trainer.experiments.harness.page import Bullets, Paragraph
 from ps_trainer.experiments.harness.plots import Caption
 
@@ -95,6 +96,24 @@ def test_a_claim_of_the_literature_that_is_newer_than_the_runs_leaves_a_page_at_
     monkeypatch.setattr(dice, "claims", (*dice.claims, newer))
     new = published_pages.with_texts(page(), dice())
     assert "Verdict: partly: not tested: “Dice are new” (newer than these runs)." in new
+
+
+def test_a_claim_that_another_page_tests_is_named_with_its_outcome_there(dice, monkeypatch):
+    (accuracy,) = (claim for claim in BackupsAtScale.claims if claim.key == "accuracy")
+    monkeypatch.setattr(dice, "tested_elsewhere", (Elsewhere("the accuracy", "backups_at_scale", "accuracy"),))
+
+    def other_page(outcome):
+        return lambda name: [ClaimLine(sentence=accuracy.sentence, measured="0.1", outcome=outcome)]
+
+    refuted = published_pages.with_texts(page(), dice(), other_page("refuted"))
+    assert "Verdict: partly: tested in `backups_at_scale`: the accuracy, refuted.\n" in refuted
+    holds = published_pages.with_texts(page(), dice(), other_page("ok"))
+    assert "Verdict: shape reproduced: tested in `backups_at_scale`: the accuracy, ok.\n" in holds
+    assert "Verdict: partly: not tested: the accuracy (`backups_at_scale` tests it).\n" in published_pages.with_texts(
+        page(), dice()
+    )
+    summary = published_pages.summary(dice(), refuted, other_page("refuted"))
+    assert summary.verdict.kind is VerdictKind.PARTLY
 
 
 def test_a_page_gets_the_present_texts_and_keeps_its_numbers(dice):

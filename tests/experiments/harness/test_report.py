@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 from ps_trainer.errors import RunError
+from ps_trainer.experiments.backups_at_scale.experiment import BackupsAtScale
 from ps_trainer.experiments.harness import published_pages, report
+from ps_trainer.experiments.harness.claims import ClaimLine, Elsewhere
 from ps_trainer.experiments.harness.progress import PlainProgress
 from ps_trainer.experiments.harness.provenance import provenance
 from ps_trainer.experiments.harness.runner import execute, prepare
@@ -156,6 +158,21 @@ def test_a_broken_die_refutes_the_claim(write, dice, monkeypatch):
     assert "2 of 2 outside" in text
     assert "Something is added to each throw." in text
     assert "Each side is as likely." not in text
+
+
+def test_a_report_beside_it_has_the_outcome_of_a_claim_that_it_tests(write, dice, tmp_path, monkeypatch):
+    monkeypatch.setattr(dice, "tested_elsewhere", (Elsewhere("the accuracy", "backups_at_scale", "accuracy"),))
+    _, conclusion, _ = write()
+    assert conclusion.verdict == "partly: not tested: the accuracy (`backups_at_scale` tests it)"
+    (claim,) = (claim for claim in BackupsAtScale.claims if claim.key == "accuracy")
+    line = ClaimLine(sentence=claim.sentence, measured="-0.1", outcome="refuted")
+    other = dataclasses.replace(conclusion, name="backups_at_scale", claims=[line])
+    (tmp_path / "backups_at_scale").mkdir()
+    (tmp_path / "backups_at_scale" / "conclusion.json").write_text(json.dumps(dataclasses.asdict(other)))
+    _, conclusion, _ = write()
+    assert conclusion.verdict == "partly: tested in `backups_at_scale`: the accuracy, refuted"
+    _, conclusion, _ = write(quick=True)  # a full run says nothing about a quick form
+    assert conclusion.verdict.startswith("partly: not tested: the accuracy")
 
 
 def test_with_a_failed_run_there_is_no_verdict(write, dice):

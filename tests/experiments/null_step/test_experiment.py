@@ -149,6 +149,22 @@ def test_a_broken_cluster_refutes_the_claims_about_it(quick, machine, broken, cl
     assert refuted(findings_of(*quick())) == claims
 
 
+def test_steps_that_vary_leave_a_claim_undecided(quick, machine, monkeypatch):
+    train = Machine.train
+
+    def noisy(self, settings, n, p, bytes_per_sec):
+        training, moved, secs = train(self, settings, n, p, bytes_per_sec)
+        # Every second step is 1.3 times as long.
+        steps = [step._replace(t_end=step.t_end + 0.3 * secs * (step.global_step // 2)) for step in training.steps]
+        return Training(training.summary, steps, training.wall_secs), moved, secs
+
+    monkeypatch.setattr(Machine, "train", noisy)
+    experiment, results = quick()
+    check = next(one for one in experiment.analyse(results).checked if one.claim.key == "bandwidth")
+    assert check.finding is ClaimFinding.UNDECIDED
+    assert check.measured[-1].interval == pytest.approx((1.0, 1.3), rel=0.1)
+
+
 def test_a_simulator_whose_ps_tasks_have_no_limit_refutes_the_reading_of_the_source(machine, tmp_path, monkeypatch):
     run = virtual_run.run
 

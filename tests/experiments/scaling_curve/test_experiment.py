@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +27,7 @@ from ps_trainer.experiments.scaling_curve.records import (
     CurveFigures,
     CurveSettings,
     PointFigures,
+    RealPointSettings,
 )
 from ps_trainer.experiments.toolkit import shaped_clusters, theory
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
@@ -125,6 +127,24 @@ def test_the_calibrated_model_gives_the_two_points_of_its_calibration():
         assert IMAGES_PER_STEP / setting._replace(n=n, p=p).predicted_secs() == pytest.approx(rate.value)
     low, high = records.reading_range(ASYNC)
     assert 0.8 < low < 1 < high < 1.2
+
+
+def test_the_seeds_of_a_case_give_it_an_interval():
+    setting = ClusterSetting(SYNC, 4, 1, 4 * MB, B, 200.0)
+    settings = RealPointSettings(cluster=setting, scale="ours", rate="200mbit", rounds=15)
+
+    def result(seed, factor):
+        secs = factor * setting.predicted_secs()
+        point = PointFigures(round_secs=secs, percentiles=[secs] * 4, simulated_secs=secs / 1.1)
+        run = Run(f"L3-{seed}", settings, seed, level=Level.SHAPED)
+        return RunResult(run, CurveFigures(points={"4": point}), 1.0, None, None)
+
+    (point,) = points_of(Results([result(0, 1.0), result(1, 1.21)]))
+    half = 6.314 * math.log(1.21) / 2  # of two values, the standard error is half their distance
+    value, (low, high) = point.over_predicted()
+    assert (value, low, high) == pytest.approx((1.1, 1.1 * math.exp(-half), 1.1 * math.exp(half)))
+    value, interval = point.over_simulated()
+    assert (value, *interval) == pytest.approx((1.1, 1.1, 1.1))
 
 
 def test_single_cases_outside_do_not_refute_a_family_and_are_named(monkeypatch, tmp_path):

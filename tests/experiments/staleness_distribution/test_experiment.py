@@ -13,9 +13,16 @@ from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.invocation import Request
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
-from ps_trainer.experiments.staleness_distribution.cases import Staleness, StalenessFigures, compute_of, staleness_of
+from ps_trainer.experiments.staleness_distribution.cases import (
+    Staleness,
+    StalenessFigures,
+    StalenessSettings,
+    compute_of,
+    staleness_of,
+)
 from ps_trainer.experiments.staleness_distribution.experiment import StalenessDistribution
 from ps_trainer.experiments.toolkit.clusters import Cluster, Training
+from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import findings_of, planned, results_of
@@ -144,6 +151,48 @@ def test_seeds_are_pooled(tmp_path):
     cases = staleness_of(results)
     assert [case.shape for case in cases] == ["even", "lognormal", "exponential"]
     assert cases[0].by_worker == {0: {1: 10 + 11}, 1: {3: 30 + 30}}
+
+
+def even(n, staleness, seeds):
+    """Results of asynchronous workers with even steps, one run a seed; `staleness` returns value -> count of it."""
+    settings = StalenessSettings(n=n, shape=Shape.EVEN, mean_ms=100.0, num_updates=1000)
+    return [
+        RunResult(Run(f"{n}-{seed}", settings, seed), StalenessFigures(staleness={"0": staleness(seed)}), 1, None, None)
+        for seed in seeds
+    ]
+
+
+def check_of(key, results):
+    (check,) = (one for one in StalenessDistribution().analyse(Results(results)).checked if one.claim.key == key)
+    return check
+
+
+def test_seeds_that_disagree_leave_a_claim_undecided():
+    alike = even(4, lambda seed: {"3": 10_000}, range(5))
+    assert check_of("mean", alike).finding is ClaimFinding.OK
+    apart = even(4, lambda seed: {"3": 10_000, "4": 8_000 * (seed == 0)}, range(5))
+    check = check_of("mean", apart)
+    assert check.finding is ClaimFinding.UNDECIDED
+    assert check.measured[0].value == pytest.approx(8 / 58 / 4)
+    assert check_of("mean", apart[:1]).finding is ClaimFinding.REFUTED  # 4/9/n, and no interval
+
+
+def test_few_gradients_do_not_show_that_very_stale_ones_are_rare():
+    few = even(2, lambda seed: {"1": 5_000}, range(5))
+    assert check_of("tail", few).finding is ClaimFinding.UNDECIDED
+    together = [*few, *even(4, lambda seed: {"3": 5_000}, range(5))]
+    check = check_of("tail", together)
+    assert (check.finding, len(check.measured)) == (ClaimFinding.OK, 1)
+    assert "L0, 2 cases together" in check.text
+    stale = [*few, *even(4, lambda seed: {"3": 5_000, "9": 10}, range(5))]
+    check = check_of("tail", stale)
+    assert check.finding is ClaimFinding.REFUTED
+    assert "50 in L0, n=4, even" in check.text
+    enough = even(8, lambda seed: {"7": 10_000}, range(5))
+    assert [one.case for one in check_of("tail", [*together, *enough]).measured] == [
+        "L0, n=8, even",
+        "L0, 2 cases together",
+    ]
 
 
 def test_shares_of_a_case():

@@ -55,6 +55,71 @@ def test_the_ratio_of_two_medians_has_an_interval_that_covers_it():
     assert 0.84 < np.mean([low <= math.exp(0.3) <= high for low, high in intervals]) < 0.99
 
 
+def test_an_estimate_may_be_divided_and_made_absolute():
+    one = statistics.IntervalEstimate(-0.2, statistics.Interval(-0.3, -0.1))
+    assert one.absolute() == (0.2, (0.1, 0.3))
+    assert one.over(2) == (-0.1, (-0.15, -0.05))
+    assert statistics.IntervalEstimate(0.1, statistics.Interval(-0.1, 0.3)).absolute() == (0.1, (0.0, 0.3))
+    assert statistics.IntervalEstimate(-1.0).absolute().over(2) == (0.5, None)
+
+
+def test_pairs_of_seeds_give_the_interval_of_a_ratio():
+    # Log ratios 1, 2, 3: the mean is 2, the standard error 1/√3 with 2 degrees of freedom.
+    values, others = dict(enumerate(np.exp([1.0, 3.0, 6.0]))), dict(enumerate(np.exp([0.0, 1.0, 3.0])))
+    half = 2.920 / math.sqrt(3)
+    ratio, interval = statistics.ratio_by_seed(values, others | {7: 1e9})
+    assert (ratio, *interval) == pytest.approx([math.exp(2), math.exp(2 - half), math.exp(2 + half)])
+    assert statistics.mean_ratio([2.0, 8.0], 2.0).value == pytest.approx(2.0)
+    assert statistics.mean_ratio([2.0], 2.0) == (1.0, None)
+    # With one common seed, all values count.
+    assert statistics.ratio_by_seed({0: 2.0, 1: 8.0}, {1: 1.0, 2: 1.0}).value == pytest.approx(4.0)
+
+
+def test_the_jackknife_of_a_mean_is_students_interval():
+    samples = [1.0, 2.0, 4.0, 9.0]
+    (value, interval), expected = statistics.jackknife(np.mean, samples), statistics.mean_estimate(samples)
+    assert (value, *interval) == pytest.approx((expected.value, *expected.interval))
+    assert statistics.jackknife(np.mean, [3.0]) == (3.0, None)
+
+
+def test_the_jackknife_of_a_standard_deviation_covers_it():
+    random = np.random.default_rng(4)
+    runs = [[random.normal(size=50) for _ in range(5)] for _ in range(300)]
+    intervals = [statistics.jackknife(lambda own: float(np.std(np.concatenate(own))), one).interval for one in runs]
+    assert 0.84 < np.mean([low <= 1.0 <= high for low, high in intervals]) < 0.96
+
+
+def test_medians_of_pooled_runs_have_an_interval_with_the_noise_of_runs():
+    def runs(mean, num_runs):
+        return [random.lognormal(mean + random.normal(0.0, 0.2), 0.3, 25) for _ in range(num_runs)]
+
+    random = np.random.default_rng(5)
+    samples = [(runs(0.3, 8), runs(0.0, 8)) for _ in range(60)]
+    intervals = [statistics.pooled_median_ratio(*sample).interval for sample in samples]
+    assert 0.75 < np.mean([low <= math.exp(0.3) <= high for low, high in intervals]) < 0.99
+    assert statistics.pooled_median_ratio([[4.0]], [[1.0, 2.0, 3.0]]).value == 2.0
+    assert statistics.pooled_median_ratio([[4.0], [4.0, 4.0]], [[2.0]]) == (2.0, (2.0, 2.0))
+
+
+def test_the_largest_of_several_values_is_not_larger_by_luck():
+    random = np.random.default_rng(6)
+
+    def largest():
+        values = {option: dict(enumerate(random.lognormal(0.0, 0.2, 5))) for option in range(4)}
+        return statistics.chosen_by_other_seeds(values).value, max(
+            math.exp(np.mean(np.log([*own.values()]))) for own in values.values()
+        )
+
+    fair, lucky = np.mean([largest() for _ in range(400)], axis=0)
+    assert fair == pytest.approx(1.0, abs=0.02)
+    assert lucky > 1.05
+    value, interval = statistics.chosen_by_other_seeds({1: {0: 2.0, 1: 2.0}, 2: {0: 3.0, 1: 3.0}})
+    assert (value, *interval) == pytest.approx((3.0, 3.0, 3.0))
+    for values in ({1: {0: 2.0}, 2: {0: 3.0}}, {1: {0: 2.0}, 2: {1: 3.0}}):  # one common seed, and none
+        value, interval = statistics.chosen_by_other_seeds(values)
+        assert value == pytest.approx(3.0) and interval is None
+
+
 def test_unknown_values_widen_the_interval_of_a_ratio_as_far_as_they_could():
     known, lost = ([2.0] * 3, [2.0] * 3), ([10.0] * 3, [math.inf] * 3)
     assert statistics.median_ratio_interval(lost, known) == (5.0, math.inf)
