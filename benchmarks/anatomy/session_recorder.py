@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-# `tf.Session` and the sessions of `MonitoredTrainingSession` inherit both methods from this class, which has no public
+# `tf.Session` and the sessions of `MonitoredTrainingSession` inherit the methods from this class, which has no public
 # name. tests/benchmarks/anatomy notices when it moves.
 from tensorflow.python.client.session import BaseSession
 
@@ -51,7 +51,7 @@ class SessionRecorder:
         self._steps = range(first_step, first_step + num_steps)
         self._workers: dict[int, tuple[int, Callable[[], int]]] = {}  # by thread
         self._options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
-        self._originals: tuple[Any, Any] | None = None
+        self._originals: tuple[Any, Any, Any] | None = None
 
     def watch_this_thread(self, worker: int, count_steps: Callable[[], int]) -> None:
         """Records the calls that the calling thread makes.
@@ -63,7 +63,11 @@ class SessionRecorder:
         self._workers[threading.get_ident()] = (worker, count_steps)
 
     def __enter__(self) -> SessionRecorder:
-        self._originals = make_callable, run = BaseSession.make_callable, BaseSession.run
+        make_callable, run, from_options = self._originals = (
+            BaseSession.make_callable,
+            BaseSession.run,
+            BaseSession._make_callable_from_options,
+        )
         recorder = self
 
         def recording_make_callable(
@@ -89,14 +93,30 @@ class SessionRecorder:
                 return run(session, fetches, feed_dict, options, run_metadata)
             return recorder._record(fetches, lambda **given: run(session, fetches, feed_dict, **given))
 
+        def recording_from_options(session: Any, options: Any) -> Any:
+            plain = from_options(session, options)
+            if options.feed:
+                return plain
+            fetches = [session.graph.as_graph_element(name) for name in (*options.fetch, *options.target)]
+            # The same part of the graph; the call itself returns no record.
+            with_options = make_callable(session, fetches, accept_options=True)
+
+            def call() -> Any:
+                if not recorder._is_wanted():
+                    return plain()
+                return recorder._record(fetches, with_options)[: len(options.fetch)]
+
+            return call
+
         BaseSession.make_callable, BaseSession.run = recording_make_callable, recording_run
+        BaseSession._make_callable_from_options = recording_from_options
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._originals is not None
-        BaseSession.make_callable, BaseSession.run = self._originals
+        BaseSession.make_callable, BaseSession.run, BaseSession._make_callable_from_options = self._originals
 
     def _is_wanted(self) -> bool:
         watched = self._workers.get(threading.get_ident())

@@ -174,11 +174,12 @@ class UndoLog:
         self.tables.append(table)
         return table
 
-    def log(self, changes: Sequence[tuple[LoggedTable, tf.Tensor]]) -> tf.Operation:
+    def log(self, changes: Sequence[tuple[LoggedTable, tf.Tensor]], *, in_section: bool = True) -> tf.Operation:
         """Builds the op of an update that comes before the change of the rows.
 
         Args:
             changes: Tables, each with the indices of the rows that change.
+            in_section: Whether the update is in an exclusive section, whose ops must run in a cancelled step as well.
         """
 
         def log_all() -> tf.Tensor:
@@ -187,7 +188,10 @@ class UndoLog:
 
         with tf.device(self._device):
             moment = self.active.read_value()
-            return tf.cond(moment > 0, log_all, lambda: tf.constant(False)).op
+            is_logged = tf.cond(moment > 0, log_all, lambda: tf.constant(False))
+            if not in_section:
+                _keep_as_one_op(is_logged)
+            return is_logged.op
 
     def hold(self) -> tf.Tensor:
         """Builds the op that begins a moment; returns its number, an int32 scalar on the ps task."""
@@ -215,3 +219,14 @@ class UndoLog:
         """Builds the op that empties the log, and frees the kept rows."""
         with tf.device(self._device):
             return tf.group(*(table.clear() for table in self.tables))
+
+
+def _keep_as_one_op(result: tf.Tensor) -> None:
+    """Keeps a `tf.cond` as the one op that TensorFlow has made of it; a cancelled step fails there.
+
+    Otherwise TensorFlow would put the ops of both branches into the graph of each step. They cost time even if they do
+    not run: a task runs all ops of a graph more slowly if some of them choose a branch.
+    """
+    (if_op,) = (tensor.op for tensor in result.op.inputs)
+    # Private: TensorFlow reads this attribute, and has no public way to set it (tests/checkpoints/test_logged_rows.py).
+    if_op._set_attr("_lower_using_switch_merge", tf.AttrValue(b=False))

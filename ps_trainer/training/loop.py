@@ -35,12 +35,13 @@ from absl import logging
 
 from ps_trainer.errors import LostError, PsLostError
 from ps_trainer.runtime.job_runner import StopRequest
+from ps_trainer.store import fed_call
 from ps_trainer.training.graph_parts.step_calls import StepCalls
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from ps_trainer.training.step_errors import translated_errors
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.training.worker_progress import WorkerProgress
-from ps_trainer.updates.base import RELEASED, Exchange, StartCondition
+from ps_trainer.updates.base import RELEASED, Exchange, Phase, StartCondition
 
 _POLL_SECS = 0.1
 _RELEASE_REASON_SECS = 10.0  # the chief releases the workers first, and then reports why it ended
@@ -131,7 +132,10 @@ class StepLoop:
     def _work(self, session: tf.train.MonitoredSession, step_context: Any) -> EndReason:
         raw = step_context.session
         self._let_stop_close(raw)
-        phases = [self._callable(step_context, fetches) for fetches in self._train.fetches]
+        phases = [
+            self._callable(step_context, phase, fetches)
+            for phase, fetches in zip(self._train.step.phases, self._train.fetches, strict=True)
+        ]
         global_step = self._join(raw)
         if self._is_last(global_step):
             reason = EndReason.MAX_STEPS_BEFORE
@@ -161,11 +165,11 @@ class StepLoop:
         if not self._progress.local_steps and not isinstance(self._stop.reason, LostError):
             raw.close()
 
-    def _callable(self, step_context: Any, fetches: StepFetches) -> Callable[[], StepFetches | None]:
+    def _callable(self, step_context: Any, phase: Phase, fetches: StepFetches) -> Callable[[], StepFetches | None]:
         if self._has_hooks:
             return lambda: step_context.run_with_hooks(fetches)
         if self._train.call is None:
-            return step_context.session.make_callable(fetches)
+            return _single_step(step_context.session, phase, fetches)
         limits = self._train.call_limits
         return StepCalls(self._train.call, limits, may_continue=self._may_continue, add=self._add_inside).callable(
             step_context.session
@@ -267,6 +271,25 @@ class StepLoop:
             if self._is_last(global_step):
                 return
             self._stop.check()
+
+
+def _single_step(session: tf.Session, phase: Phase, fetches: StepFetches) -> Callable[[], StepFetches]:
+    """Returns the function that makes a call of one step: of few tensors, and with little work in Python."""
+    progress = [fetches.global_step, fetches.staleness] if phase.progress is None else [phase.progress]
+    times_at = len(progress) + 1
+    counts_at = times_at + len(fetches.times)
+    end = counts_at + len(fetches.counts)
+    targets = dict.fromkeys(getattr(target, "op", target) for target in fetches.targets)  # ops return no values
+    run = fed_call.make(session, [*progress, fetches.loss, *fetches.times, *fetches.counts, *targets], [])
+
+    def step() -> StepFetches:
+        values = run()
+        global_step, staleness = values[:2] if phase.progress is None else (values[0][0], values[0][1:])
+        return StepFetches(
+            global_step, staleness, values[times_at - 1], values[times_at:counts_at], values[counts_at:end], ()
+        )
+
+    return step
 
 
 def _wait_to_start(

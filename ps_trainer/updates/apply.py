@@ -82,6 +82,7 @@ class Applier:
         rate_factor: tf.Tensor | None = None,
         step: tf.Tensor | None = None,
         use_locking: bool = True,
+        in_section: bool = True,
     ) -> tf.Operation:
         """Builds the op that applies the gradients of pieces on ps task `ps`; call it once for each piece.
 
@@ -93,6 +94,8 @@ class Applier:
             rate_factor: Scalar by which the learning rate is multiplied, or None.
             step: Int64 scalar on the ps task that schedule and optimizer follow; None = the clock.
             use_locking: Whether a sparse update excludes others of the same variable (`PsOptimizer.create`).
+            in_section: Whether the update may be in an exclusive section. Without one, a cancelled step may end before
+                the update, and each step is faster.
         """
         with tf.device(self._store.ps_device(ps)):
             if not gradients:
@@ -105,7 +108,7 @@ class Applier:
             parts = [step, *(part for _, _, value in updated for part in _tensors_of(value))]
             # Between the log and the change the step waits for nothing, so that a moment seldom falls between them.
             with tf.control_dependencies(parts if rate_factor is None else [*parts, rate_factor]):
-                log_op = self._log_rows(ps, [(piece, value) for piece, _, value in updated])
+                log_op = self._log_rows(ps, [(piece, value) for piece, _, value in updated], in_section=in_section)
             with tf.control_dependencies([] if log_op is None else [log_op]):
                 apply_op, slots = self._apply(ps, updated, step, rate_factor, use_locking=use_locking)
         self.slots += slots
@@ -152,7 +155,7 @@ class Applier:
             self._logged[piece.variable.op.name] = log.add(piece, slots)
 
     def _log_rows(
-        self, ps: int, gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]]
+        self, ps: int, gradients: Sequence[tuple[Piece, tf.Tensor | tf.IndexedSlices]], *, in_section: bool
     ) -> tf.Operation | None:
         """Builds the op that logs the rows of large tables before they change; None if there are none."""
         tables = [(piece, value) for piece, value in gradients if self._changes_rows(piece)]
@@ -160,7 +163,9 @@ class Applier:
             self.create_slots(ps, [piece for piece, _ in gradients])
         changes = [(self._logged[piece.variable.op.name], value) for piece, value in tables]
         return (
-            self.undo_logs[ps].log([(table, _changed_rows(table, value)) for table, value in changes])
+            self.undo_logs[ps].log(
+                [(table, _changed_rows(table, value)) for table, value in changes], in_section=in_section
+            )
             if changes
             else None
         )

@@ -56,8 +56,8 @@ class Async(UpdateRule):
                     snapshot = store.read_on(ps)
             pulled.append(snapshot)
         with tf.device(store.worker_device):
-            staleness = tf.concat([progress[1:], *staleness], axis=0)
-            return TrainStep([Phase(progress[0], staleness, context.push.targets, applied, pushed, pulled)])
+            parts = [progress, *staleness]
+            return TrainStep([Phase.of_progress(parts, context.push.targets, applied, pushed, pulled)])
 
 
 def _apply_and_read(
@@ -74,12 +74,12 @@ def _apply_and_read(
     dense = [gradient for gradient in part if not gradient.piece.is_table]
     counts = store.pull.by_area([gradient.piece.variable for gradient in dense])
     if len(counts) < 2:
-        return [applier.apply(ps, [(g.piece, g.value) for g in part])], None
+        return [applier.apply(ps, [(g.piece, g.value) for g in part], in_section=False)], None
     ends = list(itertools.accumulate(counts))
     portions = [dense[end - count : end] for end, count in zip(ends, counts, strict=True)]
     portions[0] = [*portions[0], *(gradient for gradient in part if gradient.piece.is_table)]
     portions.reverse()  # the gradients of the last layers come first
-    apply_ops = [applier.apply(ps, [(g.piece, g.value) for g in portion]) for portion in portions]
+    apply_ops = [applier.apply(ps, [(g.piece, g.value) for g in portion], in_section=False) for portion in portions]
     values: dict[str, tf.Tensor] = {}
     with tf.device(store.ps_device(ps)):
         # Clock first, as in `ParameterStore.read_on`: what others update meanwhile counts as staleness.

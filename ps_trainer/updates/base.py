@@ -169,6 +169,8 @@ class Phase(NamedTuple):
             section in which they apply, or each piece after its own update. None: the snapshot is read after `applied`.
         is_local: Whether the phase exchanges nothing with ps tasks. Such a phase also leaves out the model's own
             updates (UPDATE_OPS, such as batch norm's averages), because their variables lie on the ps tasks.
+        progress: `global_step`, then `staleness`, in one vector on the worker, which costs a step less than two
+            tensors; None if the rule has no such vector.
     """
 
     global_step: tf.Tensor
@@ -178,6 +180,19 @@ class Phase(NamedTuple):
     pushed: tf.Tensor | None = None
     pulled: Sequence[Snapshot] | None = None
     is_local: bool = False
+    progress: tf.Tensor | None = None
+
+    @classmethod
+    def of_progress(cls, parts: Sequence[tf.Tensor], *arguments: Any, **others: Any) -> Phase:
+        """Returns the phase whose `progress` is the int64 vectors `parts`, end to end, in the device scope of the call.
+
+        Args:
+            parts: Vector of ps 0, which begins with global_step, and those of the other ps tasks.
+            *arguments: Attributes that follow `staleness`.
+            **others: Attributes by name.
+        """
+        progress = tf.concat(parts, axis=0) if len(parts) > 1 else tf.identity(parts[0])
+        return cls(progress[0], progress[1:], *arguments, **others)._replace(progress=progress)
 
 
 class StartCondition(NamedTuple):

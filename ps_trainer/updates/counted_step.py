@@ -89,9 +89,8 @@ def build_counted_phase(store: ParameterStore, steps: Sequence[PsStepOps], targe
             # The slice is on the ps task, because only ps 0 has to send its clock as well.
             staleness.append(count[1:])
     with tf.device(store.worker_device):
-        return Phase(
-            global_step=counts[0][0],
-            staleness=tf.concat([counts[0][1:], *staleness], axis=0),
+        return Phase.of_progress(
+            [counts[0], *staleness],
             targets=targets,
             applied=[count.op for count in counts],
             pushed=pushed,

@@ -192,7 +192,8 @@ class _Graph:
         """Builds the ops that send the sums, apply and count them."""
         store, before = self._store, []
         for ps, part in enumerate(grouped_by_ps(self._context.push.send(self._sums), store.num_ps)):
-            apply_op = self._context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
+            pairs = [(gradient.piece, gradient.value) for gradient in part]
+            apply_op = self._context.applier.apply(ps, pairs, in_section=False)
             with (
                 tf.device(store.ps_device(ps)),
                 tf.control_dependencies([apply_op, *self._context.push.ops_to_await(ps)]),

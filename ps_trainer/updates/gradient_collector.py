@@ -271,9 +271,12 @@ def build_step(
     with tf.device(store.ps_device(0)):
         progress = tf.stack([push_ops.global_step, stale])  # both numbers in one message
     with tf.device(store.worker_device):
-        staleness = tf.concat([progress[1:], *(tf.reshape(other, [1]) for other in others)], axis=0)
-        phase = Phase(
-            progress[0], staleness, context.push.targets, push_ops.applied, push_ops.global_step, push_ops.pulled
+        phase = Phase.of_progress(
+            [progress, *(tf.reshape(other, [1]) for other in others)],
+            context.push.targets,
+            push_ops.applied,
+            push_ops.global_step,
+            push_ops.pulled,
         )
     return TrainStep(
         [phase],

@@ -55,7 +55,7 @@ class Hogwild(UpdateRule):
         counts = []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
             pairs = [(gradient.piece, gradient.value) for gradient in part]
-            apply_op = context.applier.apply(ps, pairs, use_locking=False)
+            apply_op = context.applier.apply(ps, pairs, use_locking=False, in_section=False)
             # No exclusive section, so τ is an upper bound, as in `async`.
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.ops_to_await(ps)]):
                 before = count_update(store.clocks[ps])

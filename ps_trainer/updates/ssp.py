@@ -64,7 +64,8 @@ class Ssp(UpdateRule):
         clocks = WorkerClocks(store, context, self._options.staleness)
         counted, staleness = [], []
         for ps, part in enumerate(grouped_by_ps(context.push.send(gradients), store.num_ps)):
-            apply_op = context.applier.apply(ps, [(gradient.piece, gradient.value) for gradient in part])
+            pairs = [(gradient.piece, gradient.value) for gradient in part]
+            apply_op = context.applier.apply(ps, pairs, in_section=False)
             with tf.device(store.ps_device(ps)), tf.control_dependencies([apply_op, *context.push.ops_to_await(ps)]):
                 counted.append(count_update(store.clocks[ps]))
                 staleness.append(counted[-1] - store.clock_reads[ps])
@@ -74,9 +75,8 @@ class Ssp(UpdateRule):
             pushed = counted[0] + 1  # never RELEASED: a step that the wait releases has made its update before
         with tf.device(store.worker_device):
             others = [tf.reshape(stale, [1]) for stale in staleness[1:]]
-            phase = Phase(
-                progress[0],
-                tf.concat([progress[1:], *others], axis=0),
+            phase = Phase.of_progress(
+                [progress, *others],
                 context.push.targets,
                 clocks.build_ops_after(passed),
                 pushed,

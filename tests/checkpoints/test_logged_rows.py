@@ -57,7 +57,8 @@ class LoggedTable:
             self.indices = tf.placeholder(tf.int64, [None])
             self.values = tf.placeholder(tf.float32, [None, WIDTH])
             gradient = tf.IndexedSlices(self.values, self.indices, TABLE.shape)
-            apply = lambda value: applier.apply(0, [(self.piece, value)], use_locking=is_locked)  # noqa: E731
+            locking = {"use_locking": is_locked, "in_section": is_in_section}
+            apply = lambda value: applier.apply(0, [(self.piece, value)], **locking)  # noqa: E731
             if is_in_section:
                 applier.create_slots(0, [self.piece])
 
@@ -103,8 +104,8 @@ class LoggedTable:
         self._is_over = threading.Event()
         self._pool = concurrent.futures.ThreadPoolExecutor(NUM_WORKERS)
 
-    def update(self, indices, values):
-        self.session.run(self.apply_op, {self.indices: indices, self.values: values})
+    def update(self, indices, values, **recording):
+        self.session.run(self.apply_op, {self.indices: indices, self.values: values}, **recording)
 
     def update_at_random(self, random):
         indices = random.randint(0, NUM_ROWS, ROWS_OF_A_STEP)  # an index may occur twice
@@ -276,6 +277,18 @@ def test_a_log_has_a_row_that_changes_often_once(make_run):
     assert run.session.run(run.num_entries) == 1
     run.read(snapshot)
     assert run.held.logged_bytes == 2 * WIDTH * 4
+
+
+@pytest.mark.parametrize("is_in_section", [False, True])
+def test_an_update_runs_ops_of_the_log_only_in_a_section(make_run, is_in_section):
+    """An op that chooses a branch makes a task run every op of a step more slowly."""
+    metadata = tf.RunMetadata()
+    options = tf.RunOptions(output_partition_graphs=True)
+    make_run("sgd", is_in_section=is_in_section).update(
+        [1], np.ones([1, WIDTH]), options=options, run_metadata=metadata
+    )
+    types = {node.op for graph in metadata.partition_graphs for node in graph.node}
+    assert ("Switch" in types, "If" in types) == (is_in_section, not is_in_section)
 
 
 @pytest.mark.parametrize(("optimizer", "large_bytes"), [("adam", TABLE.nbytes), ("sgd", TABLE.nbytes + 1)])
