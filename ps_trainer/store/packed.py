@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -16,6 +17,8 @@ from ps_trainer.store.pieces import DensePart, Piece
 from ps_trainer.store.variables import create_variable
 
 _LEAST_BYTES, _MOST_BYTES = 2**20, 16 * 2**20
+_ALIGNMENT = 64
+_LEAST_SHARED_BYTES = 2**16  # a smaller vector is copied in less time than the ops that share its memory take
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +97,7 @@ class Packed(ParameterStore):
     def _assemble(self, specs: Sequence[VariableSpec], pieces: Sequence[Piece]) -> dict[str, tf.Tensor]:
         parts: dict[str, list[tf.Tensor]] = defaultdict(list)
         for piece in pieces:
-            slices = tf.split(piece.pulled, [extent.size for extent in piece.extents])
+            slices = cut_flat(piece.pulled, [extent.size for extent in piece.extents])
             for extent, part in zip(piece.extents, slices, strict=True):
                 parts[extent.name].append(part)
         tensors = {}
@@ -104,6 +107,34 @@ class Packed(ParameterStore):
             value = flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
             tensors[spec.name] = tf.reshape(value, spec.shape, name=f"{spec.name}/pulled")
         return tensors
+
+
+def cut_flat(flat: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
+    """Cuts a vector into parts, which share its memory as far as possible.
+
+    TensorFlow's `tf.split` shares memory if all parts begin and end at multiples of 64 bytes, and copies all of them
+    otherwise. So the bias of ten classes at the end of a model would copy all of its parameters in each step.
+
+    Args:
+        flat: Vector.
+        sizes: Number of elements of each part; their sum is the number of elements of `flat`.
+    """
+    ends = list(itertools.accumulate(sizes))
+    count = next((i for i, end in enumerate(ends) if end * flat.dtype.size % _ALIGNMENT), len(sizes))
+    at = ends[count - 1] if 0 < count < len(sizes) else 0
+    # The rest is copied twice.
+    if at < 3 / 4 * ends[-1] or at * flat.dtype.size < _LEAST_SHARED_BYTES:
+        return list(tf.split(flat, sizes))
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def cut(flat: tf.Tensor) -> Any:
+        shared = tf.split(tf.slice(flat, [0], [at]), sizes[:count])
+        copied = tf.split(tf.slice(flat, [at], [ends[-1] - at]), sizes[count:])
+        # By itself TensorFlow would make two vectors of full length, and add them.
+        return [*shared, *copied], lambda *gradients: tf.concat(gradients, axis=0)
+
+    parts: list[tf.Tensor] = cut(flat)
+    return parts
 
 
 def default_piece_bytes(share_bytes: int, *, spans_hosts: bool) -> int:

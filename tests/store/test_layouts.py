@@ -150,6 +150,35 @@ class TestPacked:
         for end in ends - set(starts):
             assert not whole[int(np.searchsorted(starts, end)) - 1]
 
+    @pytest.mark.parametrize(
+        ("sizes", "shares"),
+        [
+            ([2**14, 2**13, 10], True),
+            ([2**14, 3, 2**4, 5], True),
+            ([2**14, 2**4], False),  # `tf.split` shares the memory itself
+            ([2**12, 10], False),
+            ([3, 2**14], False),
+            ([2**14, 3, 2**14], False),
+        ],
+    )
+    def test_a_vector_is_cut_as_by_split(self, sizes, shares):
+        values = np.arange(sum(sizes), dtype=np.float32)
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            flat = tf.constant(values)
+            parts = packed.cut_flat(flat, sizes)
+            # The gradient of the second part is zero, as that of a variable on which the loss does not depend.
+            losses = [tf.reduce_sum(tf.square(part)) for i, part in enumerate(parts) if i != 1]
+            (gradient,) = tf.gradients(losses, flat)
+            got, got_gradient = session.run([parts, gradient])
+            types = [op.type for op in graph.get_operations()]
+        for part, wanted in zip(got, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            np.testing.assert_array_equal(part, wanted)
+        wanted = 2 * values
+        wanted[sizes[0] : sizes[0] + sizes[1]] = 0
+        np.testing.assert_array_equal(got_gradient, wanted)
+        assert ("Slice" in types) == shares
+        assert types.count("ConcatV2") == 1 and not {"Pad", "AddN"} & set(types)
+
     def test_fewer_elements_than_ps_tasks_leave_some_without(self):
         store = create("packed", lambda: tf.get_variable("w", [2]), 5)
         assert [piece.variable.shape.num_elements() for piece in dense_pieces(store)] == [1, 1]
