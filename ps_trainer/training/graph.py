@@ -35,7 +35,14 @@ from ps_trainer.store.pieces import Gradient
 from ps_trainer.store.table_lookups import TableLookups, are_by_batch
 from ps_trainer.store.trace import STAGE_DEVICES, derive_seed
 from ps_trainer.training.components import Components
-from ps_trainer.training.graph_parts import device_parts, look_ahead, step_calls, step_fetches, worker_input
+from ps_trainer.training.graph_parts import (
+    combined_rows,
+    device_parts,
+    look_ahead,
+    step_calls,
+    step_fetches,
+    worker_input,
+)
 from ps_trainer.training.graph_parts.after_pushes import AfterPushes
 from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
 from ps_trainer.training.graph_parts.push_counts import PushCounts
@@ -144,10 +151,17 @@ class _Assembly:
         limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))
         ahead = None
         if batches.has_pairs and limits.steps > 1:
-            batch_op = tf.nest.flatten(batch)[0].op
             ahead = look_ahead.plan(
-                batch_op, table_lookups.first, push.row_gradients, fetches[0], step.phases[0], self.trainer.device
+                tf.nest.flatten(batch)[0].op,
+                table_lookups.first,
+                push.row_gradients,
+                {device: combined_rows.small_dense_gradients(store, push, device) for device in table_lookups.first},
+                fetches[0],
+                step.phases[0],
+                self.trainer.device,
             )
+        if ahead is None:
+            combined_rows.combine(store, table_lookups.first, push)
         return TrainGraph(
             graph=tf.get_default_graph(),
             step=step,

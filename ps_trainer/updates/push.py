@@ -24,6 +24,7 @@ class Push:
 
     Attributes:
         row_gradients: Gradients of rows whose values are on the worker and whose indices are on the ps task already.
+        dense_gradients: Dense gradients on the worker that travel as they are, each with the index of its ps task.
         sent_bytes: Number of bytes pushed so far, computed from the tensors that `send` sends, without gRPC's frames;
             int64 variable on the worker.
     """
@@ -37,6 +38,7 @@ class Push:
         self._sent: Sequence[Gradient] = ()
         self._count_op: tf.Operation | None = None
         self.row_gradients: list[tf.IndexedSlices] = []
+        self.dense_gradients: list[tuple[int, tf.Tensor]] = []
         with tf.device(self._worker_device):
             # int32 would overflow after 2 GiB.
             self.sent_bytes = create_local_variable("push/sent_bytes", [], tf.int64)
@@ -49,6 +51,7 @@ class Push:
         if not self._wire.has_transforms:
             # A transform sends indices in the message of its values, and may change them.
             gradients = [self._without_known_ids(gradient) for gradient in gradients]
+            self.dense_gradients = [(g.piece.ps, g.value) for g in gradients if not g.piece.is_table]
         arrived = self._pass(self._wire.send, gradients)
         self._sent = gradients
         with tf.device(self._worker_device):

@@ -61,17 +61,18 @@ def test_rows_and_losses_are_those_of_plain_tensorflow(model, num_ps, update):
         np.testing.assert_allclose(outcome.worker.final_values[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-def test_the_tables_of_a_ps_task_share_one_message_of_ids():
-    to_ps, _ = crossings(build(config(Tables)))
-    ids = [shape for _, _, shape in to_ps if len(shape) == 1 and shape[0] is None]
-    rows = [shape for _, _, shape in to_ps if len(shape) == 2]
-    assert len(ids) == 1
-    assert sorted(shape[1] for shape in rows) == [1, 4]
+def test_the_tables_of_a_ps_task_share_their_messages():
+    to_ps, to_worker = crossings(build(config(Tables)))
+    # The ids, and the gradients of rows and dense parameters.
+    assert [shape for _, _, shape in to_ps] == [(None,), (None,)]
+    # The rows, and the dense parameters with the result of the step.
+    assert len(to_worker) == 2
 
 
 def test_ids_that_need_rows_are_a_message_of_their_own():
-    to_ps, _ = crossings(build(config(Chained)))
-    assert len([shape for _, _, shape in to_ps if len(shape) == 1 and shape[0] is None]) == 2
+    to_ps, to_worker = crossings(build(config(Chained)))
+    assert len(to_ps) == 3
+    assert len(to_worker) == 3
 
 
 def test_a_transform_sends_indices_with_its_values():
@@ -106,7 +107,7 @@ def test_rows_travel_rounded_and_the_ps_tasks_keep_all_digits(dtype, num_ps):
 
 def test_rows_of_16_bits_have_half_the_bytes():
     def bytes_to_worker(pull_dtype):
-        train = build(config(Tables, pull_dtype=pull_dtype))
+        train = build(config(Squares, pull_dtype=pull_dtype))
         return sum(
             tensor.dtype.size * tensor.shape[1]
             for op in train.graph.get_operations()

@@ -12,6 +12,7 @@ from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
+from ps_trainer.training.graph_parts import combined_result
 from tests.testing import components as small
 from tests.testing.cluster import InProcessCluster, config_of
 
@@ -189,14 +190,29 @@ class Large:
     """A model whose parameters are more than those that travel with the result of a step."""
 
     def build(self, batch, training):
-        x = layers.dense(batch["x"], 4 * 700, "hidden")
+        x = layers.dense(batch["x"], 4 * 1400, "hidden")
         return layers.classifier_output(layers.dense(x, small.NUM_CLASSES, "logits"), batch["label"])
+
+
+class Even:
+    """A model of as many parameters, of which each begins and ends at a multiple of 64 bytes."""
+
+    def build(self, batch, training):
+        x = layers.dense(tf.zeros([8, 16]) + batch["x"][0, 0], 4 * 1024, "hidden")
+        return layers.classifier_output(layers.dense(x, 16, "logits"), batch["label"])
 
 
 def test_many_parameters_travel_without_the_result():
     _, to_worker = crossings(build(own_config(Large)))
     assert len(to_worker) == 2
     assert (0, "data", (2,)) in to_worker
+
+
+def test_many_parameters_travel_with_the_result_if_that_copies_nothing_on_the_worker(monkeypatch):
+    size = (16 + 1 + 16) * 4 * 1024 + 16
+    assert crossings(build(own_config(Even)))[1] == [(0, "data", (size + 2 * 2,))]
+    monkeypatch.setattr(combined_result, "MAX_ALIGNED_BYTES", 4 * size - 1)
+    assert len(crossings(build(own_config(Even)))[1]) == 2
 
 
 def test_few_parameters_of_16_bits_travel_with_the_result():

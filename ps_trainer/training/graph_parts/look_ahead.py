@@ -28,11 +28,9 @@ from ps_trainer.store import table_lookups
 from ps_trainer.store.ancestors import ancestors
 from ps_trainer.store.devices import task_of
 from ps_trainer.store.table_lookups import LookUp
-from ps_trainer.training.graph_parts import combined_result
+from ps_trainer.training.graph_parts import combined_result, float_message
 from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from ps_trainer.updates.base import Phase
-
-_ROW_DTYPES = (tf.float32, tf.bfloat16, tf.float16)
 
 
 class LookAhead(NamedTuple):
@@ -60,6 +58,7 @@ def plan(
     batch_op: tf.Operation,
     look_ups: Mapping[str, Sequence[LookUp]],
     row_gradients: Sequence[tf.IndexedSlices],
+    dense_gradients: Mapping[str, Sequence[tf.Tensor]],
     fetches: StepFetches,
     phase: Phase,
     worker_device: str,
@@ -70,6 +69,7 @@ def plan(
         batch_op: Op that reads pairs of a batch and the next one (`WorkerInput.has_pairs`).
         look_ups: `TableLookups.first`.
         row_gradients: `Push.row_gradients`.
+        dense_gradients: By device the small dense gradients that may travel with those of rows.
         fetches: Tensors and ops of a step.
         phase: The only phase of the step.
         worker_device: Device of this worker.
@@ -87,7 +87,7 @@ def plan(
     messages = _Messages(worker_device)
     for device, found in look_ups.items():
         gradients = [one for one in row_gradients if task_of(one.indices.device) == task_of(device)]
-        messages.send_ids_with_gradients(device, ops, gradients)
+        messages.send_ids_with_gradients(device, ops, dense_gradients[device], gradients)
         messages.send_rows_with_result(device, found, [rows[look_up.op][-1].outputs[0] for look_up in found], fetches)
     # The next pull reads the dense parameters after these ops, too.
     targets = [getattr(target, "op", target) for target in fetches.targets]
@@ -116,28 +116,36 @@ class _Messages:
         self.results: dict[str, tf.Operation] = {}
 
     def send_ids_with_gradients(
-        self, device: str, ops: Collection[tf.Operation], gradients: Sequence[tf.IndexedSlices]
+        self,
+        device: str,
+        ops: Collection[tf.Operation],
+        dense: Sequence[tf.Tensor],
+        gradients: Sequence[tf.IndexedSlices],
     ) -> None:
         """Sends the ids of the next step with the gradients of this step's rows, if that is possible.
 
         Args:
             device: Device of the ps task.
             ops: `LookAhead.ops`.
+            dense: Dense gradients for it that travel with them.
             gradients: Gradients of rows there.
         """
         ids = _crossing(ops, self._worker, task_of(device))
-        values = [gradient.values for gradient in gradients]
-        if len(ids) != 1 or not values or not _are_float_rows(values):
+        values = [*dense, *(gradient.values for gradient in gradients)]
+        if len(ids) != 1 or not gradients or not float_message.are_float_rows(values):
             return
         with tf.device(self._worker_device):
-            message = tf.concat([_as_floats(part) for part in (*values, *ids)], axis=0)
+            message = tf.concat([float_message.as_floats(part) for part in (*values, *ids)], axis=0)
         self.readers |= set(ancestors([message])) - set(ancestors([*values, *ids]))
         with tf.device(device):
             # The ps task has the ids of this step, and so knows how many rows the gradients have.
-            sizes = [tf.size(gradient.indices) * _row_size(gradient.values) for gradient in gradients]
+            sizes = [
+                *map(float_message.floats_of_unit, dense),
+                *(float_message.num_floats(gradient.values, gradient.indices) for gradient in gradients),
+            ]
             parts = tf.split(message, tf.stack([*sizes, -1]), num=len(sizes) + 1)
             for tensor, part in zip((*values, *ids), parts, strict=True):
-                self.tensors[tensor.name, task_of(device)] = _from_floats(part, tensor)
+                self.tensors[tensor.name, task_of(device)] = float_message.from_floats(part, tensor)
 
     def send_rows_with_result(
         self, device: str, look_ups: Sequence[LookUp], rows: Sequence[tf.Tensor], fetches: StepFetches
@@ -151,19 +159,18 @@ class _Messages:
             fetches: Tensors and ops of a step.
         """
         results = _results_from(task_of(device), fetches)
-        if len(results) != 1 or not _are_float_rows(rows):
+        if len(results) != 1 or not float_message.are_float_rows(rows):
             return
         (result,) = results
         ids = [look_up.ids for look_up in look_ups[:-1]]
         with tf.device(device):
-            message = tf.concat([_as_floats(part) for part in (result, *rows)], axis=0)
+            message = tf.concat([float_message.as_floats(part) for part in (result, *rows)], axis=0)
         with tf.device(self._worker_device):
-            num_floats = _num_bytes(result.shape, result) // tf.float32.size
-            counts = [tf.size(part_ids) * _row_size(part) for part_ids, part in zip(ids, rows, strict=False)]
-            sizes = tf.stack([num_floats, *counts, -1])
+            counts = [float_message.num_floats(part, part_ids) for part_ids, part in zip(ids, rows, strict=False)]
+            sizes = tf.stack([float_message.floats_of_unit(result), *counts, -1])
             parts = tf.split(message, sizes, num=1 + len(rows))
             for tensor, part in zip((result, *rows), parts, strict=True):
-                self.tensors[tensor.name, self._worker] = _from_floats(part, tensor)
+                self.tensors[tensor.name, self._worker] = float_message.from_floats(part, tensor)
         self.readers |= set(ancestors([message, sizes])) - set(ancestors([result, *rows, *ids]))
         self.results[task_of(device)] = message.op
 
@@ -172,14 +179,8 @@ def _results_from(task: str, fetches: StepFetches) -> list[tf.Tensor]:
     """Returns the tensors by which a task tells the result of a step, if a message of floats can hold them."""
     readers = combined_result.readers_of([fetches.global_step, fetches.staleness, *fetches.counts])
     tensors = {reader.tensor.name: reader.tensor for reader in readers if task_of(reader.tensor.device) == task}
-    dtypes = (*_ROW_DTYPES, tf.int64)
-    return [
-        tensor
-        for tensor in tensors.values()
-        if tensor.shape.is_fully_defined()
-        and tensor.dtype in dtypes
-        and _num_bytes(tensor.shape, tensor) % tf.float32.size == 0
-    ]
+    dtypes = (*float_message.DTYPES, tf.int64)
+    return [tensor for tensor in tensors.values() if tensor.shape.is_fully_defined() and tensor.dtype in dtypes]
 
 
 def _depending_on(source: tf.Operation, ops: Collection[tf.Operation]) -> set[tf.Operation]:
@@ -203,37 +204,3 @@ def _crossing(ops: Iterable[tf.Operation], sender: str, receiver: str) -> list[t
         if task_of(tensor.op.device) == sender
     }
     return list(found.values())
-
-
-def _are_float_rows(tensors: Iterable[tf.Tensor]) -> bool:
-    """Returns whether each tensor has rows of a known size, which a whole number of floats can hold."""
-    return all(
-        tensor.dtype in _ROW_DTYPES
-        and tensor.shape[1:].is_fully_defined()
-        and _num_bytes(tensor.shape[1:], tensor) % tf.float32.size == 0
-        for tensor in tensors
-    )
-
-
-def _row_size(rows: tf.Tensor) -> int:
-    """Returns the number of floats that hold a row."""
-    return _num_bytes(rows.shape[1:], rows) // tf.float32.size
-
-
-def _num_bytes(shape: tf.TensorShape, tensor: tf.Tensor) -> int:
-    num_bytes: int = shape.num_elements() * tensor.dtype.size
-    return num_bytes
-
-
-def _as_floats(tensor: tf.Tensor) -> tf.Tensor:
-    if tensor.dtype.size < tf.float32.size:
-        tensor = tf.reshape(tensor, [-1, tf.float32.size // tensor.dtype.size])
-    return tf.reshape(tensor if tensor.dtype == tf.float32 else tf.bitcast(tensor, tf.float32), [-1])
-
-
-def _from_floats(part: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the part of a message that holds the values of `tensor`, of which one dimension may be unknown."""
-    shape = [-1 if size is None else size for size in tensor.shape.as_list()]
-    if tensor.dtype.size > tf.float32.size:
-        part = tf.reshape(part, [*shape, tensor.dtype.size // tf.float32.size])
-    return tf.reshape(part if tensor.dtype == tf.float32 else tf.bitcast(part, tensor.dtype), shape)

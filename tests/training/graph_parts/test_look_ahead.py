@@ -232,17 +232,17 @@ def task(op):
         ("OnlyTable", 1, {}, 2, 1),
         ("OnlyTable", 2, {}, 4, 2),
         ("OnlyTable", 1, {"update": "sync"}, 2, 1),
-        # Further the dense gradient. The dense parameters come with the result.
-        ("Tables", 1, {}, 3, 1),
-        ("TwiceEmbedded", 2, {}, 6, 2),
+        # The dense gradient and the dense parameters travel in the same messages.
+        ("Tables", 1, {}, 2, 1),
+        ("TwiceEmbedded", 2, {}, 4, 2),
         # Transforms send the ids of a gradient with its values: ids of the next step, and a message for each table.
         ("TwiceEmbedded", 1, {"gradient_transform": ("cast:dtype=bfloat16",)}, 5, 1),
-        # Rows of 16 bits travel in the memory of floats, unless a row is a half of one.
+        # Rows of 16 bits travel in the memory of floats.
         ("OnlyTable", 1, {"pull_dtype": "bfloat16"}, 2, 1),
-        ("Embedded", 1, {"pull_dtype": "bfloat16"}, 3, 1),
-        ("Tables", 1, {"pull_dtype": "bfloat16"}, 3, 4),
+        ("Embedded", 1, {"pull_dtype": "bfloat16"}, 2, 1),
+        ("Tables", 1, {"pull_dtype": "bfloat16"}, 2, 1),
         # Ids and rows of the second look-up, which needs the first.
-        ("Chained", 1, {}, 4, 2),
+        ("Chained", 1, {}, 3, 2),
     ],
 )
 def test_a_step_makes_these_messages(model, num_ps, fields, to_ps, to_worker):
