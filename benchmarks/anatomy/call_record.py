@@ -97,10 +97,12 @@ class CallRecord(NamedTuple):
     Attributes:
         edges: For each edge the bytes of its recorded messages.
         ops: Costs by task and type of op, without the ops that send and receive.
+        num_fetched: Number of tensors that the call returns to Python.
     """
 
     edges: Mapping[Edge, tuple[int, ...]]
     ops: Mapping[tuple[str, str], OpCost]
+    num_fetched: int = 0
 
     @property
     def tasks(self) -> set[str]:
@@ -113,7 +115,7 @@ def read(metadata: tf.RunMetadata) -> CallRecord:
     edges: dict[Edge, list[int]] = {edge: [] for edge in _drawn_edges(metadata)}
     for edge, num_bytes in _transfers(metadata):
         edges.setdefault(edge, []).append(num_bytes)
-    return CallRecord({edge: tuple(sizes) for edge, sizes in edges.items()}, _ops(metadata))
+    return CallRecord({edge: tuple(sizes) for edge, sizes in edges.items()}, _ops(metadata), _num_fetched(metadata))
 
 
 def task_of(device: str) -> str:
@@ -163,6 +165,12 @@ def _ops(metadata: tf.RunMetadata) -> dict[tuple[str, str], OpCost]:
                 if owner[1] in _MOVING_OPS or _UPDATING_OPS.match(owner[1]):
                     copied[owner] += sum(memory.total_bytes for memory in node.memory)
     return {key: OpCost(count, micros[key], copied[key]) for key, count in counts.items()}
+
+
+def _num_fetched(metadata: tf.RunMetadata) -> int:
+    """Returns the number of tensors that the worker's part of the graph sends to its client."""
+    nodes = (node for graph in metadata.partition_graphs for node in graph.node)
+    return sum(node.op == "_Send" and node.attr["client_terminated"].b for node in nodes)
 
 
 def _plain(tensor_name: str) -> str:

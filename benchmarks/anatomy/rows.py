@@ -23,8 +23,8 @@ class AnatomyRow(Row):
 
     Attributes:
         path: Update rule, layout and workload, "async/packed/deep".
-        what: "call", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops", "CPU",
-            "rate" or "share" of a limit's rate.
+        what: "call", "fetch", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops",
+            "CPU", "rate" or "share" of a limit's rate.
         task: Task that makes it: the caller of an RPC, the sender of a message.
         to: Receiver of a message; empty for everything else.
         name: Name of the RPC, tensor, or type of op.
@@ -95,6 +95,8 @@ def share_rows(path: str, own: Sequence[AnatomyRow], limits: Sequence[AnatomyRow
 
 def _call_rows(path: str, worker: str, number: int, call: CallAnatomy) -> Iterator[AnatomyRow]:
     yield AnatomyRow(path=path, what="call", task=worker, name=f"session call {number + 1}", per_step=call.per_step)
+    fetched = call.num_fetched * call.per_step
+    yield AnatomyRow(path=path, what="fetch", task=worker, name="tensors returned to Python", per_step=fetched)
     for (task, name), count in call.rpcs(worker).items():
         yield AnatomyRow(path=path, what="RPC", task=task, name=name, per_step=count * call.per_step)
     by_way: dict[tuple[str, str], list[Messages]] = {}

@@ -12,6 +12,9 @@ from benchmarks.anatomy.call_record import CallRecord, Edge, OpCost
 from benchmarks.anatomy.session_recorder import RecordedCall
 from ps_trainer.errors import RunError
 
+# Ops of a branch or a loop. With one of them in its part of the graph, a task runs every op of that part more slowly.
+_BRANCH_OPS = frozenset({"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"})
+
 
 class Messages(NamedTuple):
     """The messages of one edge.
@@ -34,11 +37,13 @@ class CallAnatomy(NamedTuple):
         per_step: Calls in a step; below 1 for a call that only some steps make.
         messages: Messages, by sender, receiver and tensor.
         ops: Costs by task and type of op; medians of the calls.
+        num_fetched: Number of tensors that a call returns to Python.
     """
 
     per_step: float
     messages: Sequence[Messages]
     ops: Mapping[tuple[str, str], OpCost]
+    num_fetched: int = 0
 
     def rpcs(self, worker: str) -> dict[tuple[str, str], int]:
         """Returns the remote procedure calls, by caller and name.
@@ -66,6 +71,8 @@ class StepCounts(NamedTuple):
         from_worker_bytes: Their bytes.
         worker_ops: Ops in the worker.
         other_ops: Ops in the other tasks.
+        fetched: Tensors that the calls return to Python.
+        branch_ops: Ops in all tasks that belong to a branch or a loop.
     """
 
     calls: int
@@ -75,6 +82,8 @@ class StepCounts(NamedTuple):
     from_worker_bytes: int
     worker_ops: int
     other_ops: int
+    fetched: int
+    branch_ops: int
 
 
 class StepAnatomy(NamedTuple):
@@ -109,6 +118,8 @@ class StepAnatomy(NamedTuple):
             from_worker_bytes=sum(message.num_bytes for message in from_worker),
             worker_ops=sum(count for is_worker, count in ops if is_worker),
             other_ops=sum(count for is_worker, count in ops if not is_worker),
+            fetched=sum(call.num_fetched for call in calls),
+            branch_ops=sum(cost.num_ops for call in calls for (_, op), cost in call.ops.items() if op in _BRANCH_OPS),
         )
 
 
@@ -138,6 +149,7 @@ def _combined(records: Sequence[CallRecord], num_steps: int) -> CallAnatomy:
         per_step=len(records) / num_steps,
         messages=[_messages(edge, [record.edges.get(edge, ()) for record in records]) for edge in edges],
         ops={key: _cost([record.ops[key] for record in records if key in record.ops]) for key in keys},
+        num_fetched=max(record.num_fetched for record in records),
     )
 
 

@@ -20,7 +20,7 @@ OPS = {("worker-0", "ConcatV2"): OpCost(2, 50, 4096), ("ps-0", "Cast"): OpCost(1
 
 def anatomy(num_tensors: int) -> StepAnatomy:
     messages = [Messages(TO_PS._replace(tensor=f"gradient{number}"), 1, 100) for number in range(num_tensors)]
-    return StepAnatomy("worker-0", [CallAnatomy(0.5, messages, OPS)])
+    return StepAnatomy("worker-0", [CallAnatomy(0.5, messages, OPS, num_fetched=3)])
 
 
 def shown(path: str, step: StepAnatomy) -> list[rows.AnatomyRow]:
@@ -33,6 +33,7 @@ def test_rows_are_per_step():
         by_what.setdefault(row.what, []).append((row.task, row.name, row.per_step, row.bytes_per_step))
     assert by_what == {
         "call": [("worker-0", "session call 1", 0.5, None)],
+        "fetch": [("worker-0", "tensors returned to Python", 1.5, None)],
         "RPC": [
             ("worker-0", "RunGraph", 0.5, None),
             ("worker-0", "CleanupGraph", 0.5, None),
