@@ -147,8 +147,10 @@ class _Assembly:
         initial = components.trace_model().initial_tensors() if self.trainer.is_chief else None
         state = StoredState(store, applier.slots, counts, initial)
         timed = gradients if self.config.step_log else None
-        fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own_variables)
         limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))
+        fetches = step_fetches.build(
+            store, step, loss, count_ops, timed=timed, own=own_variables, in_single_calls=limits.steps == 1
+        )
         ahead = None
         if batches.has_pairs and limits.steps > 1:
             ahead = look_ahead.plan(

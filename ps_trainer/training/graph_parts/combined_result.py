@@ -24,7 +24,8 @@ from ps_trainer.store.pieces import Snapshot
 _DTYPES = (tf.float32, tf.bfloat16, tf.float16)  # `tf.bitcast` takes an int64 for two or four of these
 MAX_BYTES, MAX_ALIGNED_BYTES = 2**17, 2**20
 """Largest size of the parameters of a ps task that travel with the result; the second for a single flat variable whose
-size is a multiple of 64 bytes. TensorFlow can take such a part out of a tensor without a copy."""
+size is a multiple of 64 bytes, where each step is a call: TensorFlow takes such a part out of a tensor without a copy.
+In a call of several steps, the result of a step arrives while its parameters are still on the way."""
 _ALIGNMENT = 64
 
 
@@ -40,13 +41,16 @@ class Reader(NamedTuple):
         return self.op.inputs[self.place]
 
 
-def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]) -> Mapping[str, tf.Tensor]:
+def combine(
+    store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor], max_aligned_bytes: int
+) -> Mapping[str, tf.Tensor]:
     """Combines the messages of each ps task, and gives the ops of the result their inputs from there.
 
     Args:
         store: Parameter store.
         snapshot: Parameters that the worker pulls for its next step, on the ps tasks.
         results: Result of the step, on the worker.
+        max_aligned_bytes: Largest size of a single flat variable of an even size that travels with the result.
 
     Returns:
         The parameters that travel in a combined message: name of the piece's variable -> value on the worker.
@@ -62,7 +66,7 @@ def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tens
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
         if task_of(device) == task_of(store.worker_device) or not _are_known(numbers, tf.int64):
             continue
-        if is_stage or not _are_few([value for _, value in values]):
+        if is_stage or not _are_few([value for _, value in values], max_aligned_bytes):
             values = []
         if not numbers or len(numbers) + len(values) == 1:
             continue
@@ -123,12 +127,12 @@ def _number_from(part: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
     return tf.bitcast(tf.reshape(part, [*shape.as_list(), tf.int64.size // part.dtype.size]), tf.int64)
 
 
-def _are_few(values: Sequence[tf.Tensor]) -> bool:
+def _are_few(values: Sequence[tf.Tensor], max_aligned_bytes: int) -> bool:
     if not any(_are_known(values, dtype) for dtype in _DTYPES):
         return False
     num_bytes = sum(value.dtype.size * value.shape.num_elements() for value in values)
     is_aligned = len(values) == 1 and num_bytes % _ALIGNMENT == 0
-    return num_bytes <= (MAX_ALIGNED_BYTES if is_aligned else MAX_BYTES)
+    return num_bytes <= (max_aligned_bytes if is_aligned else MAX_BYTES)
 
 
 def _are_known(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> bool:
