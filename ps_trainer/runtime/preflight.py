@@ -107,6 +107,9 @@ def wait_for_run(
         try:
             if (run := _find_run(controls, cluster, config, on_starting)) is not None:
                 return run
+        except PeerFailedError:
+            stop.check()  # a signal to both tasks is the reason of both, although the chief's end is seen first
+            raise
         except tf.errors.OpError as error:  # the ps task may be busy for longer than the deadline of one call
             problem = f"; a ps task does not answer: {error.message}"
         stop.check()
