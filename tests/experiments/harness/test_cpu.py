@@ -138,7 +138,7 @@ def test_a_child_that_ends_between_two_samples_counts(has_self):
         subprocess.run([sys.executable, "-S", "-c", program], check=True)
         after = os.times()
     used = sum(after[2:4]) - sum(before[2:4]) + has_self * (sum(after[:2]) - sum(before[:2]))
-    assert used >= 0.4
+    assert used > 0.39  # the program ends after 0.4 s, which the sum of floats may miss
     assert watch.between(started, time.time()).tasks_secs == pytest.approx(used, abs=0.05)
 
 
