@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -75,30 +75,37 @@ class WordVectors:
         Both formats begin with the line `<words> <features>`. A row is the word, a space and the vector. In `text` the
         vector is decimal numbers with spaces between them, each with the fewest digits that restore the float32. In
         `binary` it is little-endian float32. A line feed ends each row. White space ends a word in these formats, so
-        tokens of white space, such as the space among characters, are left out.
+        it becomes `_` inside of a token, such as a name. Tokens of white space alone, such as the space among
+        characters, are left out.
 
         Returns:
             A sentence about what was written.
 
         Raises:
-            SaveError: The file cannot be written.
+            SaveError: The file cannot be written, or two tokens would become the same word.
         """
-        kept = [number for number, token in enumerate(self.words.tokens) if token.split() == [token]]
+        words = {number: "_".join(token.split()) for number, token in enumerate(self.words.tokens) if token.strip()}
+        first = {word: number for number, word in reversed(words.items())}
+        for number, word in words.items():
+            if first[word] != number:
+                same = (self.words.tokens[first[word]], self.words.tokens[number])
+                raise SaveError(f"--out={out}: {same[0]!r} and {same[1]!r} would both be written as {word}; rename one")
         temporary = out.with_name(f".{out.name}.writing-{os.getpid()}")
         try:
             with durable_files.new_folder(out.resolve().parent):
-                durable_files.replace(out, lambda file: self._write_rows(file, kept, FORMS[form]), temporary)
+                durable_files.replace(out, lambda file: self._write_rows(file, words, FORMS[form]), temporary)
         except OSError as error:
             raise SaveError(f"--out={out} cannot be written: {error}") from error
-        num_left = len(self.words.tokens) - len(kept)
+        num_left, num_joined = len(self.words.tokens) - len(words), sum(words[i] != self.words.tokens[i] for i in words)
         note = f"; {num_left} tokens of white space have no place in this format" if num_left else ""
-        return f"{out}: {len(kept)} vectors of {self._table.shape[1]} features from {self.source}{note}"
+        note += f"; white space in {num_joined} tokens became _" if num_joined else ""
+        return f"{out}: {len(words)} vectors of {self._table.shape[1]} features from {self.source}{note}"
 
-    def _write_rows(self, file: BinaryIO, kept: Sequence[int], as_bytes: Callable[[np.ndarray], bytes]) -> None:
-        file.write(f"{len(kept)} {self._table.shape[1]}\n".encode())
-        for number in kept:
+    def _write_rows(self, file: BinaryIO, words: Mapping[int, str], as_bytes: Callable[[np.ndarray], bytes]) -> None:
+        file.write(f"{len(words)} {self._table.shape[1]}\n".encode())
+        for number, word in words.items():
             row = as_bytes(self._table[number].astype("<f4"))
-            file.write(self.words.tokens[number].encode() + b" " + row + b"\n")
+            file.write(word.encode() + b" " + row + b"\n")
 
     def _id_of(self, word: str) -> int:
         number = self.words.id_of(word)

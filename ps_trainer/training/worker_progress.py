@@ -222,7 +222,7 @@ class WorkerProgress:
         Args:
             metrics: Test metrics of the current parameters, by name.
         """
-        if self.chance is None or self._has_warned or not self._has_made_an_epoch:
+        if self.chance is None or self._has_warned or self.local_steps < self.chance.local_steps:
             return ""
         for name, guess in self.chance.metrics.items():
             if (value := metrics.get(name)) is not None and value >= _AT_CHANCE * guess:

@@ -280,6 +280,7 @@ def test_the_deadline_holds_for_all_files_of_a_request(sounds):
         ({"inputs": {"y": [1]}}, "instance 0 lacks columns of the training files: x"),
         ({"inputs": {"x": [1, [2]]}}, "instance 1: column 'x' holds [2]; give one value"),
         ({"instances": [{"x": {"x": 1}}]}, "instance 0: column 'x' holds {'x': 1}; give one value"),
+        ({"inputs": {"x": [1, "2\n"]}}, "instance 1: column 'x' has a line end; write a space in its place"),
         (b'{"instances": [{"x": 1e400}]}', "instance 0: column 'x' holds numbers, but this value is 'inf'"),
         (b'{"instances": [{"x": %s}]}' % (b"9" * 400), "instance 0: column 'x' holds numbers, but this value is '999"),
         ({"inputs": {"x": [1, "a"]}}, "instance 1: column 'x' holds numbers, but this value is 'a'"),

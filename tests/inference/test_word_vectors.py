@@ -12,7 +12,7 @@ from ps_trainer.checkpoints import writer
 from ps_trainer.cli import embeddings
 from ps_trainer.data.pipeline import recorded_words
 from ps_trainer.data.pipeline.recorded_words import RecordedWords
-from ps_trainer.errors import CheckpointError, UnknownNameError, UsageError
+from ps_trainer.errors import CheckpointError, SaveError, UnknownNameError, UsageError
 from ps_trainer.inference import word_vectors
 from ps_trainer.inference.word_vectors import WordVectors
 
@@ -124,6 +124,21 @@ class TestWrite:
             "; 2 tokens of white space have no place in this format"
         )
         assert read(tmp_path / "out", "text").index_to_key == ["a", "\ufffd"]
+
+    @pytest.mark.parametrize("form", ["text", "binary"])
+    def test_white_space_inside_of_a_name_becomes_an_underscore(self, tmp_path, form):
+        names = RecordedWords("word", ("The Film, 3", "plain", "a\u00a0b"))
+        said = WordVectors(names, np.eye(3, dtype=np.float32), "items").write(tmp_path / "out", form)
+        assert said.endswith("; white space in 2 tokens became _")
+        vectors = read(tmp_path / "out", form)
+        assert vectors.index_to_key == ["The_Film,_3", "plain", "a_b"]
+        np.testing.assert_array_equal(vectors.vectors, np.eye(3))
+
+    def test_two_names_that_would_become_one_are_an_error(self, tmp_path):
+        vectors = WordVectors(RecordedWords("word", ("a b", "a_b")), np.eye(2, dtype=np.float32), "items")
+        with pytest.raises(SaveError, match="'a b' and 'a_b' would both be written as a_b; rename one"):
+            vectors.write(tmp_path / "out", "text")
+        assert not (tmp_path / "out").exists()
 
 
 class TestLoad:

@@ -98,11 +98,12 @@ def test_a_loss_that_stays_at_chance_for_an_epoch_is_warned_of_once(fake_time, l
 
 
 @pytest.mark.parametrize(
-    ("rate", "num_steps", "is_warned"), [(1.0, 150, True), (1.2, 150, True), (0.9, 150, False), (1.0, 140, False)]
+    ("rate", "num_steps", "epoch_steps", "is_warned"),
+    [(1.0, 150, 150, True), (1.2, 150, 150, True), (0.9, 150, 150, False), (1.0, 140, 150, False), (1.0, 40, 8, True)],
 )
-def test_a_test_metric_at_chance_after_an_epoch_is_warned_of_once(fake_time, rate, num_steps, is_warned):
+def test_a_test_metric_at_chance_after_an_epoch_is_warned_of_once(fake_time, rate, num_steps, epoch_steps, is_warned):
     progress = WorkerProgress(BATCH_SIZE, fake_time)
-    progress.chance = ChanceLevel(loss=math.inf, local_steps=150, metrics={"label_error_rate": 1.0})
+    progress.chance = ChanceLevel(loss=math.inf, local_steps=epoch_steps, metrics={"label_error_rate": 1.0})
     for step in range(num_steps):
         add(progress, fake_time, 0.1, step, [0], 2.3)
     assert progress.warning_of(progress.report()) == ""  # the loss of a guess is not known

@@ -135,7 +135,8 @@ class MovieLens(LineSource):
             known = (words.tokens for words in (self.user_vocabulary, self.item_vocabulary) if words is not None)
             if self.user_vocabulary is None or any(name in words for name, words in zip(names, known, strict=False)):
                 raise DataError(
-                    f"{path}: line 1 should hold the names of the columns, but is {first}; put {_HEADER} before it"
+                    f"{path}: line 1 should hold the names of the columns, but is {first}; put such a line before it,"
+                    " for example user,item"
                 )
         if self.user_vocabulary is not None and self.item_vocabulary is not None:
             users, items = _count_names(path, self._format)
