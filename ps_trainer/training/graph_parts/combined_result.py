@@ -72,7 +72,8 @@ def combine(
             continue
         message, sizes = _build_message(device, numbers, [value for _, value in values])
         with tf.device(store.worker_device):
-            found = _cut(message, sizes)
+            # A call of several steps would send the message to each op by itself, so there one op reads it.
+            found = _cut(message, sizes) if max_aligned_bytes > MAX_BYTES else tf.split(message, sizes)
             for (piece, value), part in zip(values, found, strict=False):
                 arrived[piece.variable.op.name] = part if value.shape.rank == 1 else tf.reshape(part, value.shape)
             there = {

@@ -232,6 +232,9 @@ def task(op):
         ("OnlyTable", 1, {}, 2, 1),
         ("OnlyTable", 2, {}, 4, 2),
         ("OnlyTable", 1, {"update": "sync"}, 2, 1),
+        # Without a table, gradient and parameters with the result; each message goes to one op.
+        ("Dense", 1, {}, 2, 1),
+        ("Dense", 2, {}, 4, 2),
         # The dense gradient and the dense parameters travel in the same messages.
         ("Tables", 1, {}, 2, 1),
         ("TwiceEmbedded", 2, {}, 4, 2),
