@@ -12,19 +12,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import arguments, peer_packages
 from benchmarks.contenders import REPOSITORY
-from benchmarks.report import Report, ResultColumn, Row
+from benchmarks.report import NOT_MEASURED, Report, ResultColumn, Row
 from ps_trainer import component_tables
 from ps_trainer.errors import RunError
+from ps_trainer.experiments.toolkit.statistics import mean_interval
 from ps_trainer.launch.command import run_local
 
 CLUSTER = ("--num_ps=1", "--num_workers=2")
@@ -113,7 +115,7 @@ TASKS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PeerRow(Row):
-    """Our result and the peer's.
+    """Our results and the peer's, from the same seeds.
 
     Attributes:
         task: Key of `TASKS`.
@@ -121,12 +123,16 @@ class PeerRow(Row):
         metric: Name of the metric.
         peer: The peer in words.
         flags: Flags after `ps_trainer local --num_ps=1 --num_workers=2`.
-        ours: Our value of the metric; None if the run failed.
-        theirs: The peer's value; None if it failed.
-        our_secs: Seconds of the run, including the start of the processes and the evaluation.
-        their_secs: Seconds of the peer's process, including its imports.
-        our_train_secs: Seconds of the workers' steps.
-        their_fit_secs: Seconds of the peer's training.
+        num_seeds: Number of seeds of both.
+        ours: Mean of our metric over the seeds; None if a run failed.
+        theirs: Mean of the peer's; None if it failed.
+        difference: Mean of ours minus the peer's; None if one of them failed.
+        difference_low: Lower end of its 90 % interval, t distribution; None with one seed.
+        difference_high: Upper end.
+        our_secs: Seconds of a run, median, including the start of the processes and the evaluation.
+        their_secs: Seconds of the peer's process, median, including its imports.
+        our_train_secs: Seconds of the workers' steps, median.
+        their_fit_secs: Seconds of the peer's training, median.
     """
 
     COLUMNS = (
@@ -135,6 +141,7 @@ class PeerRow(Row):
         ResultColumn("metric", "metric"),
         ResultColumn("ours", "ours", ".4f"),
         ResultColumn("peer's", "theirs", ".4f"),
+        ResultColumn("ours − peer's", lambda row: row.difference_in_words),
         ResultColumn("peer", "peer"),
         ResultColumn("our s, all", "our_secs", ".0f"),
         ResultColumn("our s, steps", "our_train_secs", ".1f"),
@@ -147,17 +154,29 @@ class PeerRow(Row):
     metric: str
     peer: str
     flags: str
+    num_seeds: int
     ours: float | None = None
     theirs: float | None = None
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
     our_secs: float | None = None
     their_secs: float | None = None
     our_train_secs: float | None = None
     their_fit_secs: float | None = None
 
     @property
+    def difference_in_words(self) -> str:
+        """The difference, and its interval where there are several seeds."""
+        if self.difference is None:
+            return NOT_MEASURED
+        interval = f" ({self.difference_low:+.4f} to {self.difference_high:+.4f})" if self.num_seeds > 1 else ""
+        return f"{self.difference:+.4f}{interval}"
+
+    @property
     def is_good(self) -> bool:
         """Whether both have a result. A worse result than the peer's is not a failure."""
-        return self.ours is not None and self.theirs is not None
+        return self.difference is not None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -171,6 +190,7 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = arguments.create_parser("benchmarks.peer_quality", __doc__)
     parser.add_argument("--tasks", type=arguments.choices(TASKS, all_as="all"), default="all", help="names, or all")
+    parser.add_argument("--seeds", type=arguments.at_least(1), default=5, help="number of seeds of both (default: 5)")
     parser.add_argument("--packages", help="folder with the peers; filled by pip if it is missing; none = in --out_dir")
     arguments.add_deadline(parser, 600.0)
     arguments.add_out_dir(parser)
@@ -181,29 +201,76 @@ def main(argv: Sequence[str]) -> int:
     peer_packages.install(packages, PACKAGES, flags.deadline_secs)
     report.notes.append(f"Peers: {', '.join(peer_packages.versions(packages, PACKAGES))}.")
     for name in flags.tasks:
-        report.add(run(name, TASKS[name], folder / name, packages, flags.deadline_secs))
+        report.add(run(name, TASKS[name], folder / name, packages, flags.seeds, flags.deadline_secs))
     return report.finish()
 
 
-def run(name: str, task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> PeerRow:
-    """Trains our model, then the peer; a failure is a row without a value, and prints the reason."""
+def run(
+    name: str, task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, num_seeds: int, deadline_secs: float
+) -> PeerRow:
+    """Trains our model and the peer in turn, once for each seed; a failure is a row without a value.
+
+    It prints the reason of a failure.
+    """
     data = prepare(task, folder, packages, deadline_secs)
     flags = [f"--model={task.model}", *_data_flags(task, data), *task.flags]
-    row = PeerRow(task=name, model=task.model, metric=task.metric, peer=task.words, flags=" ".join(flags))
+    row = PeerRow(
+        task=name, model=task.model, metric=task.metric, peer=task.words, flags=" ".join(flags), num_seeds=num_seeds
+    )
+    ours, theirs = [], []
     try:
-        our_secs = run_local([*CLUSTER, *flags], folder / "ours", deadline_secs, cwd=REPOSITORY)
-        summary = json.loads((folder / "ours" / "summary.json").read_text())
-        row = dataclasses.replace(
-            row, ours=summary["metrics"][task.metric], our_secs=our_secs, our_train_secs=_train_secs(summary)
-        )
-        started = time.perf_counter()
-        figures = json.loads(peer_packages.run(_MODULE, [task.peer, str(data)], packages, deadline_secs))
-        their_secs = time.perf_counter() - started
+        for seed in range(num_seeds):
+            ours.append(_train(task, [*flags, f"--seed={seed}"], folder / f"ours-{seed}", deadline_secs))
+            row = _with_ours(row, ours)
+            theirs.append(_fit(task, data, seed, packages, deadline_secs))
     except (RunError, subprocess.SubprocessError) as error:
         print(f"error: {name} failed: {error}", file=sys.stderr, flush=True)
         return row
+    return _with_theirs(row, ours, theirs)
+
+
+class _Trained(NamedTuple):
+    """What one training gave: its metric, its seconds in all, and those of the training alone."""
+
+    metric: float
+    secs: float
+    train_secs: float
+
+
+def _train(task: QualityTask, flags: Sequence[str], logdir: pathlib.Path, deadline_secs: float) -> _Trained:
+    secs = run_local([*CLUSTER, *flags], logdir, deadline_secs, cwd=REPOSITORY)
+    summary = json.loads((logdir / "summary.json").read_text())
+    return _Trained(summary["metrics"][task.metric], secs, max(one["secs"] for one in summary["workers"].values()))
+
+
+def _fit(task: QualityTask, data: pathlib.Path, seed: int, packages: pathlib.Path, deadline_secs: float) -> _Trained:
+    started = time.perf_counter()
+    figures = json.loads(peer_packages.run(_MODULE, [task.peer, str(data), str(seed)], packages, deadline_secs))
+    return _Trained(figures[task.metric], time.perf_counter() - started, figures["fit_secs"])
+
+
+def _with_ours(row: PeerRow, ours: Sequence[_Trained]) -> PeerRow:
+    metrics, secs, train_secs = zip(*ours, strict=True)
     return dataclasses.replace(
-        row, theirs=figures[task.metric], their_secs=their_secs, their_fit_secs=figures["fit_secs"]
+        row,
+        ours=statistics.fmean(metrics),
+        our_secs=statistics.median(secs),
+        our_train_secs=statistics.median(train_secs),
+    )
+
+
+def _with_theirs(row: PeerRow, ours: Sequence[_Trained], theirs: Sequence[_Trained]) -> PeerRow:
+    metrics, secs, fit_secs = zip(*theirs, strict=True)
+    differences = [one.metric - other.metric for one, other in zip(ours, theirs, strict=True)]
+    interval = mean_interval(differences)
+    return dataclasses.replace(
+        row,
+        theirs=statistics.fmean(metrics),
+        their_secs=statistics.median(secs),
+        their_fit_secs=statistics.median(fit_secs),
+        difference=statistics.fmean(differences),
+        difference_low=interval and interval.low,
+        difference_high=interval and interval.high,
     )
 
 
@@ -226,10 +293,6 @@ def _data_flags(task: QualityTask, data: pathlib.Path) -> list[str]:
         return ["--dataset=movielens", f"--data_dir={data}"]
     files = [f"--dataset_option={split}_files={split}.csv" for split in ("train", "test")]
     return ["--dataset=csv", f"--data_dir={data}", "--dataset_option=label=label", *files]
-
-
-def _train_secs(summary: dict[str, Any]) -> float:
-    return float(max(worker["secs"] for worker in summary["workers"].values()))
 
 
 if __name__ == "__main__":

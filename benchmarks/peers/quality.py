@@ -1,7 +1,7 @@
 """The peers of `benchmarks.peer_quality`: scikit-learn, gensim and plain NumPy on the same examples.
 
     python -m benchmarks.peers.quality export sklearn:wine FOLDER     # writes a packaged table as files
-    python -m benchmarks.peers.quality PEER EXAMPLES.npz|FOLDER       # prints {"accuracy": …, "fit_secs": …}
+    python -m benchmarks.peers.quality PEER EXAMPLES.npz|FOLDER SEED  # prints {"accuracy": …, "fit_secs": …}
 
 It runs in a separate process, with the packages of a folder that `benchmarks.peer_quality` fills. So it imports
 neither TensorFlow nor ps_trainer.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]  # "train/<name>" and "test/<name>"
-_SEED = 0
+_SPLIT_SEED = 0
 _RATINGS, _TEST_EVERY = "u.data", 10
 _ALS_ROUNDS, _ALS_PENALTY = 10, 2.0
 
@@ -36,7 +36,9 @@ def export(table: str, folder: pathlib.Path) -> None:
     package, _, name = table.partition(":")
     folder.mkdir(parents=True)
     if name == "InstEval_ratings":
-        rows = np.random.default_rng(_SEED).permutation([[row["s"], row["d"], row["y"], "0"] for row in _insteval()])
+        rows = np.random.default_rng(_SPLIT_SEED).permutation(
+            [[row["s"], row["d"], row["y"], "0"] for row in _insteval()]
+        )
         (folder / _RATINGS).write_text("".join("\t".join(row) + "\n" for row in rows), encoding="ascii")
     else:
         _write_splits(folder, *TABLES[package](name))
@@ -82,7 +84,7 @@ def _insteval() -> csv.DictReader[str]:
 def _write_splits(folder: pathlib.Path, rows: Sequence[Sequence[Any]], labels: Sequence[str]) -> None:
     from sklearn.model_selection import train_test_split
 
-    parts = train_test_split(rows, labels, test_size=0.25, random_state=_SEED, stratify=labels)
+    parts = train_test_split(rows, labels, test_size=0.25, random_state=_SPLIT_SEED, stratify=labels)
     for split, chosen, words in (("train", parts[0], parts[2]), ("test", parts[1], parts[3])):
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -112,8 +114,9 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def logistic_regression(arrays: Arrays) -> dict[str, float]:
+def logistic_regression(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits scikit-learn's LogisticRegression to scaled numbers, categories, images, or ids and values of features."""
+    del seed  # the result does not depend on it
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -128,45 +131,46 @@ def logistic_regression(arrays: Arrays) -> dict[str, float]:
     return _classified(arrays, make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), _flat)
 
 
-def mlp(arrays: Arrays) -> dict[str, float]:
+def mlp(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits scikit-learn's MLPClassifier with a hidden layer of 128 to scaled features or images."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    network = MLPClassifier((128,), max_iter=500, random_state=_SEED)
+    network = MLPClassifier((128,), max_iter=500, random_state=seed)
     return _classified(arrays, network if "train/image" in arrays else make_pipeline(StandardScaler(), network), _flat)
 
 
-def support_vectors(arrays: Arrays) -> dict[str, float]:
+def support_vectors(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits scikit-learn's SVC to images."""
+    del seed  # the result does not depend on it
     from sklearn.svm import SVC
 
     return _classified(arrays, SVC(), _flat)
 
 
-def random_forest(arrays: Arrays) -> dict[str, float]:
+def random_forest(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits scikit-learn's RandomForestClassifier."""
     from sklearn.ensemble import RandomForestClassifier
 
-    return _classified(arrays, RandomForestClassifier(300, n_jobs=2, random_state=_SEED), _flat)
+    return _classified(arrays, RandomForestClassifier(300, n_jobs=2, random_state=seed), _flat)
 
 
-def boosting(arrays: Arrays) -> dict[str, float]:
+def boosting(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits scikit-learn's HistGradientBoostingClassifier to numbers and categories."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     def columns(arrays: Arrays, split: str) -> np.ndarray:
         return np.concatenate([arrays[f"{split}/dense"], arrays[f"{split}/ids"]], axis=1)
 
-    return _classified(arrays, HistGradientBoostingClassifier(random_state=_SEED), columns)
+    return _classified(arrays, HistGradientBoostingClassifier(random_state=seed), columns)
 
 
-def alternating_least_squares(arrays: Arrays) -> dict[str, float]:
+def alternating_least_squares(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits biases and 4 factors of users and items by alternating least squares in plain NumPy (Zhou et al. 2008)."""
     user, item, rating = (arrays[f"train/{name}"] for name in ("user", "item", "rating"))
     started = time.perf_counter()
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(seed)
     mean = rating.mean()
     # Columns: factors, own bias, the other side's bias; the constant 1 of the other side meets each bias.
     sides = [rng.normal(0, 0.1, (1 + ids.max(), 6)) for ids in (user, item)]
@@ -185,8 +189,9 @@ def alternating_least_squares(arrays: Arrays) -> dict[str, float]:
     return {"squared_error": float(((predicted - arrays["test/rating"]) ** 2).mean()), "fit_secs": fit_secs}
 
 
-def ridge(arrays: Arrays) -> dict[str, float]:
+def ridge(arrays: Arrays, seed: int) -> dict[str, float]:
     """Fits scikit-learn's Ridge, a weight for each user and each item, to ratings."""
+    del seed  # the result does not depend on it
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder
@@ -202,7 +207,7 @@ def ridge(arrays: Arrays) -> dict[str, float]:
     return {"squared_error": float((error**2).mean()), "fit_secs": fit_secs}
 
 
-def gensim_word2vec(arrays: Arrays) -> dict[str, float]:
+def gensim_word2vec(arrays: Arrays, seed: int) -> dict[str, float]:
     """Trains gensim's Word2Vec, skip-gram with negative sampling, as many passes as ours makes."""
     from gensim.models import Word2Vec
 
@@ -213,7 +218,7 @@ def gensim_word2vec(arrays: Arrays) -> dict[str, float]:
     started = time.perf_counter()
     model = Word2Vec(
         sentences.tolist(), vector_size=32, window=half, sg=1, negative=16, min_count=1, epochs=epochs, workers=2,
-        alpha=0.1, seed=_SEED + 1,
+        alpha=0.1, seed=seed + 1,
     )  # fmt: skip
     fit_secs = time.perf_counter() - started
     found = [
@@ -269,7 +274,7 @@ TABLES: dict[str, Callable[[str], tuple[Sequence[Sequence[Any]], Sequence[str]]]
 }
 """Functions that read a table of a package by its name: rows and labels."""
 
-PEERS: dict[str, Callable[[Arrays], dict[str, float]]] = {
+PEERS: dict[str, Callable[[Arrays, int], dict[str, float]]] = {
     "logistic_regression": logistic_regression,
     "mlp": mlp,
     "support_vectors": support_vectors,
@@ -284,4 +289,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "export":
         export(sys.argv[2], pathlib.Path(sys.argv[3]))
     else:
-        print(json.dumps(PEERS[sys.argv[1]](read(pathlib.Path(sys.argv[2])))))
+        print(json.dumps(PEERS[sys.argv[1]](read(pathlib.Path(sys.argv[2])), int(sys.argv[3]))))

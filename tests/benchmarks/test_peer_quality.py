@@ -20,7 +20,7 @@ PUBLISHED = REPOSITORY / "benchmarks" / "results" / "peer_quality.csv"
 
 @pytest.fixture
 def sides(monkeypatch):
-    """Flags of our runs; the peers give 0.5, or fail if their name is in the set."""
+    """Flags of our runs; the peers give 0.5 and a tenth of their seed, or fail if their name is in the set."""
     ours, failing = [], set()
 
     def run_local(flags, logdir, deadline_secs, **_):
@@ -34,7 +34,10 @@ def sides(monkeypatch):
     def peer(module, args, packages, deadline_secs):
         if args[0] in failing:
             raise subprocess.CalledProcessError(1, args)
-        return json.dumps({"accuracy": 0.5, "squared_error": 0.5, "fit_secs": 1.0})
+        if args[0] == "export":
+            return ""
+        seed = int(args[2])
+        return json.dumps({"accuracy": 0.5 + 0.1 * seed, "squared_error": 0.5, "fit_secs": 1.0 + seed})
 
     monkeypatch.setattr(peer_quality, "run_local", run_local)
     monkeypatch.setattr(peer_packages, "run", peer)
@@ -51,15 +54,33 @@ def test_every_task_names_a_model_and_a_dataset_that_exist():
 
 def test_both_get_the_same_examples_and_ours_gets_no_flag_of_training(sides, tmp_path):
     (tmp_path / "packages").mkdir()
-    args = ["--tasks=digits_softmax,wine", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
+    args = [
+        "--tasks=digits_softmax,wine",
+        "--seeds=1",
+        f"--packages={tmp_path / 'packages'}",
+        f"--out_dir={tmp_path / 'out'}",
+    ]
     assert peer_quality.main(args) == 0
     digits, wine = sides[0]
-    assert digits == ["--num_ps=1", "--num_workers=2", "--model=softmax", "--dataset=digits"]
+    assert digits == ["--num_ps=1", "--num_workers=2", "--model=softmax", "--dataset=digits", "--seed=0"]
     assert f"--data_dir={tmp_path / 'out' / 'wine' / 'data'}" in wine
     examples = tmp_path / "out" / "digits_softmax" / "examples.npz"
     assert examples.exists()
     first = json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]
     assert (first["ours"], first["theirs"], first["our_train_secs"], first["their_fit_secs"]) == (0.25, 0.5, 3.0, 1.0)
+    assert "| -0.2500 |" in (tmp_path / "out" / "results.md").read_text()  # of one seed there is no interval
+
+
+def test_several_seeds_give_means_medians_and_the_interval_of_the_difference(sides, tmp_path):
+    (tmp_path / "packages").mkdir()
+    args = ["--tasks=wine", "--seeds=3", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
+    assert peer_quality.main(args) == 0
+    assert [flags[-1] for flags in sides[0]] == ["--seed=0", "--seed=1", "--seed=2"]
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert (row["ours"], row["theirs"], row["their_fit_secs"]) == pytest.approx((0.25, 0.6, 2.0))
+    # differences -0.25, -0.35, -0.45: standard error 0.1 / sqrt(3); t of 2 degrees of freedom at 95 % is 2.920
+    low, high = (-0.35 - 2.920 * 0.1 / 3**0.5, -0.35 + 2.920 * 0.1 / 3**0.5)
+    assert (row["difference_low"], row["difference_high"]) == pytest.approx((low, high), abs=1e-4)
 
 
 def test_ratings_and_categories_are_split_and_read_by_both_in_the_same_way(tmp_path, monkeypatch):
@@ -80,7 +101,7 @@ def test_ratings_and_categories_are_split_and_read_by_both_in_the_same_way(tmp_p
 def test_a_peer_that_fails_leaves_a_row_without_its_value_and_exit_code_1(sides, tmp_path, capsys):
     sides[1].add("mlp")
     (tmp_path / "packages").mkdir()
-    args = ["--tasks=digits_mlp", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
+    args = ["--tasks=digits_mlp", "--seeds=2", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
     assert peer_quality.main(args) == 1
     assert "error: digits_mlp failed" in capsys.readouterr().err
     (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
@@ -94,4 +115,4 @@ def test_the_published_table_is_that_of_the_published_rows():
     assert {row["task"] for row in rows} == set(peer_quality.TASKS)
     for row in rows:
         cells = f"| `{row['task']}` | `{row['model']}` | {row['metric']} | {float(row['ours']):.4f} |"
-        assert f"{cells} {float(row['theirs']):.4f} | {row['peer']} |" in page
+        assert f"{cells} {float(row['theirs']):.4f} | {float(row['difference']):+.4f} (" in page
