@@ -230,7 +230,7 @@ def run(
 
 
 class _Trained(NamedTuple):
-    """What one training gave: its metric, its seconds in all, and those of the training alone."""
+    """Figures of one training; `secs` are those of the whole process, `train_secs` those of the steps alone."""
 
     metric: float
     secs: float
