@@ -197,7 +197,8 @@ COUNTERS = {
 def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster, tmp_path, update):
     """The chief saves at any point of the other workers' steps; random_k counts the steps of its own worker."""
     options, counter, steps_at = COUNTERS[update]
-    often = config(tmp_path, 30, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
+    # So many steps that the second worker comes before the last one, also on a busy machine.
+    often = config(tmp_path, 300, update, update_option=options, save_checkpoint_secs=0.02, keep_checkpoints=1000)
     cluster.run(dataclasses.replace(often, gradient_transform=("random_k:ratio=0.5",)))
     folder = tmp_path / "checkpoints"
     found = [0, 0]
@@ -209,5 +210,4 @@ def test_each_checkpoint_is_loaded_with_each_workers_state_of_that_time(cluster,
                 assert (saved.lineage, saved.pushes) == (lineage, pushes)
                 assert steps_at(pushes) <= counted_by(counter, saved) < steps_at(pushes + 1)
                 found[index] += 1
-    # On a busy machine a worker may come when the run is over, and how many checkpoints there are differs as well.
-    assert max(found) >= 1
+    assert min(found) >= 1  # the last checkpoint holds both; how many come before it depends on the machine
