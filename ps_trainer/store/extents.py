@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-_ALIGNMENT = 64
-"""TensorFlow copies an array that begins elsewhere when it is fed, which costs a save its own size once more."""
+ALIGNMENT = 64
+"""Multiple of bytes at which TensorFlow's tensors begin. It copies a part of a tensor that does not begin there, and a
+fed array as well, which costs a save its own size once more."""
 
 
 class VariableSpec(NamedTuple):
@@ -156,8 +157,8 @@ def copy_into_model(
 
 def _empty(spec: VariableSpec) -> np.ndarray:
     """Returns a flat array with any content, so the caller must fill every element."""
-    memory = np.empty([spec.num_bytes + _ALIGNMENT], np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    memory = np.empty([spec.num_bytes + ALIGNMENT], np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + spec.num_bytes].view(spec.dtype)
 
 

@@ -12,12 +12,11 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.options import option
 from ps_trainer.store.base import ParameterStore
-from ps_trainer.store.extents import VariableSpec, cut
+from ps_trainer.store.extents import ALIGNMENT, VariableSpec, cut
 from ps_trainer.store.pieces import DensePart, Piece
 from ps_trainer.store.variables import create_variable
 
 _LEAST_BYTES, _MOST_BYTES = 2**20, 16 * 2**20
-_ALIGNMENT = 64
 _LEAST_SHARED_BYTES = 2**16  # a smaller vector is copied in less time than the ops that share its memory take
 
 
@@ -120,7 +119,7 @@ def cut_flat(flat: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
         sizes: Number of elements of each part; their sum is the number of elements of `flat`.
     """
     ends = list(itertools.accumulate(sizes))
-    count = next((i for i, end in enumerate(ends) if end * flat.dtype.size % _ALIGNMENT), len(sizes))
+    count = next((i for i, end in enumerate(ends) if end * flat.dtype.size % ALIGNMENT), len(sizes))
     at = ends[count - 1] if 0 < count < len(sizes) else 0
     # The rest is copied twice.
     if at < 3 / 4 * ends[-1] or at * flat.dtype.size < _LEAST_SHARED_BYTES:

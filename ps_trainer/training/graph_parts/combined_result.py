@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.store.base import ParameterStore
 from ps_trainer.store.devices import task_of
+from ps_trainer.store.extents import ALIGNMENT
 from ps_trainer.store.pieces import Snapshot
 from ps_trainer.training.graph_parts import float_message
 
@@ -26,7 +27,6 @@ MAX_BYTES, MAX_ALIGNED_BYTES = 2**17, 2**20
 """Largest size of the parameters of a ps task that travel with the result; the second for a single flat variable whose
 size is a multiple of 64 bytes, where each step is a call: TensorFlow takes such a part out of a tensor without a copy.
 In a call of several steps, the result of a step arrives while its parameters are still on the way."""
-_ALIGNMENT = 64
 
 
 class Reader(NamedTuple):
@@ -132,7 +132,7 @@ def _are_few(values: Sequence[tf.Tensor], max_aligned_bytes: int) -> bool:
     if not any(_are_known(values, dtype) for dtype in float_message.DTYPES):
         return False
     num_bytes = sum(value.dtype.size * value.shape.num_elements() for value in values)
-    is_aligned = len(values) == 1 and num_bytes % _ALIGNMENT == 0
+    is_aligned = len(values) == 1 and num_bytes % ALIGNMENT == 0
     return num_bytes <= (max_aligned_bytes if is_aligned else MAX_BYTES)
 
 
