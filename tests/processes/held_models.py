@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +14,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.models import layers
-from tests.processes.hooks import FOLDER_VARIABLE
+from ps_trainer.store import undo_log
+from tests.processes.gates import Gate
+from tests.processes.hooks import FOLDER_VARIABLE, HoldReading
 from tests.testing.components import VOCAB_SIZE
 from tests.testing.processes import START_SECS, wait_until
 
@@ -115,3 +119,48 @@ class Table(_Held):
             return self._wait(value, worker), tf.identity
 
         return layers.ModelOutput(wait(tf.reduce_sum(rows)), batch["label"], {})
+
+
+GATES = ("before", "inside", "logged")  # in the order in which an update of `LoggedTable` passes them
+
+
+class LoggedTable(Table):
+    """`Table`, whose updates log the old rows during a save, as those of large tables do.
+
+    An update of worker 1 passes a gate before it asks whether it has to log. During a save it passes two more: between
+    the reads of the old rows and their entry in the log, and after the entry. A graph has these gates if the file
+    `gates` exists when it is built.
+
+    The chief's save waits before it reads a row, as long as the file `hold` exists.
+    """
+
+    def __init__(self):
+        super().__init__()
+        _log_small_tables()
+
+
+@functools.cache
+def _log_small_tables() -> None:
+    undo_log.LARGE_BYTES = 0
+    HoldReading()
+    if "--task_index=1" in sys.argv:
+        undo_log.UndoLog.log = _after_gate("before", undo_log.UndoLog.log)
+        undo_log.LoggedTable._stage = _after_gate("inside", undo_log.LoggedTable._stage)
+        undo_log.LoggedTable.stamp = _after_gate("logged", undo_log.LoggedTable.stamp)
+
+
+def _after_gate(name: str, build: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that builds the same ops behind a gate; their inputs pass it as well."""
+
+    def build_behind(log: Any, *inputs: Any, **options: Any) -> Any:
+        if not pathlib.Path(os.environ[FOLDER_VARIABLE], "gates").exists():
+            return build(log, *inputs, **options)
+        with tf.control_dependencies([Gate(name).build()]):
+            inputs = [tf.nest.map_structure(_copy_of, part) for part in inputs]
+            return build(log, *inputs, **options)
+
+    return build_behind
+
+
+def _copy_of(value: Any) -> Any:
+    return tf.identity(value) if isinstance(value, tf.Tensor) else value

@@ -102,6 +102,19 @@ class HoldSave(_Wait):
         logged_rows.LoggedRows.read = hold_and_read
 
 
+class HoldReading(_Wait):
+    """Holds a save of the chief up before a ps task copies a row of a table."""
+
+    def _install(self) -> None:
+        read = logged_rows.LoggedRows.read
+
+        def hold_and_read(*args: Any) -> int:
+            self._hold()
+            return read(*args)
+
+        logged_rows.LoggedRows.read = hold_and_read
+
+
 class HoldEvaluation(_Wait):
     """Holds the chief up before its evaluation at the end."""
 

@@ -11,6 +11,7 @@ from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.config import TrainConfig
 from ps_trainer.runtime.server import create_server, session_config
+from ps_trainer.store import fed_call
 from tests.testing.processes import END_SECS
 
 PEERS = ("/job:ps",)
@@ -52,13 +53,15 @@ def test_every_call_of_a_session_with_a_deadline_ends_by_it_including_the_first_
                 values.append(tf.random.uniform([]))
         both = tf.add_n(values)
     config = session_config(cluster.device, PEERS, call_timeout_secs=5.0)
-    new, made, used = (tf.Session(server.target, graph=graph, config=config) for _ in range(3))
+    new, made, used, stepping = (tf.Session(server.target, graph=graph, config=config) for _ in range(4))
     made.run(values)
     used.run(both)
+    step = fed_call.make(stepping, [both], [])  # as the loop calls a step
+    step()
     frozen.freeze()
     try:
-        for error in outcomes([functools.partial(session.run, both) for session in (used, made, new)]):
+        for error in outcomes([step, *(functools.partial(session.run, both) for session in (used, made, new))]):
             assert isinstance(error, tf.errors.DeadlineExceededError)
-        outcomes([session.close for session in (used, made, new)])
+        outcomes([session.close for session in (stepping, used, made, new)])
     finally:
         frozen.thaw()

@@ -1,4 +1,4 @@
-"""Tasks that are killed or frozen at a known point of a step: within a push in pieces, or a call that looks ahead.
+"""Tasks that are killed or frozen at a known point of a step: in a push in pieces, a call that looks ahead, or a log.
 
 The models hold a worker up at that point, and their parameters count the gradients of each worker that are in them. So
 these tests know that each step is in the parameters once, and what is left of a push that was cut off.
@@ -22,15 +22,18 @@ from tests.updates.assembled import assemble
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
 
-from tests.processes.held_models import DIM, NUM_PIECES, NUM_WORKERS, PIECE_SIZE, VOCAB_SIZE, Permits
+from tests.processes.gates import Gate
+from tests.processes.held_models import DIM, GATES, NUM_PIECES, NUM_WORKERS, PIECE_SIZE, VOCAB_SIZE, Permits
 from tests.processes.hooks import FOLDER_VARIABLE
 
 FLAGS = (
     *("--dataset=tests.testing.components:Rows", "--batch_size=1", "--optimizer=sgd", "--learning_rate=1"),
-    *("--steps_per_call=10000", "--report_secs=1000", "--step_log"),
+    *("--report_secs=1000", "--step_log"),
     *("--recover_timeout_secs=90", "--heartbeat_timeout_secs=3"),
 )
 FIRST_HELD = 6
+SINGLE_CALLS = "--steps_per_call=1"
+MANY_OR_ONE = pytest.mark.parametrize("calls", ["--steps_per_call=10000", SINGLE_CALLS])
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def start(create_run, tmp_path, permits):
     """Starts a run, and returns it with its tasks."""
 
     def start(model, *flags, num_ps=1):
-        flags = (*FLAGS, f"--model=tests.processes.held_models:{model}", *flags)
+        flags = (*FLAGS, "--steps_per_call=10000", f"--model=tests.processes.held_models:{model}", *flags)
         run = create_run(step_ms=0, num_ps=num_ps, flags=flags, env={FOLDER_VARIABLE: str(tmp_path)})
         return run, *run.start_all()
 
@@ -109,8 +112,9 @@ class TestAPush:
         np.testing.assert_array_equal(sums[2], sums[3])
         return sums[0], sums[2]
 
-    def test_async_ends_a_frozen_workers_push_and_leaves_a_half_of_a_killed_ones(self, start, permits):
-        run, ps, chief, worker = start("Pieces", "--update=async", "--max_steps=60")
+    @MANY_OR_ONE
+    def test_async_ends_a_frozen_workers_push_and_leaves_a_half_of_a_killed_ones(self, start, permits, calls):
+        run, ps, chief, worker = start("Pieces", "--update=async", "--max_steps=60", calls)
         for index in range(NUM_WORKERS):
             permits.wait_until_held(index, FIRST_HELD)
             self.wait_for_half(run, index)
@@ -165,23 +169,25 @@ class TestAPush:
         assert steps(run, 0) == list(range(1, 31))
 
 
-class TestACallThatLooksAhead:
-    """A call in which each step looks up the table rows of the next one."""
+def wait_until_applied(run, worker, count):
+    def is_applied():
+        return live_value(run, "data/position", [NUM_WORKERS], tf.int64)[worker] == count
 
-    def wait_until_applied(self, run, worker, count):
-        def is_applied():
-            return live_value(run, "data/position", [NUM_WORKERS], tf.int64)[worker] == count
+    wait_until(is_applied, START_SECS, f"step {count} of worker {worker} is not applied")
 
-        wait_until(is_applied, START_SECS, f"step {count} of worker {worker} is not applied")
 
-    def tables(self, run, num_steps):
-        """The table, and what it is after that many steps of each worker if each of their batches counts once."""
-        ids = Rows(RowOptions()).arrays["ids"]
-        wanted = np.zeros([NUM_WORKERS, VOCAB_SIZE, DIM])
-        for worker, count in enumerate(num_steps):
-            for batch in itertools.islice(itertools.cycle(ids[worker::NUM_WORKERS]), count):
-                np.subtract.at(wanted[worker], batch, 1)
-        return saved(run, "table").reshape(wanted.shape), wanted
+def tables(run, num_steps):
+    """The saved table, and what it is after that many steps of each worker if each of their batches counts once."""
+    ids = Rows(RowOptions()).arrays["ids"]
+    wanted = np.zeros([NUM_WORKERS, VOCAB_SIZE, DIM])
+    for worker, count in enumerate(num_steps):
+        for batch in itertools.islice(itertools.cycle(ids[worker::NUM_WORKERS]), count):
+            np.subtract.at(wanted[worker], batch, 1)
+    return saved(run, "table").reshape(wanted.shape), wanted
+
+
+class TestATable:
+    """A step of a table; in a call of several steps, each looks up the rows of the next one."""
 
     def test_the_model_looks_ahead(self, tmp_path, monkeypatch):
         monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
@@ -189,14 +195,15 @@ class TestACallThatLooksAhead:
         names = [op.name for op in assemble(config, steps_per_call=0).graph.get_operations()]
         assert [name for name in names if re.match("call/passed/.*lookup", name)]
 
-    def test_a_worker_that_is_frozen_and_then_killed_loses_and_repeats_no_step(self, start, permits):
-        run, ps, chief, worker = start("Table", "--update=async", "--max_steps=60")
+    @MANY_OR_ONE
+    def test_a_worker_that_is_frozen_and_then_killed_loses_and_repeats_no_step(self, start, permits, calls):
+        run, ps, chief, worker = start("Table", "--update=async", "--max_steps=60", calls)
         for index in range(NUM_WORKERS):
             permits.wait_until_held(index, FIRST_HELD)
-            self.wait_until_applied(run, index, FIRST_HELD)  # and the rows of the next step are looked up
+            wait_until_applied(run, index, FIRST_HELD)  # and the rows of the next step are looked up
         permits.give(0, 10)
         permits.wait_until_held(0, 11)  # meanwhile worker 0 has ended five steps
-        worker = freeze_kill_and_restart(run, ps, worker, permits, lambda: self.wait_until_applied(run, 1, 11))
+        worker = freeze_kill_and_restart(run, ps, worker, permits, lambda: wait_until_applied(run, 1, 11))
         assert_done(worker, chief, ps)
         # All steps are logged, except for the one that was applied when its worker was killed.
         logged = [len(steps(run, index)) for index in range(NUM_WORKERS)]
@@ -204,15 +211,16 @@ class TestACallThatLooksAhead:
         assert num_steps.sum() == run.checkpoint_step()
         assert len({*steps(run, 0), *steps(run, 1)}) == sum(logged)
         np.testing.assert_array_equal(saved(run, "data/position"), num_steps)
-        np.testing.assert_array_equal(*self.tables(run, num_steps))
+        np.testing.assert_array_equal(*tables(run, num_steps))
 
-    def test_a_ps_task_that_is_frozen_and_then_killed_loses_and_repeats_no_step(self, start, permits):
+    @MANY_OR_ONE
+    def test_a_ps_task_that_is_frozen_and_then_killed_loses_and_repeats_no_step(self, start, permits, calls):
         permits.give(0, permits.ALL)
         permits.give(1, 15)
-        flags = ("--update=sync", "--max_steps=60", "--save_checkpoint_steps=10")
+        flags = ("--update=sync", "--max_steps=60", "--save_checkpoint_steps=10", calls)
         run, ps_0, ps_1, chief, worker = start("Table", *flags, num_ps=2)
         permits.wait_until_held(1, 16)
-        self.wait_until_applied(run, 1, 16)
+        wait_until_applied(run, 1, 16)
         ps_1.freeze()
         permits.give(1, 25)
         for task in (chief, worker):
@@ -229,5 +237,115 @@ class TestACallThatLooksAhead:
         assert restored["global_step"] >= 10
         for index in range(NUM_WORKERS):
             assert {*steps(run, index)} == {*range(1, 61)}
-        found, wanted = self.tables(run, [60, 60])
+        found, wanted = tables(run, [60, 60])
         np.testing.assert_array_equal(2 * found, wanted)  # each update is a mean
+
+
+class TestALoggedUpdate:
+    """An update of a table that logs the old rows for a save, in a call of one step.
+
+    The save of step 20 has begun, after 15 steps of worker 0 and 5 of worker 1, and has read no row. Worker 0 has made
+    three more steps since. Worker 1 waits before the log in its sixth update.
+    """
+
+    AT_SAVE = (15, 5)
+
+    @pytest.fixture
+    def gates(self):
+        return {name: Gate(name) for name in GATES}
+
+    @pytest.fixture
+    def started(self, start, permits, gates, tmp_path):
+        (tmp_path / "gates").touch()
+        permits.give(1, permits.ALL)
+        flags = ("--update=async", "--max_steps=60", "--save_checkpoint_steps=10", SINGLE_CALLS)
+        run, *tasks = start("LoggedTable", *flags)
+        permits.wait_until_held(0, FIRST_HELD)
+        gates["before"].give(run, FIRST_HELD - 1)
+        gates["before"].wait_until_held(run)
+        permits.give(0, 12)
+        self.wait_for_save(run, 10)
+        (tmp_path / "hold").touch()
+        permits.give(0, 17)
+        permits.wait_until_held(0, 18)
+        wait_until((tmp_path / "held").exists, START_SECS, "the chief has begun no save")
+        return run, *tasks
+
+    def pass_gates_before(self, place, run, gates):
+        """Lets the update of worker 1 come to a gate."""
+        for name in itertools.takewhile(lambda name: name != place, GATES):
+            gates[name].give(run, 1)
+        gates[place].wait_until_held(run)
+
+    def wait_for_save(self, run, step):
+        def is_saved():
+            return (run.logdir / "checkpoints" / "checkpoint").exists() and run.checkpoint_step() >= step
+
+        wait_until(is_saved, START_SECS, f"step {step} is not saved")
+
+    def assert_save_is_exact(self, run, hold):
+        """Lets the save of step 20 continue, and compares it with what had been applied when it began."""
+        hold.unlink()
+        self.wait_for_save(run, 20)
+        np.testing.assert_array_equal(saved(run, "data/position"), self.AT_SAVE)
+        np.testing.assert_array_equal(*tables(run, self.AT_SAVE))
+
+    def assert_all_steps_are_in_the_table(self, run, num_unlogged=0):
+        """Compares the table with the steps that each worker has logged, and a number of others of worker 1."""
+        num_steps = np.add([len(steps(run, index)) for index in range(NUM_WORKERS)], [0, num_unlogged])
+        assert num_steps.sum() == run.checkpoint_step()
+        np.testing.assert_array_equal(saved(run, "data/position"), num_steps)
+        np.testing.assert_array_equal(*tables(run, num_steps))
+
+    # A cancelled step starts no function any more, and ends the one that it is in: it logs the rows in a second one.
+    @pytest.mark.parametrize(("place", "is_made"), [("before", False), ("inside", False), ("logged", True)])
+    def test_of_a_killed_worker_is_made_as_a_whole_or_not_at_all(
+        self, started, permits, gates, tmp_path, place, is_made
+    ):
+        run, ps, chief, worker = started
+        self.pass_gates_before(place, run, gates)
+        kill(worker)
+        ps.wait_for_log("worker 1 lost", LOST_SECS)
+        gates[place].give(run, 1)
+        gates[place].wait_until_passed(run)
+        if is_made:
+            wait_until_applied(run, 1, FIRST_HELD)
+        self.assert_save_is_exact(run, tmp_path / "hold")
+        (tmp_path / "gates").unlink()
+        permits.give(0, permits.ALL)
+        assert_done(run.start_worker(1), chief, ps)
+        self.assert_all_steps_are_in_the_table(run, num_unlogged=int(is_made))
+
+    def test_of_a_frozen_worker_that_logs_after_the_save_spoils_no_later_save(self, started, permits, gates, tmp_path):
+        run, ps, chief, worker = started
+        self.pass_gates_before("inside", run, gates)
+        worker.freeze()
+        ps.wait_for_log("worker 1 lost: no sign of life for", LOST_SECS)
+        self.assert_save_is_exact(run, tmp_path / "hold")
+        for name in ("inside", "logged"):
+            gates[name].give(run, 1)
+        wait_until_applied(run, 1, FIRST_HELD)
+        permits.give(0, 26)  # the save of step 30 begins after 24 of these
+        self.wait_for_save(run, 30)
+        np.testing.assert_array_equal(*tables(run, saved(run, "data/position")))
+        assert saved(run, "data/position")[1] == FIRST_HELD
+        worker.thaw()
+        for gate in gates.values():
+            gate.give(run, 60)
+        permits.give(0, permits.ALL)
+        assert_done(worker, chief, ps)
+        self.assert_all_steps_are_in_the_table(run)
+
+    def test_is_lost_with_its_ps_task_as_a_whole(self, started, permits, gates, tmp_path):
+        run, ps, chief, worker = started
+        self.pass_gates_before("inside", run, gates)
+        for name in ("gates", "hold"):
+            (tmp_path / name).unlink()
+        kill(ps)
+        permits.give(0, permits.ALL)
+        assert_done(worker, chief, run.start_ps(0))
+        (restored,) = [event for event in run.metrics("worker-0", "event") if event["event"] == "recovered"]
+        assert 10 <= restored["global_step"] < 20
+        num_steps = saved(run, "data/position")
+        assert num_steps.sum() == run.checkpoint_step() >= 60
+        np.testing.assert_array_equal(*tables(run, num_steps))
