@@ -1,10 +1,10 @@
-"""Turns lines and files into batches, with a graph that is kept for the next ones of the same form."""
+"""Turns lines, rows and files into batches, with a graph that is kept for the next ones of the same form."""
 
 from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ Decode = Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
 class _Graph(NamedTuple):
-    """Lines, string [B], or the content of a file, string []; the tensors of their batch; the session that has them."""
+    """Lines, string [B], columns, string [C, B], or the content of a file, string []; their batch; its session."""
 
     given: tf.Tensor
     batch: dict[str, tf.Tensor]
@@ -31,10 +31,10 @@ class _Graph(NamedTuple):
 
 
 class LineReader:
-    """Reads the lines of a dataset, and single files. Threads may share it.
+    """Reads the lines or rows of a dataset, and single files. Threads may share it.
 
     Args:
-        dataset: Dataset that reads lines or single files.
+        dataset: Dataset that reads lines, rows or single files.
 
     Attributes:
         dataset: The argument of this name.
@@ -68,6 +68,28 @@ class LineReader:
             except _FAILURES as error:
                 problem = problem_of(error).replace(str(LINES), str(path))
                 raise DataError(f"the examples cannot be read: {problem}") from error
+
+    def row_batches(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of rows, each with a value for each column.
+
+        Raises:
+            DataError: A row is wrong; the message names it as an instance, from 0.
+        """
+        dataset, texts = self.dataset, self.dataset.row_texts(rows)
+
+        def decode(text_CB: tf.Tensor) -> dict[str, tf.Tensor]:
+            columns = tf.unstack(text_CB, num=len(dataset.text_inputs))
+            return dict(dataset.from_texts(dict(zip(dataset.text_inputs, columns, strict=True))))
+
+        graph = self._graph_of("rows", decode, [len(dataset.text_inputs), None])
+        columns = [[text.encode(errors="surrogatepass") for text in texts[name]] for name in dataset.text_inputs]
+        for first in range(0, len(rows), BATCH_SIZE):
+            try:
+                yield graph.session.run(
+                    graph.batch, {graph.given: [column[first : first + BATCH_SIZE] for column in columns]}
+                )
+            except _FAILURES as error:
+                raise DataError(f"the instances cannot be read: {problem_of(error)}") from error
 
     def file_batches(self, path: pathlib.Path) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches of a file in the dataset's format.

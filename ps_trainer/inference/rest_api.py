@@ -2,12 +2,15 @@
 
     GET  /v1/models/NAME                    state and version, which is the global step
     GET  /v1/models/NAME/metadata           the signature: names, types and shapes of the inputs and of the predictions;
-                                            "classes": the names of the classes in their order, if they have names
+                                            "classes": the names of the classes in their order, if they have names;
+                                            "columns": the names of the columns that a row needs, if it takes rows
     POST /v1/models/NAME:predict            {"instances": [...]} -> {"predictions": [...]}, or
                                             {"inputs": ...}      -> {"outputs": ...}
 
 `/versions/STEP` may stand after NAME. Source: https://www.tensorflow.org/tfx/serving/api_rest. An addition: an instance
-may also be a line, a row `{"column": value}`, or a file `{"b64": "..."}`, whatever the run's dataset reads.
+may also be a line, a row `{"column": value}`, or a file `{"b64": "..."}`, whatever the run's dataset reads. A
+difference: requests and answers are JSON (RFC 8259), so neither has the words NaN and Infinity, which TensorFlow
+Serving takes and gives.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow.compat.v1 as tf
 
@@ -98,7 +101,7 @@ class RestApi:
         names = list(self._model.graph.inputs)
         if given == {"inputs"}:
             inputs = request["inputs"]
-            if self._model.reads_rows and isinstance(inputs, Mapping) and inputs and not set(inputs) & set(names):
+            if self._model.reads_rows and isinstance(inputs, Mapping) and inputs and self._is_row(_first_row(inputs)):
                 rows = self._model.predict_records(_rows_of(inputs), loaded)
                 return {"outputs": {key: [row[key] for row in rows] for key in rows[0]}}
             named = inputs if isinstance(inputs, Mapping) else dict.fromkeys(names[:1], inputs)
@@ -107,9 +110,14 @@ class RestApi:
         if not isinstance(instances, list) or not instances:
             raise ApiError(400, '"instances" must be a list with at least one instance')
         first = instances[0]
-        if isinstance(first, str) or (isinstance(first, Mapping) and not set(first) & set(names)):
+        if isinstance(first, str) or (isinstance(first, Mapping) and self._is_row(first)):
             return {"predictions": self._model.predict_records(instances, loaded)}
         return {"predictions": plain(self._model.predict_tensors(_group_by_input(instances, names), loaded))}
+
+    def _is_row(self, values: Mapping[str, Any]) -> bool:
+        """Returns whether an instance is a row, or a file, and not tensors, whose names the columns may have."""
+        has_texts = self._model.reads_rows and any(isinstance(value, str) for value in values.values())
+        return has_texts or not set(values) & set(self._model.graph.inputs)
 
     def _metadata(self, loaded: Loaded) -> dict[str, Any]:
         graph = self._model.graph
@@ -121,6 +129,8 @@ class RestApi:
         metadata: dict[str, Any] = {"signature_def": {"signature_def": {SIGNATURE: signature}}}
         if self._model.names.classes:
             metadata["classes"] = self._model.names.classes
+        if self._model.row_columns:
+            metadata["columns"] = self._model.row_columns
         return {
             "model_spec": {"name": self._name, "signature_name": "", "version": str(loaded.version)},
             "metadata": metadata,
@@ -129,12 +139,23 @@ class RestApi:
 
 def _parse_body(body: bytes) -> Mapping[str, Any]:
     try:
-        request = json.loads(body)
+        request = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the request is not JSON: {error}") from error
     if not isinstance(request, Mapping):
         raise ApiError(400, 'the request must be a JSON object with "instances" or "inputs"')
     return request
+
+
+def _reject_constant(word: str) -> NoReturn:
+    raise ApiError(
+        400,
+        f"the request is not JSON, which has no {word}; send a finite number, or null for a missing value of a row",
+    )
+
+
+def _first_row(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[0] if isinstance(values, list) and values else None for name, values in columns.items()}
 
 
 def _rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:

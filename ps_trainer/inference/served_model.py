@@ -22,7 +22,7 @@ from ps_trainer.inference import line_prediction
 from ps_trainer.inference.line_reader import LineReader
 from ps_trainer.inference.prediction import row_of
 from ps_trainer.inference.prediction_names import PredictionNames
-from ps_trainer.inference.predictor import ExampleError, Predictor, build_graph, parts_of
+from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predictor, build_graph, parts_of
 from ps_trainer.training.components import Components
 
 _WARNING_SECS = 60.0  # from one warning about unfamiliar input to the next
@@ -58,7 +58,8 @@ class ServedModel:
     Attributes:
         graph: The model.
         names: Names that the dataset knows for predictions.
-        reads_rows: Whether a record may be a mapping of columns to values.
+        reads_rows: Whether a record may be a row, a mapping of columns to values.
+        row_columns: Names of the columns that a row needs; empty if they have none.
         loaded: The checkpoint in use.
 
     Raises:
@@ -72,6 +73,7 @@ class ServedModel:
         self._folder, self._deadline_secs = checkpoint_dir, deadline_secs
         self.graph = build_graph(components)
         self.reads_rows = getattr(components.dataset, "reads_rows", False)
+        self.row_columns = getattr(components.dataset, "row_columns", ())
         self._next_warning = -math.inf
         self.loaded = self._load()
 
@@ -123,11 +125,13 @@ class ServedModel:
         """
         is_file = [isinstance(record, Mapping) and set(record) == {BYTES} for record in records]
         if (other := is_file.index(not is_file[0]) if len(set(is_file)) > 1 else None) is not None:
-            what, first = ("a file", "is not") if is_file[other] else ("no file", "is")
-            raise DataError(f"instance {other} is {what} in base64, and instance 0 {first}; send them apart")
+            is_one, first = ("is", "is not") if is_file[other] else ("is not", "is")
+            raise DataError(f"instance {other} {is_one} a file in base64, and instance 0 {first}; send them apart")
         with tempfile.TemporaryDirectory() as folder:
             if is_file[0]:
                 values = self._in_time(self._predict_files(records, pathlib.Path(folder).resolve(), loaded))
+            elif self.reads_rows and any(isinstance(record, Mapping) for record in records):
+                values = self._in_time(self._predict_rows(records, loaded))
             else:
                 values = self._in_time(self._predict_lines(records, pathlib.Path(folder).resolve(), loaded))
         self._warn_of_unfamiliar()
@@ -164,13 +168,22 @@ class ServedModel:
         for first, part in enumerate([[line] for line in lines] if dataset.num_places else [lines]):
             parts = line_prediction.predict_part(self._reader, loaded.predictor, path, header, part)
 
-            # A text is an instance with all of its lines. The header comes from the first row.
+            # A text is an instance with all of its lines. The header follows from the first line.
             def place(line: int, first: int = first) -> str:
                 return f"instance {first + (0 if dataset.num_places else max(0, line - len(header) - 1))}"
 
             with line_prediction.named_places(path, place):
                 for one in parts:
                     yield from one.values
+
+    def _predict_rows(self, records: Sequence[Any], loaded: Loaded) -> Iterator[Any]:
+        if not all(isinstance(record, Mapping) for record in records):
+            raise DataError("some instances are rows with names and others are not; send them apart")
+        for number, batch in enumerate(self._reader.row_batches(records)):
+            try:
+                yield from loaded.predictor.predict(batch)
+            except ExampleError as error:
+                raise error.at(f"instance {number * BATCH_SIZE + error.example}") from error
 
     def _predict_files(
         self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path, loaded: Loaded

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints import report, writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats import transcript_list
+from ps_trainer.errors import DataError
 from ps_trainer.inference import line_reader, prediction, predictor, served_model
 from ps_trainer.inference.http_server import ApiServer, RequestLimits
 from ps_trainer.inference.rest_api import RestApi
@@ -65,6 +66,7 @@ def test_status_and_metadata_name_the_step_and_the_signature(model):
     assert signature["inputs"]["ids"]["dtype"] == "DT_INT64"
     assert [dim["size"] for dim in signature["outputs"]["predictions"]["tensor_shape"]["dim"]] == ["-1"]
     assert content["metadata"]["classes"] == ["cat", "dog"]
+    assert content["metadata"]["columns"] == ["x"]
 
 
 def test_tensors_come_as_instances_or_as_inputs(model):
@@ -108,7 +110,7 @@ def test_columns_as_inputs_get_columns_as_outputs(model):
     assert ask(model, {"inputs": {"x": [-5, None]}}) == (200, {"outputs": outputs})
 
 
-def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkeypatch):
+def test_the_reader_of_rows_is_built_once(model, monkeypatch):
     built = []
     monkeypatch.setattr(line_reader, "_build", lambda *args, build=line_reader._build: built.append(1) or build(*args))
     monkeypatch.setattr(model, "_reader", line_reader.LineReader(model._dataset))
@@ -116,9 +118,85 @@ def test_the_reader_of_rows_is_built_once_for_columns_in_one_order(model, monkey
     assert [[one["class"] for one in rows] for rows in answers] == [["dog", "cat"], ["cat", "dog"]]
     assert len(built) == 1
     assert ask(model, {"instances": [{"kind": "?", "x": 4}]})[1]["predictions"] == answers[0][:1]
-    assert len(built) == 2  # other columns
+    assert len(built) == 1  # the label is left out
+    assert ask(model, {"instances": ["4"]})[1]["predictions"] == answers[0][:1]
+    assert len(built) == 2  # lines
     error = ask(model, {"instances": ["4", "a"]})[1]["error"]
     assert "instance 1: column 'x' holds numbers" in error and "--" not in error
+
+
+@pytest.mark.parametrize("kind", ["category", "hash"])
+def test_a_word_of_a_parquet_table_may_have_line_ends_and_quotes(tmp_path, kind):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    words = ["two\nlines", "two\r\nlines", "two lines", 'a "quoted", one', ""]
+    parquet.write_table(arrow.table({"word": words * 8, "kind": ["cat", "dog"] * 20}), tmp_path / "train.parquet")
+    options = ("label=kind", "form=sparse", f"columns=word:{kind}")
+    config = TrainConfig(model="logistic_regression", dataset="parquet", dataset_option=options, data_dir=str(tmp_path))
+    loaded = components_lib.load(config, num_workers=1)
+    weights = np.linspace(-3, 3, loaded.dataset.num_features, dtype=np.float32)[:, np.newaxis]
+    values = {"weights": weights, "bias": np.zeros(1, np.float32), "global_step": np.int64(3)}
+    writer.write(tmp_path / "checkpoints", 3, values)
+    parquet.write_table(arrow.table({"word": words}), tmp_path / "new.parquet")
+    (wanted,) = prediction.predict(loaded, values, tmp_path / "new.parquet")
+    assert len(set(wanted.values.tolist())) == len(words)
+    served = ServedModel(loaded, tmp_path / "checkpoints", deadline_secs=60)
+    code, content = ask(served, {"instances": [{"word": word} for word in words]})
+    assert (code, content.get("error")) == (200, None)
+    assert [one["prediction"] for one in content["predictions"]] == prediction.plain(wanted.values)
+
+
+RATINGS = {
+    "u.data": ["Ann\tHeat\t4", "Bob\tAlien, the film\t2", "Ann\tAlien, the film\t5"],
+    "ratings.dat": ["Ann::Heat::4", "Bob::Alien, the film::2", "Ann::Alien, the film::5"],
+    "ratings.csv": ["user,item,rating", "Ann,Heat,4", 'Bob,"Alien, the film",2', 'Ann,"Alien, the film",5'],
+}
+
+
+@pytest.fixture
+def films(tmp_path):
+    """Makes a served model of ratings in a file of a name; each pair of a user and an item has another prediction."""
+
+    def create(file_name, *options):
+        (tmp_path / file_name).write_text("\n".join(RATINGS[file_name]) + "\n")
+        config = TrainConfig(
+            model="matrix_factorization", dataset="movielens", dataset_option=options, data_dir=str(tmp_path)
+        )
+        loaded = components_lib.load(config, num_workers=1)
+        one_process.train(dataclasses.replace(config, max_steps=1, batch_size=2, logdir=str(tmp_path / "run")))
+        return ServedModel(loaded, tmp_path / "run/checkpoints", deadline_secs=60)
+
+    return create
+
+
+@pytest.mark.parametrize("file_name", RATINGS)
+def test_a_user_and_an_item_may_come_by_their_names(films, file_name, caplog):
+    served = films(file_name, "ids=text", "test_every=3")
+    assert ask(served, b"", f"{BASE}/metadata", "GET")[1]["metadata"]["columns"] == ["user", "item"]
+    rows = [{"user": "Ann", "item": "Alien, the film"}, {"user": " Bob", "item": "Heat", "rating": 3}]
+    code, by_name = ask(served, {"instances": rows})
+    assert (code, by_name.get("error")) == (200, None)
+    numbers = [one["prediction"] for one in by_name["predictions"]]
+    assert ask(served, {"instances": [{"user": 1, "item": 2}, {"user": 2, "item": 1}]})[1]["predictions"] == numbers
+    line = RATINGS[file_name][-1].removesuffix("5").rstrip("\t:,")
+    assert ask(served, {"instances": [line]})[1]["predictions"] == by_name["predictions"][:1]
+    columns = {"user": ["Ann", "Bob"], "item": ["Alien, the film", "Heat"]}
+    assert ask(served, {"inputs": columns})[1]["outputs"]["prediction"] == numbers
+    assert "unlike" not in caplog.text
+    assert ask(served, {"instances": [{"user": "Eve", "item": "Heat"}]})[0] == 200
+    assert "users without a training line, read as unknown: 1 of 1 ('Eve')" in caplog.text
+    for wrong, told in (
+        ({"user": "Ann"}, "instance 0 has no 'item'; its columns: user"),
+        ({"user": "Ann", "item": None}, "instance 0: column 'item' holds None; give a name"),
+        ({"user": "Ann", "item": ""}, "instance 0: column 'item' holds ''; give a name"),
+        ({"user": "Ann\n", "item": "Heat"}, "instance 0: column 'user' holds 'Ann\\n'; give a name"),
+        ({"user": "Ann", "item": 1.5}, "instance 0: column 'item' holds 1.5; give a name"),
+    ):
+        code, content = ask(served, {"instances": [wrong]})
+        assert (code, told in content["error"]) == (400, True), content
+    assert ask(served, {"instances": [{"user": "\ud800", "item": "Heat"}]})[0] == 200  # half a character is unknown
+    if file_name == "u.data":
+        content = ask(served, {"instances": [{"user": "Ann\tHeat", "item": "3"}]})[1]
+        assert "column 'user' holds 'Ann\\tHeat'; give a name" in content["error"]
 
 
 def test_a_picture_comes_in_base64(tmp_path):
@@ -274,7 +352,10 @@ def test_the_deadline_holds_for_all_files_of_a_request(sounds):
             {"inputs": {"ids": [[0]], "values": [[1e300]]}},
             "instance 0: input 'values' holds numbers that are infinite as float32",
         ),
-        ({"inputs": {"ids": [[0], [0]], "values": [[1], [np.nan]]}}, "instance 1: the prediction is NaN or infinite"),
+        ({"inputs": {"ids": [[0]], "values": [[np.nan]]}}, "not JSON, which has no NaN; send a finite number, or null"),
+        ({"instances": [{"x": np.nan}]}, "the request is not JSON, which has no NaN; send a finite number, or null"),
+        ({"instances": [{"x": np.inf}]}, "the request is not JSON, which has no Infinity; send"),
+        ({"instances": [{"x": -np.inf}]}, "the request is not JSON, which has no -Infinity; send"),
         ({"inputs": {"x": [1], "z": []}}, "each column must be a list with a value for each example"),
         ({"inputs": {"x": 1}}, "each column must be a list with a value for each example; their sizes: {'x': 0}"),
         ({"inputs": {"y": [1]}}, "instance 0 lacks columns of the training files: x"),
@@ -291,13 +372,18 @@ def test_the_deadline_holds_for_all_files_of_a_request(sounds):
         ({"instances": ["1", 2]}, "instance 1 is not one line of text"),
         ({"instances": [{"y": 1}]}, "instance 0 lacks columns of the training files: x"),
         ({"instances": [{"x": 1}, {"y": 1}]}, "instance 1 has other columns"),
-        ({"instances": [{"b64": "bm8="}, "1"]}, "instance 1 is no file in base64, and instance 0 is; send them apart"),
+        ({"instances": [{"b64": "bm8="}, "1"]}, "instance 1 is not a file in base64, and instance 0 is; send"),
         ({"instances": [{"x": 1}, {"b64": "bm8="}]}, "instance 1 is a file in base64, and instance 0 is not; send"),
     ],
 )
 def test_a_wrong_request_is_answered_with_400(model, request_, message):
     code, content = ask(model, request_)
     assert (code, message in content["error"]) == (400, True), content
+
+
+def test_a_prediction_that_is_nan_names_its_instance(model):
+    with pytest.raises(DataError, match=r"^instance 1: the prediction is NaN or infinite"):
+        model.predict_tensors({"ids": [[0], [0]], "values": [[1], [np.nan]]}, model.loaded)
 
 
 def test_parallel_clients_get_their_own_answers_with_wrong_requests_among_them(model):

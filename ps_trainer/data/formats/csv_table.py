@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from ps_trainer.errors import DataError
 Table = TypeVar("Table", bound="Csv")
 
 _NEWER_SETTINGS = {"columns_of": None, "decimal": "."}  # older versions have recorded the other settings alone
+
+_ROWS = pathlib.Path("<rows>")  # stands for a file, in messages about rows
 
 MAX_WIDTH = 2**16
 """Largest number of features in the form `vector`; a batch of 32 has 8 MiB then."""
@@ -62,6 +65,8 @@ class Csv(FileSource):
     record_name = "line"
     reads_lines = True
     reads_rows = True
+    have_line_ends = False
+    """Whether a value of a row may have line ends; one of a line cannot."""
     takes_facts = True
     class_names: tuple[str, ...] = ()
 
@@ -83,6 +88,7 @@ class Csv(FileSource):
         self.label_shares = self._label_shares()
         self._features = TableFeatures(self.columns, options)
         self.text_inputs = (*self._features.numbers, *self._features.categories)
+        self.row_columns = tuple(name for name, kind in self.columns.kinds.items() if kind != IGNORE)
         self._is_learned = True
         self._set_sizes(train[0].path)
         self.keys = table_advice.keys(self.columns, self.num_train_examples)
@@ -247,15 +253,19 @@ class Csv(FileSource):
         """Builds the ops that turn the text of each column, string [B] by name, into a batch as `read` gives it."""
         return self._features.from_texts(texts)
 
-    def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
-        """Returns header and lines of records, each a line, or a mapping of columns to values."""
-        if not any(isinstance(record, Mapping) for record in records):
-            return super().as_lines(records)
+    def row_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """Checks rows, counts their values that are unlike those of the training rows, and returns their texts."""
         if not self._dialect.has_header:
             raise DataError("the training files have no header, so an instance must be a line and not a row with names")
-        if not all(isinstance(record, Mapping) for record in records):
-            raise DataError("some instances are rows with names and others are not; send them apart")
-        return table_rows.format_lines(records, self._dialect)
+        columns = table_rows.columns_of(rows, self._dialect, have_line_ends=self.have_line_ends)
+        self._check_complete("instance 0", list(columns))
+        other = copy.copy(self)
+        other._dialect = dataclasses.replace(self._dialect, trained_names=(self._names,))
+        try:
+            other._check_values(_ROWS, table_rows.Chunk(0, 0, columns, "instance"))
+        except DataError as error:
+            raise DataError(str(error).removeprefix(f"{_ROWS}: ")) from error
+        return {name: columns[name] for name in self.text_inputs}
 
     def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
         if not self._dialect.has_header:
@@ -263,7 +273,7 @@ class Csv(FileSource):
         # A line may lack the label.
         is_labeled = table_rows.num_values(records[0], self._dialect) == len(self._names)
         names = [name for name in self._names if is_labeled or name != self.columns.label]
-        return table_rows.format_lines([dict.fromkeys(names, "")], self._dialect)[0]
+        return [table_rows.format_line(names, self._dialect)]
 
     def _to_predict(self: Table, path: pathlib.Path) -> Table:
         """Returns a copy with the columns of a file to predict for: in another order, perhaps without the labels.
@@ -289,13 +299,16 @@ class Csv(FileSource):
             if len(names) not in (len(known), len(unlabeled)):
                 raise DataError(f"{path}: line 1 has {len(names)} values; the training files have {len(known)} columns")
             return list(known if len(names) == len(known) else unlabeled)
-        missing = [name for name, kind in self.columns.kinds.items() if kind != IGNORE and name not in names]
+        self._check_complete(path, names)
+        return names
+
+    def _check_complete(self, place: object, names: Sequence[str]) -> None:
+        missing = [name for name in self.row_columns if name not in names]
         if missing:
             raise DataError(
-                f"{path} lacks columns of the training files: {', '.join(missing)}; its columns: {', '.join(names)};"
+                f"{place} lacks columns of the training files: {', '.join(missing)}; its columns: {', '.join(names)};"
                 " add or rename them, and leave a value empty where it is not known"
             )
-        return names
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
         self._check_rows(path)
@@ -303,12 +316,15 @@ class Csv(FileSource):
 
     def _check_rows(self, path: pathlib.Path) -> None:
         """Checks the numbers of a file to predict for, and counts the values that are unlike the training rows'."""
-        features = self._features
         for chunk in self._chunks_of(path):
-            for name in (*features.numbers, *features.categories):
-                is_number = self.columns.kinds[name] == NUMBER
-                values = numbers_in(path, chunk, name, self._dialect) if is_number else chunk.columns[name]
-                features.count_unfamiliar(name, values, self.unfamiliar)
+            self._check_values(path, chunk)
+
+    def _check_values(self, path: pathlib.Path, chunk: table_rows.Chunk) -> None:
+        features = self._features
+        for name in (*features.numbers, *features.categories):
+            is_number = self.columns.kinds[name] == NUMBER
+            values = numbers_in(path, chunk, name, self._dialect) if is_number else chunk.columns[name]
+            features.count_unfamiliar(name, values, self.unfamiliar)
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})

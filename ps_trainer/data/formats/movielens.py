@@ -19,8 +19,8 @@ import itertools
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -85,6 +85,8 @@ class MovieLens(LineSource):
     """
 
     takes_facts = True
+    reads_rows = True
+    row_columns = ("user", "item")
     user_vocabulary: RecordedWords | None = None
     item_vocabulary: RecordedWords | None = None
 
@@ -147,6 +149,30 @@ class MovieLens(LineSource):
     def _header_lines_of(self, records: Sequence[str]) -> list[bytes]:
         del records
         return [_HEADER.encode()][: self.num_header_lines]  # the training file may be gone
+
+    def row_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """Returns the line of each row, which has a name or a number under "user" and "item", as the file has them."""
+        names = [[self._name_in(row, column, number) for column in self.row_columns] for number, row in enumerate(rows)]
+        if self.user_vocabulary is not None and self.item_vocabulary is not None:
+            users, items = (Counter(name.strip(SPACES) for name in one) for one in zip(*names, strict=True))
+            self._count_unfamiliar("users", users, self.user_vocabulary)
+            self._count_unfamiliar("items", items, self.item_vocabulary)
+        return {"line": [self._format.separator.join(map(self._quoted, pair)) for pair in names]}
+
+    def _name_in(self, row: Mapping[str, Any], column: str, number: int) -> str:
+        """Returns the name or number in a column of row `number`."""
+        if column not in row:
+            raise DataError(f"instance {number} has no {column!r}; its columns: {', '.join(row)}; add it")
+        value, text = row[column], str(row[column])
+        if type(value) not in (str, int) or "\n" in text or not re.fullmatch(self._id, self._quoted(text), re.ASCII):
+            wanted = "a number, from 1" if self.user_vocabulary is None else "a name as in the training file"
+            raise DataError(f"instance {number}: column {column!r} holds {value!r}; give {wanted}")
+        return text
+
+    def _quoted(self, name: str) -> str:
+        """Returns a name as a line has it: in a file with commas, quotes may surround it."""
+        needs_quotes = self._format.separator == "," and re.search('[",]', name)
+        return '"' + name.replace('"', '""') + '"' if needs_quotes else name
 
     def _count_unfamiliar(self, noun: str, names: Counter[str], vocabulary: RecordedWords) -> None:
         known = frozenset(vocabulary.tokens)

@@ -44,6 +44,7 @@ class Parquet(Csv):
 
     name = "parquet"
     record_name = "row"
+    have_line_ends = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(ColumnOptions):
@@ -120,11 +121,12 @@ class Parquet(Csv):
     ) -> tf.data.Dataset:
         if not self._reads_parquet:
             return super()._records_of(file, is_chosen)
-        text = tf.TensorSpec([None], tf.string)
+        text, features = tf.TensorSpec([None], tf.string), self._features
+        # Columns without a member are left out: TensorFlow 2.21 crashes in `unbatch` of a tensor without elements.
         signature = {
             "at": tf.TensorSpec([None], tf.int64),
-            "numbers": tf.TensorSpec([None, len(self._features.numbers)], tf.float64),
-            "words": tf.TensorSpec([None, len(self._features.categories)], tf.string),
+            **({"numbers": tf.TensorSpec([None, len(features.numbers)], tf.float64)} if features.numbers else {}),
+            **({"words": tf.TensorSpec([None, len(features.categories)], tf.string)} if features.categories else {}),
             **({"label": text} if self.columns.label in self._names else {}),
         }
         chunks = tf.data.Dataset.from_generator(self._tensors, output_signature=signature, args=(self._path(file),))
@@ -147,17 +149,16 @@ class Parquet(Csv):
             count = len(next(iter([*numbers, *words])))
             yield {
                 "at": np.arange(first, first + count),
-                "numbers": np.stack(numbers, axis=1) if numbers else np.zeros([count, 0]),
-                "words": np.stack(words, axis=1) if words else np.zeros([count, 0], object),
+                **({"numbers": np.stack(numbers, axis=1)} if numbers else {}),
+                **({"words": np.stack(words, axis=1)} if words else {}),
                 **({"label": _as_bytes(labels)} if self.columns.label in self._names else {}),
             }
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if not self._reads_parquet:
             return super()._decode(batch)
-        numbers_BN, words_BC = batch["numbers"], batch["words"]
-        of = {name: numbers_BN[:, at] for at, name in enumerate(self._features.numbers)}
-        of |= {name: words_BC[:, at] for at, name in enumerate(self._features.categories)}
+        of = {name: batch["numbers"][:, at] for at, name in enumerate(self._features.numbers)}
+        of |= {name: batch["words"][:, at] for at, name in enumerate(self._features.categories)}
         label_B = self._label(batch["label"], batch) if "label" in batch else tf.zeros_like(batch["at"])
         return {**self._features.tensors(of, tf.size(batch["at"])), "label": label_B}
 

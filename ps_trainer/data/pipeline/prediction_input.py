@@ -45,7 +45,8 @@ class PredictionInput(abc.ABC):
     Attributes:
         image_shape: Height, width and channels of "image"; None if the examples are not images.
         reads_lines: Whether each line of a file for `read` is an example, or a separate text.
-        reads_rows: Whether `as_lines` also takes rows, each a mapping of columns to values.
+        reads_rows: Whether the dataset has `row_texts`.
+        row_columns: Names of the columns that a row needs; it may have others.
         reads_sounds: Whether `read` reads WAV files.
         num_header_lines: Number of lines before the first example in a file of lines.
         num_places: Number of words or characters of an example that is cut from a longer text, for models that predict
@@ -58,6 +59,7 @@ class PredictionInput(abc.ABC):
     image_shape: tuple[int, int, int] | None = None
     reads_lines: bool = False
     reads_rows: bool = False
+    row_columns: tuple[str, ...] = ()
     reads_sounds: bool = False
     num_header_lines: int = 0
     num_places: int | None = None
@@ -123,6 +125,18 @@ class PredictionInput(abc.ABC):
             NotImplementedError: The dataset has no `text_inputs`.
         """
         raise NotImplementedError(f"dataset {type(self).__name__} makes no batch of texts")
+
+    def row_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+        """Checks rows, and returns the text of each of them for each of `text_inputs`.
+
+        Args:
+            rows: Values by the names of their columns, as JSON has them.
+
+        Raises:
+            DataError: A row is wrong; the message names it as an instance, from 0.
+            NotImplementedError: The dataset does not read rows.
+        """
+        raise NotImplementedError(f"dataset {type(self).__name__} reads no rows")
 
     def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
         """Returns the header lines and a line for each record, for a file that `read` can read.

@@ -128,8 +128,8 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
         )
         if trained := dialect.trained_names:
             known = next((known for known in trained if len(known) == len(names)), trained[0])
-            (line,) = format_lines([dict.fromkeys(known, "")], dialect)[0]
-            fix = f"put the names of the training files into a line before it: {line.decode()}"
+            line = format_line(known, dialect).decode()
+            fix = f"put the names of the training files into a line before it: {line}"
         raise DataError(f"{path}: line 1 should hold the names of the columns, but {numbers[0]!r} is a number; {fix}")
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:
@@ -209,30 +209,43 @@ def num_values(line: str, dialect: Dialect) -> int:
     return len(next(csv.reader([line], **dialect.of_csv_module), []))
 
 
-def format_lines(records: Sequence[Mapping[str, Any]], dialect: Dialect) -> tuple[list[bytes], list[bytes]]:
-    """Returns the header line and the lines of some records.
+def format_line(values: Sequence[str], dialect: Dialect) -> bytes:
+    """Returns a line of some values.
 
     Raises:
-        DataError: The records have different columns, or a value is a list, an object, or more than one line.
+        DataError: The dialect has no quotes, and a value would need them.
     """
-    text, names = io.StringIO(), list(records[0])
-    for number, record in enumerate(records):
-        if set(record) != set(names):
-            raise DataError(f"instance {number} has other columns than instance 0, which has {format_names(names)}")
-        if nested := [name for name in names if isinstance(record[name], list | Mapping)]:
-            raise DataError(
-                f"instance {number}: column {nested[0]!r} holds {_cut(str(record[nested[0]]))}; give one value: a text,"
-                " a number, true, false or null"
-            )
-        if several := [name for name in names if "\n" in f"{name}{record[name]}"]:
-            raise DataError(f"instance {number}: column {several[0]!r} has a line end; write a space in its place")
+    text = io.StringIO()
     try:
-        writer = csv.writer(text, lineterminator="\n", **dialect.of_csv_module)
-        writer.writerows([names, *([_text_of(record[name], dialect) for name in names] for record in records)])
+        csv.writer(text, lineterminator="", **dialect.of_csv_module).writerow(values)
     except csv.Error as error:
-        raise DataError(f"the instances cannot be written as lines: {error}") from error
-    header, *lines = text.getvalue().encode(errors="surrogatepass").split(b"\n")[:-1]
-    return [header], lines
+        raise DataError(f"{dialect.delimiter.join(values)} cannot be written as a line: {error}") from error
+    return text.getvalue().encode(errors="surrogatepass")
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], dialect: Dialect, *, have_line_ends: bool) -> dict[str, list[str]]:
+    """Returns the values of each column of some rows as the texts that a file of the table would have.
+
+    Args:
+        rows: Values of each row by the names of their columns, as JSON has them; None = missing.
+        dialect: How numbers are written.
+        have_line_ends: Whether a value may have line ends inside.
+
+    Raises:
+        DataError: The rows have different columns, or a value is a list or an object, or has a line end.
+    """
+    names = list(rows[0])
+    for number, row in enumerate(rows):
+        if set(row) != set(names):
+            raise DataError(f"instance {number} has other columns than instance 0, which has {format_names(names)}")
+        if nested := [name for name in names if isinstance(row[name], list | Mapping)]:
+            raise DataError(
+                f"instance {number}: column {nested[0]!r} holds {_cut(str(row[nested[0]]))}; give one value: a text, a"
+                " number, true, false or null"
+            )
+        if several := [name for name in names if not have_line_ends and "\n" in f"{name}{row[name]}"]:
+            raise DataError(f"instance {number}: column {several[0]!r} has a line end; write a space in its place")
+    return {name.strip(SPACES): [_text_of(row[name], dialect).strip(SPACES) for row in rows] for name in names}
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -344,11 +357,13 @@ def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> 
         raise DataError(f"{path}: line 1 has no {wanted}, but {counts[mark]} times {found}; {fix}")
 
 
-def _text_of(value: Any, dialect: Dialect) -> Any:
+def _text_of(value: Any, dialect: Dialect) -> str:
     """Returns a Boolean as JSON writes it, not with a capital letter, and a number with the table's decimal sign."""
+    if value is None:
+        return ""
     if isinstance(value, float):
         return str(value).replace(".", dialect.decimal)
-    return str(value).lower() if isinstance(value, bool) else value
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _cut(text: str) -> str:

@@ -87,6 +87,15 @@ def test_batches_are_those_of_the_same_table_as_csv(both, form, option):
     assert_equal_batches(*(read_batches(lambda s=s: s.in_order("train", batch_size=16)) for s in sources))
 
 
+@pytest.mark.parametrize("names", [("color", "kind"), ("weight", "kind")])
+def test_a_table_may_have_columns_of_one_kind_only(tmp_path, names):
+    columns = {name: values for name, values in random_columns(95).items() if name in names}
+    write(tmp_path / "train.parquet", columns, rows_per_group=20)
+    write_csv(tmp_path / "train.csv", columns)
+    sources = [create(tmp_path, cls=cls) for cls in (Parquet, Csv)]
+    assert_equal_batches(*(read_batches(lambda s=s: s.in_order("train", batch_size=16)) for s in sources))
+
+
 def test_shuffled_leased_and_test_examples_are_those_of_csv(both):
     sources = [create(both, cls=cls) for cls in (Parquet, Csv)]
     shuffled = {"shard": Shard(1, 2), "batch_size": 8, "seed": 3, "num_epochs": 2}
