@@ -27,13 +27,19 @@ _MAX_LINE_BYTES = 2**24
 
 
 def predict_lines(
-    components: Components, values: Mapping[str, np.ndarray], stream: io.BufferedReader
+    components: Components, values: Mapping[str, np.ndarray], stream: io.BufferedReader, *, takes_empty: bool = True
 ) -> Iterator[Predicted]:
     """Yields the predictions for the lines of a stream, for all lines that have arrived at a time.
 
     A line is an example of the dataset, after the header lines that its files have. Where the dataset cuts its
     examples from running text, each line is a separate text, with its end, and has one prediction for each place. Where
-    it does not, an empty line is skipped, and a warning names it.
+    it does not, an empty line has None in place of a prediction, so that each line has its own, and a warning names it.
+
+    Args:
+        components: Model and dataset.
+        values: Values of the model variables by name.
+        stream: Stream of lines.
+        takes_empty: Whether the caller can show that a line has no prediction; otherwise such a line is wrong.
 
     Raises:
         CheckpointError: A variable of the model is missing or has another shape.
@@ -49,6 +55,15 @@ def predict_lines(
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder).resolve() / STDIN
         for number, lines in _runs(stream, are_texts=bool(dataset.num_places)):
+            if not dataset.num_places and _is_empty(lines[0]):
+                is_answered = len(header) == dataset.num_header_lines
+                if is_answered and not takes_empty:
+                    raise DataError(f"{STDIN}: line {number} is empty; remove it, or write .jsonl, which has null")
+                told = f"line {number} is" if len(lines) == 1 else f"lines {number} to {number + len(lines) - 1} are"
+                logging.warning("%s: %s empty, and %s", STDIN, told, "answered with null" if is_answered else "skipped")
+                if is_answered:
+                    yield Predicted(np.full(len(lines), None), is_empty=True)
+                continue
             num_header = min(dataset.num_header_lines - len(header), len(lines))
             header += lines[:num_header]
             if rows := lines[num_header:]:
@@ -103,7 +118,7 @@ def _runs(stream: io.BufferedReader, *, are_texts: bool) -> Iterator[tuple[int, 
 
     Args:
         stream: Stream of lines.
-        are_texts: Whether each line is a separate text, which ends the windows; else empty lines are left out.
+        are_texts: Whether each line is a separate text, which ends the windows; else no run has empty and other lines.
     """
     number = 1
     for lines in _lines_as_they_come(stream):
@@ -111,11 +126,7 @@ def _runs(stream: io.BufferedReader, *, are_texts: bool) -> Iterator[tuple[int, 
             [[line] for line in lines] if are_texts else [list(run) for _, run in itertools.groupby(lines, _is_empty)]
         )
         for run in runs:
-            if are_texts or not _is_empty(run[0]):
-                yield number, run
-            else:
-                told = f"line {number} is" if len(run) == 1 else f"lines {number} to {number + len(run) - 1} are"
-                logging.warning("%s: %s empty, and skipped", STDIN, told)
+            yield number, run
             number += len(run)
 
 

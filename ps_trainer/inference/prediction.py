@@ -59,7 +59,8 @@ def write(
     num_places = components.dataset.num_places
     checkpoint = report.find_checkpoint(checkpoint_dir)
     if isinstance(source, io.BufferedReader):
-        told, parts = STDIN, predict_lines(components, checkpoint, source)
+        takes_empty = not isinstance(out, pathlib.Path) or out.suffix == ".jsonl"
+        told, parts = STDIN, predict_lines(components, checkpoint, source, takes_empty=takes_empty)
     else:
         told = str(source) if source is not None else f"the test examples of {config.dataset}"
         parts = predict(components, checkpoint, source)
@@ -144,7 +145,7 @@ def _not_empty(parts: Iterator[Predicted], source: str, num_places: int | None) 
     """Yields the parts; raises DataError if they hold no prediction at all."""
     num_examples = 0
     for part in parts:
-        num_examples += len(part.values)
+        num_examples += 0 if part.is_empty else len(part.values)
         yield part
     # Raised while the file is written, so the error leaves no empty file behind.
     if not num_examples:
@@ -173,7 +174,7 @@ class _Counted:
 
     def __iter__(self) -> Iterator[Predicted]:
         for part in self._parts:
-            self.num_examples += len(part.values)
+            self.num_examples += 0 if part.is_empty else len(part.values)
             self.num_cut += part.num_cut
             self.num_unfilled += part.num_unfilled
             self.num_last = part.values.shape[1] if part.is_short else 0
@@ -228,6 +229,7 @@ def _write_csv(file: BinaryIO, batches: _Counted) -> None:
 def _write_jsonl(file: BinaryIO, batches: _Counted) -> None:
     """Writes `{"prediction": …}` for each example, with a number or nested lists of numbers, and its name.
 
+    An empty line of a stream has the prediction null.
     If the numbers belong to classes with names, "classes" has these names in order.
     """
     for batch, *_ in batches:
@@ -271,7 +273,9 @@ def row_of(prediction: Any, names: PredictionNames) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value of NumPy as JSON has it: nested lists of numbers and texts."""
+    """Returns a value of NumPy as JSON has it: nested lists of numbers and texts; None for None."""
+    if value is None:
+        return None
     if isinstance(value, np.ndarray):
         return [plain(inner) for inner in value]
     if isinstance(value, np.floating):

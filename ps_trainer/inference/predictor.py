@@ -30,12 +30,14 @@ class Predicted(NamedTuple):
             the filled places of this example.
         num_cut: Number of examples that were longer than the model allows, and were cut.
         num_unfilled: Number of examples that the end of the file cuts short, and that have no prediction.
+        is_empty: Whether they are empty lines of a stream, which are no examples; then `values` holds None for each.
     """
 
     values: np.ndarray
     is_short: bool = False
     num_cut: int = 0
     num_unfilled: int = 0
+    is_empty: bool = False
 
 
 class ExampleError(DataError):

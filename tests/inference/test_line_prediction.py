@@ -16,7 +16,7 @@ from ps_trainer.cli import predict
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats.csv_table import Csv
 from ps_trainer.errors import DataError
-from ps_trainer.inference import export, predictor
+from ps_trainer.inference import export, prediction, predictor
 from ps_trainer.inference.line_prediction import predict_lines
 from ps_trainer.inference.line_reader import LineReader
 from ps_trainer.inference.prediction_names import PredictionNames
@@ -35,7 +35,7 @@ def pets(tmp_path):
     return TrainConfig(model="logistic_regression", dataset="csv", **options)
 
 
-def told(config, text):
+def told_of_stdin(config, text):
     components = components_lib.load(config, num_workers=1)
     names = PredictionNames.known_to(components.dataset)
     parts = predict_lines(components, PETS, io.BufferedReader(io.BytesIO(text)))
@@ -55,25 +55,42 @@ def test_each_row_is_predicted_for_when_it_arrives(pets):
 
 
 def test_a_wrong_row_is_named_by_its_line_on_stdin(pets):
-    assert [name["class"] for _, name in told(pets, b"x,kind\n-5,?\n8,dog")] == ["cat", "dog"]
+    assert [name["class"] for _, name in told_of_stdin(pets, b"x,kind\n-5,?\n8,dog")] == ["cat", "dog"]
     with pytest.raises(DataError, match=r"^stdin: line 3 has 2 values, but there are 1 columns"):
-        told(pets, b"x\n-5\n8,9\n")
+        told_of_stdin(pets, b"x\n-5\n8,9\n")
     with pytest.raises(DataError, match=r"^stdin lacks columns of the training files: x; its columns: y"):
-        told(pets, b"y\n-5\n")
+        told_of_stdin(pets, b"y\n-5\n")
 
 
-def test_empty_lines_are_skipped_with_a_warning(pets, caplog):
+def test_an_empty_line_gets_null_so_that_each_line_has_its_answer(pets, caplog):
     reader, writing = os.pipe()
     with os.fdopen(reader, "rb") as stream, os.fdopen(writing, "wb", buffering=0) as sender:
         parts = predict_lines(components_lib.load(pets, num_workers=1), PETS, stream)
         sender.write(b"\nx\n\n-5\n \r\n\n8\n")
-        assert [next(parts).values[0] > 0.5, next(parts).values[0] > 0.5] == [False, True]
+        answers = [one for _ in range(4) for one in next(parts).values]
+        assert [answer if answer is None else answer > 0.5 for answer in answers] == [None, False, None, None, True]
         sender.write(b"\n7\n8,9\n")
+        assert [*next(parts).values] == [None]
         with pytest.raises(DataError, match=r"^stdin: line 10 has 2 values, but there are 1 columns"):
             next(parts)
-    assert re.findall(r"stdin: lines? ([\d to]+) (?:is|are) empty", caplog.text) == ["1", "3", "5 to 6", "8"]
+    told = re.findall(r"stdin: lines? ([\d to]+) (?:is|are) empty, and (\w+)", caplog.text)
+    assert told == [("1", "skipped"), ("3", "answered"), ("5 to 6", "answered"), ("8", "answered")]
     with pytest.raises(DataError, match=r"^stdin: the first line must have the names"):
-        told(pets, b"x\n\n")
+        told_of_stdin(pets, b"x\n\n")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "npy"])
+def test_a_file_has_null_for_an_empty_line_or_the_error_names_the_line(pets, tmp_path, suffix):
+    stdin, out = io.BufferedReader(io.BytesIO(b"x\n-5\n\n8\n\n")), tmp_path / f"out.{suffix}"
+    if suffix != "jsonl":
+        with pytest.raises(DataError, match=r"^stdin: line 3 is empty; remove it, or write \.jsonl"):
+            prediction.write(pets, tmp_path / "checkpoints", stdin, out)
+        assert not out.exists()
+        return
+    assert ": 2 predictions for stdin" in prediction.write(pets, tmp_path / "checkpoints", stdin, out)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row.get("class") for row in rows] == ["cat", None, "dog", None]
+    assert rows[1] == rows[3] == {"prediction": None}
 
 
 @pytest.mark.parametrize("dataset", ["libsvm", "parallel_text", "criteo"])
@@ -111,14 +128,14 @@ class WithoutTest(Csv):
 
 def test_a_dataset_without_test_examples_reads_lines_and_is_exported(pets, tmp_path):
     config = dataclasses.replace(pets, dataset=f"{__name__}:WithoutTest")
-    assert [name["class"] for _, name in told(config, b"x\n-5\n8\n")] == ["cat", "dog"]
+    assert [name["class"] for _, name in told_of_stdin(config, b"x\n-5\n8\n")] == ["cat", "dog"]
     assert "-> predictions float32 (None,)" in export.write(config, tmp_path / "checkpoints", tmp_path / "saved")
 
 
 def test_a_dataset_without_lines_and_an_empty_stdin(pets):
     with pytest.raises(DataError, match="--input=-: dataset Digits does not read lines; name a file: --input=FILE"):
-        told(TrainConfig(model="softmax", dataset="digits"), b"1\n")
-    assert told(pets, b"") == []
+        told_of_stdin(TrainConfig(model="softmax", dataset="digits"), b"1\n")
+    assert told_of_stdin(pets, b"") == []
 
 
 def test_a_prediction_that_is_nan_is_an_error(pets):
@@ -133,7 +150,7 @@ def test_a_row_in_place_of_the_names_is_shown_with_the_fix(pets):
         DataError,
         match=r"^stdin: the first line must have the names .*: -5; give the names in the first line, and a row",
     ):
-        told(pets, b"-5\n")
+        told_of_stdin(pets, b"-5\n")
 
 
 def test_the_command_prints_lines_of_json(pets, tmp_path, capfd):
