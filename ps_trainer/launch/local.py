@@ -73,14 +73,14 @@ def run(
     console = console or Console()
     # Signals are recorded from before the first host is made until the last one is removed.
     with SignalRecorder(time_fn) as signals, hosts as entered, contextlib.ExitStack() as resources:
-        logdir = resources.enter_context(_logdir_of_run(cluster.config))
+        folder = resources.enter_context(_folder_of_run(cluster.config))
         # Tasks that are killed leave temporary files behind; in a folder of the run, these end with it.
         environment = task_environment(environ, resources.enter_context(temporary_folder()))
-        server = resources.enter_context(_fork_server(cluster, server, environment, logdir))
+        server = resources.enter_context(_fork_server(cluster, server, environment, folder.path))
         local_run = _LocalRun(
             cluster=cluster,
             hosts=entered,
-            logdir=logdir,
+            folder=folder,
             environment=environment,
             server=server,
             signals=signals,
@@ -88,7 +88,7 @@ def run(
             time_fn=time_fn,
         )
         outcome = local_run.supervise(local_run.create_tasks(spawn), faults)
-        entered.write_report(logdir)
+        entered.write_report(folder.path)
     return outcome.exit_code
 
 
@@ -126,9 +126,24 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
         ) from error
 
 
+@dataclasses.dataclass
+class _RunFolder:
+    """The folder of a run.
+
+    Attributes:
+        path: Path of the folder.
+        is_new: Whether the run has made it.
+        is_unused: Whether the run has ended with nothing to keep.
+    """
+
+    path: pathlib.Path
+    is_new: bool
+    is_unused: bool = False
+
+
 @contextlib.contextmanager
-def _logdir_of_run(config: TrainConfig) -> Iterator[pathlib.Path]:
-    """Makes the run's folder; if the input is rejected before anything is saved, removes what is new there.
+def _folder_of_run(config: TrainConfig) -> Iterator[_RunFolder]:
+    """Makes the run's folder; if the input is rejected, or the folder is unused at the end, removes what is new there.
 
     Raises:
         OptionError: The folder cannot be made, or not be read.
@@ -139,21 +154,28 @@ def _logdir_of_run(config: TrainConfig) -> Iterator[pathlib.Path]:
     except OSError as error:
         raise OptionError(f"--logdir={given}: cannot read this folder ({error}); name another one") from error
     missing = [folder for folder in (given or _RUNS / "new").parents if not folder.exists()]
-    logdir = create_logdir(config)
+    folder = _RunFolder(create_logdir(config), is_new=before is None)
     try:
-        yield logdir
+        yield folder
     except UsageError:
-        _remove_new(logdir, before or set())
-        for folder in (logdir, *missing) if before is None else ():
-            with contextlib.suppress(OSError):  # it has a checkpoint, or another run
-                folder.rmdir()
+        folder.is_unused = True
         raise
+    finally:
+        if folder.is_unused:
+            _remove_new(folder.path, before or set())
+            for path in (folder.path, *missing) if folder.is_new else ():
+                with contextlib.suppress(OSError):  # it has a checkpoint, or another run
+                    path.rmdir()
+
+
+def _has_checkpoint(logdir: pathlib.Path) -> bool:
+    return any(logdir.glob("checkpoints/*.index"))
 
 
 def _remove_new(logdir: pathlib.Path, before: set[pathlib.Path]) -> None:
     """Removes what is in a run's folder and was not there before it, unless the run has saved a checkpoint."""
     new = set(logdir.iterdir()) - before
-    if logdir / "checkpoints" in new and any(logdir.glob("checkpoints/*.index")):
+    if logdir / "checkpoints" in new and _has_checkpoint(logdir):
         return
     for path in new:
         if path.is_dir():
@@ -183,7 +205,7 @@ class _LocalRun:
     Attributes:
         cluster: Tasks of the run, with their flags.
         hosts: Where the tasks run.
-        logdir: Folder of the run.
+        folder: Folder of the run.
         environment: Environment of the tasks.
         server: Fork server; None if no task is forked.
         signals: Record of the signals that this process has received.
@@ -193,7 +215,7 @@ class _LocalRun:
 
     cluster: LocalClusterSpec
     hosts: Hosts
-    logdir: pathlib.Path
+    folder: _RunFolder
     environment: Mapping[str, str]
     server: ForkServer | None
     signals: SignalRecorder
@@ -205,7 +227,7 @@ class _LocalRun:
         factory = TaskFactory(
             command=self.cluster.task_command,
             train_args=self.cluster.train_args,
-            logdir=self.logdir,
+            logdir=self.folder.path,
             environment=self.environment,
             server=self.server,
             spawn=spawn,
@@ -216,7 +238,7 @@ class _LocalRun:
 
     def supervise(self, tasks: Sequence[TaskProcess], faults: Sequence[faults_lib.Fault]) -> RunOutcome:
         """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
-        cluster, logdir = self.cluster, self.logdir
+        cluster, logdir = self.cluster, self.folder.path
         where = f" in {self.hosts.summary}" if self.hosts.summary else ""
         self.console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
         # Wall time, because `summary_file.complete` compares it with the time of a file.
@@ -245,7 +267,10 @@ class _LocalRun:
             ).run()
             if outcome.rejection is not None:
                 raise UsageError(outcome.rejection)
-            view.finish(outcome, str(logdir))
+            board.refresh()
+            is_untrained = board.reached_step is None and not _has_checkpoint(logdir)
+            self.folder.is_unused = self.folder.is_new and outcome.signum is not None and is_untrained
+            view.finish(outcome, None if self.folder.is_unused else str(logdir))
         # Without faults and restarts the launcher has nothing to add to the chief's summary.
         if faults or restarts.max_restarts:
             summary_file.complete(

@@ -88,8 +88,13 @@ class View(abc.ABC):
         """Prints that the tasks are being ended."""
         self._print("interrupted: the tasks save and end (press Ctrl-C again to kill them)", style="yellow")
 
-    def finish(self, outcome: RunOutcome, logdir: str) -> None:
-        """Prints the result of the run after every task has ended."""
+    def finish(self, outcome: RunOutcome, logdir: str | None) -> None:
+        """Prints the result of the run after every task has ended.
+
+        Args:
+            outcome: How the run ended.
+            logdir: Folder of the run; None if it is removed, as no step was made.
+        """
         self._board.refresh()
         self._show_last()
         if outcome.culprit is not None:
@@ -109,7 +114,8 @@ class View(abc.ABC):
             self._print("restarts: " + ", ".join(f"{task.name} {task.num_starts - 1}" for task in restarted))
         ending = "failed" if outcome.culprit else "interrupted" if outcome.signum else "done"
         style = "bold green" if outcome.exit_code == 0 else "bold red"
-        self._print(f"{ending} after {duration(self._elapsed_secs())}; files in {logdir}", style=style)
+        where = ", before the first step; its files are removed" if logdir is None else f"; files in {logdir}"
+        self._print(f"{ending} after {duration(self._elapsed_secs())}{where}", style=style)
 
     def close(self) -> None:  # noqa: B027 - plain lines need no cleanup
         """Ends the display; may be called twice."""

@@ -154,6 +154,37 @@ def test_input_that_is_rejected_after_a_step_or_a_save_keeps_the_folder(launch, 
     assert (launch.logdir / "logs" / "worker-0.log").read_text() == "error: two files\n"
 
 
+INTERRUPT = (
+    "wait_for('pid-ps-0')\nos.kill(int(os.environ['PS_TRAINER_PARENT_PID']), signal.SIGINT)\n"
+    "on_term(sys.exit)\nsleep_for_ever()"
+)
+
+
+@pytest.mark.parametrize("logdir", [None, "new/folder/run"])
+def test_ctrl_c_before_the_first_step_leaves_no_folder(launch, tmp_path, monkeypatch, logdir):
+    monkeypatch.chdir(tmp_path)
+    code, output = launch({"ps": SERVE, "worker": INTERRUPT}, config=TrainConfig(logdir=logdir), num_workers=1)
+    assert code == 130
+    end = output.splitlines()[-1]
+    assert end.startswith("interrupted after ") and end.endswith(", before the first step; its files are removed")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("had", ["a folder", "a step", "a save"])
+def test_ctrl_c_keeps_the_folder_of_a_run_that_had_something(launch, had):
+    did = {
+        "a folder": "",
+        "a step": "record(kind='train', global_step=3)\n",
+        "a save": "(logdir / 'checkpoints').mkdir(); (logdir / 'checkpoints' / 'model.ckpt-3.index').touch()\n",
+    }
+    if had == "a folder":
+        launch.logdir.mkdir()
+    code, output = launch({"ps": SERVE, "worker": did[had] + INTERRUPT}, num_workers=1)
+    assert code == 130
+    assert output.splitlines()[-1].endswith(f"; files in {launch.logdir}")
+    assert (launch.logdir / "logs" / "worker-0.log").exists()
+
+
 def test_killed_ps_is_blamed_and_not_the_worker_that_lost_it(launch):
     code, output = launch(
         {

@@ -30,8 +30,9 @@ sys.exit(local.run(cluster))
 
 @pytest.fixture
 def launcher_process(tmp_path):
-    """Starts a launcher with fake tasks as a separate process."""
+    """Starts a launcher with fake tasks as a separate process; its folder exists, so the launcher leaves it there."""
     logdir = tmp_path / "run"
+    logdir.mkdir()
     started = []
 
     def start(behaviours, num_evaluators=0):

@@ -99,12 +99,17 @@ def test_ctrl_c_during_the_set_up_waits_for_no_part_of_it(create_run, tmp_path, 
     run = create_run(
         flags=(UNLIMITED, f"--model=tests.processes.slow_starts:{model}"), env={FOLDER_VARIABLE: str(tmp_path)}
     )
+    if is_older_folder := model == "EndlessBuild":
+        run.logdir.mkdir()
     launcher = run.start_local()
     wait_until((tmp_path / "held").exists, START_SECS, "no task is in its set-up")
     launcher.send(signal.SIGINT)
     assert launcher.wait(END_SECS) == 130
     assert run.remaining() == []
     assert "SIGKILL" not in launcher.log and "failed" not in launcher.log
+    assert run.logdir.exists() == is_older_folder
+    if not is_older_folder:
+        return
     logs = [path.read_text() for path in (run.logdir / "logs").glob("*.log")]
     assert logs and not any("did not stop within" in log for log in logs)
     assert run.summary()["status"] == "interrupted"
