@@ -94,4 +94,7 @@ def _check(config: TrainConfig, num_workers: int, given: Collection[str], *, bui
     if builds or needs_model(config):
         config = model_defaults.fill_in_defaults(config, given, num_workers).config
     components.check_options(config, num_workers)
-    return components.advice(components.load(config, num_workers)) if builds else None
+    if not builds:
+        return None
+    config = dataclasses.replace(config, logdir=None)  # a check leaves nothing in the run's folder
+    return components.advice(components.load(config, num_workers))

@@ -12,8 +12,7 @@ import tensorflow.compat.v1 as tf
 from ps_trainer import component_tables, options
 from ps_trainer.cluster.worker_groups import WorkerGroup, count_groups
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
-from ps_trainer.data.pipeline import dataset_record
-from ps_trainer.data.pipeline.facts import Facts
+from ps_trainer.data.pipeline import dataset_record, facts
 from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.disturbances import delays
 from ps_trainer.disturbances.delays import DelaySpec
@@ -234,8 +233,10 @@ def _check_model_options(config: TrainConfig) -> None:
 def _create_dataset(config: TrainConfig, trained_run: pathlib.Path | None = None) -> Any:
     recorded = None if trained_run is None else dataset_record.read_facts(trained_run, config.dataset)
     takes_facts = getattr(component_tables.DATASETS.load(config.dataset), "takes_facts", False)
-    facts = {"facts": Facts(recorded)} if takes_facts else {}
-    return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir, **facts)
+    # Only the tasks of a run write into its folder, and not the commands that use its model.
+    shared = pathlib.Path(config.logdir) / facts.FOLDER if trained_run is None and config.logdir else None
+    given = {"facts": facts.Facts(recorded, shared)} if takes_facts else {}
+    return component_tables.DATASETS.create(config.dataset, config.dataset_option, data_dir=config.data_dir, **given)
 
 
 def _count_stages(trace_model: Callable[[], ModelTrace], rule: UpdateRule, config: TrainConfig) -> int:

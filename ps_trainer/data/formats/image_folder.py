@@ -9,7 +9,6 @@ import tensorflow.compat.v1 as tf
 from absl import logging
 
 from ps_trainer.data.formats import image_files
-from ps_trainer.data.pipeline import facts_cache
 from ps_trainer.data.pipeline.data_source import DataSource
 from ps_trainer.data.pipeline.decode_errors import fail, map_named
 from ps_trainer.data.pipeline.facts import Facts
@@ -33,7 +32,7 @@ class ImageFolder(DataSource):
     Files other than .jpg, .jpeg and .png are ignored.
 
     Examples are sorted by name, class after class, and training shuffles the names of a whole shard. Before a training
-    one process on each machine looks at the first and last bytes of all images, for files that are no images or are cut
+    one process looks at the first and last bytes of all images, for files that are no images or are cut
     short. Another image that cannot be decoded ends the run with an error that names it.
 
     Args:
@@ -130,7 +129,7 @@ class ImageFolder(DataSource):
         paths = sorted(self._folder / path for images in self._examples.values() for path, _ in images)
         marks = [(str(path), status.st_size, status.st_mtime_ns) for path in paths for status in [path.stat()]]
         num_bytes = sum(size for _, size, _ in marks)
-        faults = facts_cache.once(["images", marks], lambda: image_files.faults_of(paths), num_bytes=num_bytes)
+        faults = self.facts.once(["images", marks], lambda: image_files.faults_of(paths), num_bytes=num_bytes)
         if faults:
             more = f"; other broken images: {len(faults) - 1}" if len(faults) > 1 else ""
             raise DataError(f"{faults[0]}; remove the file, or download it again{more}")

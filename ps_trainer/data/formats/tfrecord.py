@@ -119,7 +119,7 @@ class TfRecord(FileSource):
         return None if None in largest else 1 + max(largest)
 
     def _count_once(self, path: pathlib.Path) -> CountedFile:
-        """Returns a file of the dataset, which one process of this machine goes through for all."""
+        """Returns a file of the dataset, which one process goes through for all."""
 
         def count() -> list[Any]:
             file = record_file(path)

@@ -15,6 +15,9 @@ from typing import Any
 from ps_trainer.data.pipeline import facts_cache
 from ps_trainer.data.pipeline.data_folder import folder_of
 
+FOLDER = "facts"
+"""Name of the folder in a run's folder in which its tasks share facts."""
+
 _ENDS_BYTES = 2**16
 
 
@@ -23,13 +26,15 @@ class Facts:
 
     Args:
         recorded: `entries` of the run that trained the model; empty for a run that trains.
+        run_folder: Folder in which the tasks of a run share facts, on all machines. Without it, only the processes of a
+            machine share them.
 
     Attributes:
         entries: Each fact's "settings", "files" and "value", by name, as JSON.
     """
 
-    def __init__(self, recorded: Mapping[str, Any] | None = None):
-        self._recorded = dict(recorded or {})
+    def __init__(self, recorded: Mapping[str, Any] | None = None, run_folder: pathlib.Path | None = None):
+        self._recorded, self._run_folder = dict(recorded or {}), run_folder
         self.entries: dict[str, Any] = {}
 
     @property
@@ -46,7 +51,7 @@ class Facts:
         *,
         follows_files: bool = False,
     ) -> Any:
-        """Returns a fact: the recorded one, or one that a process of this machine has computed, or a new one.
+        """Returns a fact: the recorded one, or one that another process has computed, or a new one.
 
         Args:
             name: Name of the fact.
@@ -63,10 +68,22 @@ class Facts:
         if entry is None or entry["settings"] != settings or (follows_files and not _are_unchanged(entry["files"])):
             marks = {str(path): mark_of(path) for path in files}
             num_bytes = sum(mark["bytes"] for mark in marks.values() if mark is not None)
-            value = facts_cache.once([name, settings, marks], compute, num_bytes=num_bytes)
+            # A fact may hold the resolved paths, which two machines need not have in common.
+            resolved = [str(path.resolve()) for path in files]
+            value = self.once([name, settings, marks, resolved], compute, num_bytes=num_bytes)
             entry = {"settings": settings, "files": marks, "value": _as_json(value)}
         self.entries[name] = entry
         return entry["value"]
+
+    def once(self, key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
+        """Returns what one process computes for all that share it, and does not record it.
+
+        Args:
+            key: All values on which it depends, as JSON.
+            compute: Function that returns it as JSON.
+            num_bytes: Number of bytes that `compute` reads.
+        """
+        return facts_cache.once(key, compute, num_bytes=num_bytes, run_folder=self._run_folder)
 
     def remember(self, name: str, settings: Any, compute: Callable[[], Any], *, is_there: bool = False) -> Any:
         """Returns a fact that no other process computes for this one: the recorded one, or else a new one.

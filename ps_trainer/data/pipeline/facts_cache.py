@@ -1,9 +1,10 @@
-"""A folder in which the processes of a machine share what one of them has computed from large files."""
+"""Folders in which processes share what one of them has computed from large files: those of a machine, or of a run."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -15,12 +16,12 @@ from typing import Any
 from absl import logging
 
 VARIABLE = "PS_TRAINER_CACHE_DIR"
-"""Environment variable that names the folder; empty = no folder."""
+"""Environment variable that names the folder of the machine; empty = processes share nothing."""
 
 MIN_BYTES = 2**20
 """Size of files from which on sharing pays."""
 
-_FORM = 5  # of the facts; a change of what datasets compute needs another number
+_FORM = 6  # of the facts; a change of what datasets compute needs another number
 _MAX_ENTRIES = 100
 _POLL_SECS = 0.1
 
@@ -35,20 +36,29 @@ class _Patience:
 _PATIENCE = _Patience(900.0)
 
 
-def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
+def once(key: Any, compute: Callable[[], Any], *, num_bytes: int, run_folder: pathlib.Path | None = None) -> Any:
     """Returns the value of a key; only the first process that asks computes it, and others wait for that one.
 
-    A folder that cannot be written, or a wait that takes too long, only means that this process computes the value too.
+    A process asks the folder of its machine first, then the one of its run. So one process of each machine reads the
+    value in the run's folder, which may lie on a network. A folder that cannot be written, or a wait that takes too
+    long, only means that this process computes the value too.
 
     Args:
         key: All values on which the fact depends, as JSON.
         compute: Function that returns the value as JSON.
         num_bytes: Number of bytes that `compute` reads.
+        run_folder: Folder that the tasks of a run share, on all machines; None = there is none.
     """
-    folder = _folder()
-    if folder is None or num_bytes < MIN_BYTES:
+    if num_bytes < MIN_BYTES or os.environ.get(VARIABLE) == "":
         return compute()
     name = hashlib.sha256(json.dumps([_FORM, key], sort_keys=True).encode()).hexdigest()
+    for folder in (run_folder, _folder()):
+        if folder is not None:
+            compute = functools.partial(_once_in, folder, name, compute)
+    return compute()
+
+
+def _once_in(folder: pathlib.Path, name: str, compute: Callable[[], Any]) -> Any:
     found: list[Any] | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -63,9 +73,8 @@ def once(key: Any, compute: Callable[[], Any], *, num_bytes: int) -> Any:
 
 
 def _folder() -> pathlib.Path | None:
-    given = os.environ.get(VARIABLE)
-    if given is not None:
-        return pathlib.Path(given) if given else None
+    if given := os.environ.get(VARIABLE):
+        return pathlib.Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "ps_trainer"

@@ -322,7 +322,7 @@ def test_what_a_dataset_computes_belongs_to_the_number_of_the_cache(tmp_path):
     options = TextWindows.Options(window=2, num_test=3, subsample=0.01)
     found = TextWindows(options, data_dir=str(tmp_path)).facts.entries["windows"]["value"]
     assert (facts_cache._FORM, found) == (
-        5,
+        6,
         {"words": [0, 1, 2], "similar": [[1, 2, 3, 7], [0, 2, 7, 9], [0, 3, 1, 9]]},
     )
 
@@ -343,3 +343,32 @@ def test_a_value_that_cannot_be_written_is_computed_once(tmp_path, monkeypatch):
     passes = []
     assert facts_cache.once("key", lambda: passes.append(1) or 7, num_bytes=facts_cache.MIN_BYTES) == 7
     assert passes == [1]
+
+
+def test_machines_share_a_fact_in_the_folder_of_the_run_unless_nothing_is_shared(tmp_path, shared, monkeypatch):
+    path, calls = tmp_path / "data", []
+    path.write_text("abc")
+
+    def find(cache):
+        monkeypatch.setenv(facts_cache.VARIABLE, cache and str(tmp_path / cache))
+        return Facts(run_folder=tmp_path / "run" / "facts").find("text", [path], 1, lambda: calls.append(1) or 5)
+
+    assert [find(cache) for cache in ("one", "two")] == [5, 5] and len(calls) == 1
+    # The machine has the fact now, and needs the folder of the run no more.
+    shutil.rmtree(tmp_path / "run")
+    assert (find("two"), len(calls)) == (5, 1)
+    assert (find(""), len(calls)) == (5, 2)
+
+
+def test_files_in_different_places_have_different_facts(tmp_path, shared):
+    """As two machines may have, whose folders of the same name lead to places of their own."""
+    found = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data").write_text("abc")
+        os.utime(tmp_path / name / "data", ns=(0, 0))
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path / name)
+        path = tmp_path / "link" / "data"
+        found.append(Facts().of_file(path, "place", lambda path=path: str(path.resolve())))
+    assert found == [str(tmp_path / name / "data") for name in ("a", "b")]

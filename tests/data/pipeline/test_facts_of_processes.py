@@ -1,4 +1,4 @@
-"""Two tasks of a machine that want the same fact at the same moment: one computes it, the other waits for that one."""
+"""Two tasks that want the same fact at the same moment: one computes it, the other waits for that one."""
 
 from __future__ import annotations
 
@@ -48,3 +48,50 @@ def test_one_of_two_processes_computes_and_the_other_waits_for_it(tmp_path):
     (computing,) = tmp_path.glob("*.computes")
     (waiting,) = tmp_path.glob("*.waits")
     assert computing.stem != waiting.stem
+
+
+# The dataset of a run whose tasks have nothing in common but its folder.
+RUN_TASK = """
+import pathlib, sys
+from ps_trainer.config import TrainConfig
+from ps_trainer.data.formats.libsvm import LibSvm
+from ps_trainer.data.pipeline import line_source
+from ps_trainer.training import components
+
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+
+def noted(function, kind):
+    def call(*args):
+        (folder / f"{name}.{kind}").touch()
+        return function(*args)
+
+    return call
+
+
+LibSvm._examine_files = noted(LibSvm._examine_files, "examines")
+line_source._count_lines = noted(line_source._count_lines, "counts")
+config = TrainConfig(
+    model="logistic_regression",
+    dataset="libsvm",
+    dataset_option=("train_files=text",),
+    data_dir=str(folder),
+    logdir=str(folder / "run"),
+)
+print(components.load(config, 2).dataset.num_features)
+"""
+
+
+def test_tasks_with_different_caches_and_one_logdir_look_at_the_data_once(tmp_path):
+    (tmp_path / "text").write_bytes(b"1 7:1\n-1 3:1\n" * 2**17)
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN_TASK, str(tmp_path), name],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PS_TRAINER_CACHE_DIR": str(tmp_path / f"cache of {name}")},
+        )
+        for name in ("a", "b")
+    ]
+    assert [task.communicate(timeout=240)[0].split() for task in tasks] == [[b"8"]] * 2
+    for kind in ("examines", "counts"):
+        assert len(list(tmp_path.glob(f"*.{kind}"))) == 1
