@@ -9,7 +9,6 @@ import os
 import pathlib
 import struct
 from collections.abc import Iterable
-from typing import BinaryIO
 
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _STARTS = (_PNG, _JPEG, b"GIF8", b"BM")
@@ -31,40 +30,40 @@ def fault_of(path: pathlib.Path) -> str | None:
     A file that is damaged between start and end counts as an image.
     """
     try:
-        with path.open("rb") as file:
-            start = file.read(_START_BYTES)
+        file = os.open(path, os.O_RDONLY)  # a file object costs twice the time of all the rest
+        try:
+            start = os.pread(file, _START_BYTES, 0)
             if not start:
                 return "the file is empty"
             if not start.startswith(_STARTS):
                 return f"not a JPEG, PNG, GIF or BMP file, as it begins with {start!r}"
             is_whole = _is_whole_png(file) if start == _PNG else not start.startswith(_JPEG) or _is_whole_jpeg(file)
+        finally:
+            os.close(file)
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     return None if is_whole else "the image is cut short, as its end is missing"
 
 
-def _is_whole_png(file: BinaryIO) -> bool:
-    if _end_of(file, len(_PNG_END)) == _PNG_END:
+def _is_whole_png(file: int) -> bool:
+    num_bytes, place = os.fstat(file).st_size, len(_PNG)
+    if _end_of(file, num_bytes, _PNG_END) == _PNG_END:
         return True
     # Bytes may follow the end, so all chunks count.
-    num_bytes, place = file.seek(0, os.SEEK_END), len(_PNG)
     while place + _CHUNK.size <= num_bytes:
-        file.seek(place)
-        length, kind = _CHUNK.unpack(file.read(_CHUNK.size))
+        length, kind = _CHUNK.unpack(os.pread(file, _CHUNK.size, place))
         place += _CHUNK.size + length + _CHECKSUM_BYTES
         if kind == b"IEND":
             return place <= num_bytes
     return False
 
 
-def _is_whole_jpeg(file: BinaryIO) -> bool:
-    if _end_of(file, len(_JPEG_END)) == _JPEG_END:
-        return True
+def _is_whole_jpeg(file: int) -> bool:
+    num_bytes = os.fstat(file).st_size
     # Bytes may follow the end. The coded image itself has no such two bytes.
-    file.seek(0)
-    return _JPEG_END in file.read()
+    return _end_of(file, num_bytes, _JPEG_END) == _JPEG_END or _JPEG_END in os.pread(file, num_bytes, 0)
 
 
-def _end_of(file: BinaryIO, num_bytes: int) -> bytes:
-    file.seek(-min(num_bytes, file.seek(0, os.SEEK_END)), os.SEEK_END)
-    return file.read()
+def _end_of(file: int, num_bytes: int, end: bytes) -> bytes:
+    """Returns as many bytes from the end of a file of `num_bytes` as `end` has."""
+    return os.pread(file, len(end), max(0, num_bytes - len(end)))
