@@ -1,4 +1,4 @@
-"""Tables in delimited text files (CSV): one line for each example, with a column of labels."""
+"""Tables in delimited text files (CSV): one row for each example, with a column of labels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from ps_trainer.data.pipeline import dataset_record, feature_spread, table_advice, table_columns, table_rows
+from ps_trainer.data.pipeline import (
+    dataset_record,
+    feature_spread,
+    joined_lines,
+    table_advice,
+    table_columns,
+    table_rows,
+)
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile, FileSource, LineDecoder
-from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file
+from ps_trainer.data.pipeline.line_source import SHUFFLED_LINES, text_file, without_mark
 from ps_trainer.data.pipeline.table_columns import IGNORE, NUMBER, ColumnCounter, Columns, numbers_in
 from ps_trainer.data.pipeline.table_features import TableFeatures, number_table
 from ps_trainer.data.pipeline.table_options import ColumnOptions, TableOptions
@@ -44,7 +51,8 @@ class Csv(FileSource):
 
     "label" int64 [B] is the place of the label among the sorted labels of the training rows, or 1 for the label
     `positive` and 0 for others. A number has the mean 0 and the scale 1 in the training rows; a missing number is 0,
-    the mean. Word 0 is a missing word, or one that no training row has. Files may be compressed with gzip.
+    the mean. Word 0 is a missing word, or one that no training row has. Files may be compressed with gzip. A line end
+    inside of quotes is read as a space.
 
     Args:
         options: Names of the files, and what the columns hold.
@@ -83,6 +91,8 @@ class Csv(FileSource):
         self._names, self.columns = self._learn_columns(train, test)
         train, test = ([self._with_header(file) for file in files] for files in (train, test))
         super().__init__(train, test, test_every=options.test_every)
+        if any(file.num_joined for file in (*train, *test)):
+            self.record_name = "row"  # as a spreadsheet numbers it, which differs from the line
         self.class_names = self._class_names(train[0].path)
         self.num_classes = len(self.class_names)
         self.label_shares = self._label_shares()
@@ -127,18 +137,19 @@ class Csv(FileSource):
         return table_rows.chunks(path, self._dialect, self._names)
 
     def _with_header(self, file: CountedFile) -> CountedFile:
-        if not self._dialect.has_header:
-            return file
-        if file.num_records < 2:
+        num_header_lines = int(self._dialect.has_header)
+        num_joined = file.num_joined if self._dialect.has_quotes else 0
+        num_rows = file.num_records - num_joined - num_header_lines
+        if num_rows < 1:
             raise DataError(f"{file.path}: the file has a header and no row; is it the right file?")
-        return file._replace(num_records=file.num_records - 1, num_header_lines=1)
+        return file._replace(num_records=num_rows, num_header_lines=num_header_lines, num_joined=num_joined)
 
     def _check_names(self, path: pathlib.Path) -> None:
         label, names = self._options.label, self._names
         if len(names) == 1:  # a file to predict, which needs no label, may have one column
+            mark = ", separated by the --dataset_option=delimiter" if isinstance(self._options, TableOptions) else ""
             raise DataError(
-                f"{path}: line 1 has one column only: {names[0]}; a table needs a label and at least one other column,"
-                " separated by the --dataset_option=delimiter"
+                f"{path} has one column only: {names[0]}; a table needs a label and at least one other column{mark}"
             )
         if label is None:
             raise DataError(
@@ -327,12 +338,15 @@ class Csv(FileSource):
             features.count_unfamiliar(name, values, self.unfamiliar)
 
     def _open(self, path: tf.Tensor, compression: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.TextLineDataset(path, compression_type=compression).map(lambda line: {"line": line})
+        lines = tf.data.TextLineDataset(path, compression_type=compression)
+        if any(file.num_joined for _, file in self._files):
+            lines = joined_lines.rows_of(lines)
+        return lines.map(lambda line: {"line": line})
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         line_B = batch["line"]
         if not self._dialect.has_header:
-            line_B = tf.strings.regex_replace(line_B, f"^{table_rows.BYTE_ORDER_MARK}", "")
+            line_B = without_mark(line_B)
         values = tf.io.decode_csv(
             line_B,
             [tf.constant([""])] * len(self._names),

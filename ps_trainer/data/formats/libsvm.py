@@ -10,6 +10,7 @@ Source: the README file of LIBSVM, C.-C. Chang, C.-J. Lin; https://www.csie.ntu.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import pathlib
 import re
@@ -21,7 +22,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline.facts import Facts
-from ps_trainer.data.pipeline.line_source import LineSource, NamedFiles, open_unpacked
+from ps_trainer.data.pipeline.line_source import LineSource, NamedFiles, open_unpacked, without_mark
 from ps_trainer.errors import DataError
 from ps_trainer.options import option
 
@@ -56,7 +57,7 @@ class LibSvm(LineSource):
 
     Raises:
         DataError: The folder or a file is missing, or a file is empty. There are more than two labels, and
-            `positive_above` is not given.
+            `positive_above` is not given, or all training lines are of one class.
     """
 
     num_classes = 2
@@ -111,6 +112,8 @@ class LibSvm(LineSource):
                 counts[is_train].update((labels if given is None else labels > given).tolist())
                 above = _threshold(path, counts[0].keys() | counts[1].keys())
         num_positive = sum(count for label, count in counts[True].items() if label > above)
+        if counts[True] and num_positive in (0, counts[True].total()):
+            raise DataError(f"{paths[0]}: {_one_class(counts[True], given)}")
         share = num_positive / counts[True].total() if counts[True] else None
         above = above if given is None else given
         return {"num_features": 1 + index, "largest": largest, "positive_share": share, "positive_above": above}
@@ -131,7 +134,8 @@ class LibSvm(LineSource):
 
     def _complete_for_prediction(self, records: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # In a file to predict for, the label may be missing; the 0 in its place does not reach a prediction.
-        labeled = tf.strings.regex_replace(records["line"], rf"^\s*(\d{{1,18}}:{_NUMBER})", r"0 \1")
+        line = without_mark(records["line"])
+        labeled = tf.strings.regex_replace(line, rf"^\s*(\d{{1,18}}:{_NUMBER})", r"0 \1")
         return records | {"line": labeled}
 
     def _parse(self, line_B: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -162,6 +166,18 @@ def _threshold(path: pathlib.Path, labels: Collection[float]) -> float:
     return 0.0 if is_split_by_0 else min(labels)
 
 
+def _one_class(labels: Collection[float], positive_above: float | None) -> str:
+    """Returns the problem of training lines of one class; `labels` are theirs, or whether they are above the number."""
+    if positive_above is None:
+        shown = f"{next(iter(labels)):g}"
+        return f"all training lines have the label {shown}, but a model needs two classes; add lines of the other one"
+    side = "above" if True in labels else "not above"
+    return (
+        f"the labels of all training lines are {side} positive_above={positive_above:g}, but a model needs two classes;"
+        " give a number between the labels"
+    )
+
+
 def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """Yields the indices, values and labels of many lines at a time, of training lines and of test lines apart.
 
@@ -175,6 +191,8 @@ def _pairs(path: pathlib.Path, test_every: int) -> Iterator[tuple[str, np.ndarra
     at = 0
     with open_unpacked(path) as (file, _):
         while lines := file.readlines(_CHUNK_BYTES):
+            if not at:
+                lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
             is_test = [test_every > 0 and number % test_every == 0 for number in range(at, at + len(lines))]
             at += len(lines)
             for split, wanted in ((TRAIN, False), ("test", True)):

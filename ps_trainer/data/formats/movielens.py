@@ -19,7 +19,7 @@ import itertools
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,8 @@ MAX_NAME_BYTES = 2**27
 _ID, _RATING, _SECONDS = r"\d{1,9}", r"-?\d{1,6}(\.\d+)?", r"\d{1,18}"
 _UNIT_SEPARATOR = "\x1f"  # takes the place of a separator of two characters
 _HEADER = "userId,movieId,rating,timestamp"
+_HEADERS = {("userid", "movieid"), ("userid", "itemid"), ("user", "movie"), ("user", "item")}
+"""Names of the first two columns, in lower case, by which any file of ratings of names may begin."""
 
 
 class _Format(NamedTuple):
@@ -89,6 +91,7 @@ class MovieLens(LineSource):
     row_columns = ("user", "item")
     user_vocabulary: RecordedWords | None = None
     item_vocabulary: RecordedWords | None = None
+    _headers: Collection[tuple[str, ...]] = ()  # with names in place of numbers
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -111,10 +114,15 @@ class MovieLens(LineSource):
             form=f"user, item, rating and perhaps seconds, separated by {self._format.separator_name}{_hint(options)}",
             test_every=options.test_every,
         )
+        if num_header_lines and not self.facts.is_recorded and re.fullmatch(self._pattern, first_line(path)):
+            raise _no_header(path, "user,item,rating")
         if options.ids == "number":
             largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
             self.num_users, self.num_items = (1 + number for number in largest)
             return
+        # As a fact of a single file, it may differ when a run continues.
+        header = self.facts.remember("file header", None, lambda: first_line(path) if path.is_file() else "")
+        self._headers = {*_HEADERS, _folded(header)}
         users, items = self.facts.find("names", [path], separator, lambda: _different_names(path, self._format))
         self.user_vocabulary, self.item_vocabulary = (
             RecordedWords("word", (UNKNOWN["word"], *names)) for names in (users, items)
@@ -131,15 +139,11 @@ class MovieLens(LineSource):
         return other
 
     def _count_file(self, path: pathlib.Path) -> CountedFile:
-        if self.num_header_lines and re.fullmatch(self._pattern, first := first_line(path)):
-            # Any header looks like two names.
-            names = next(_names([first], self._format), ())
-            known = (words.tokens for words in (self.user_vocabulary, self.item_vocabulary) if words is not None)
-            if self.user_vocabulary is None or any(name in words for name, words in zip(names, known, strict=False)):
-                raise DataError(
-                    f"{path}: line 1 should hold the names of the columns, but is {first}; put such a line before it,"
-                    " for example user,item"
-                )
+        if self.num_header_lines:
+            first = first_line(path)
+            # A row without a rating looks like names of columns, so these must be known.
+            if _folded(first) not in self._headers if self._headers else re.fullmatch(self._pattern, first):
+                raise _no_header(path, "user,item")
         if self.user_vocabulary is not None and self.item_vocabulary is not None:
             users, items = _count_names(path, self._format)
             self._count_unfamiliar("users", users, self.user_vocabulary)
@@ -226,6 +230,18 @@ def _hint(options: MovieLens.Options) -> str:
     return " (names in place of numbers need --dataset_option=ids=text)" if options.ids == "number" else ""
 
 
+def _folded(header: str) -> tuple[str, ...]:
+    """Returns the names of the first two columns in a line of names, in lower case."""
+    return tuple(name.lower() for name in next(_names([header], FORMATS[-1]), ()))
+
+
+def _no_header(path: pathlib.Path, example: str) -> DataError:
+    return DataError(
+        f"{path}: line 1 should hold the names of the columns, but is {first_line(path)}; put such a line before it,"
+        f" for example {example}"
+    )
+
+
 def _number(name_B: tf.Tensor, words: RecordedWords) -> tf.Tensor:
     """Returns the numbers of names, int64 [B]; 0 = unknown."""
     return number_table(words.tokens[1:], range(1, len(words.tokens))).lookup(tf.strings.strip(name_B))
@@ -233,7 +249,7 @@ def _number(name_B: tf.Tensor, words: RecordedWords) -> tf.Tensor:
 
 def _lines(file: io.BufferedIOBase, form: _Format) -> Iterator[str]:
     """Returns the lines of an open file after its header; other bytes than UTF-8 are left to the pipeline."""
-    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
     return itertools.islice(text, form.num_header_lines, None)
 
 
@@ -278,7 +294,7 @@ def _different_names(path: pathlib.Path, form: _Format) -> list[list[str]]:
 
 def _largest_ids(path: pathlib.Path, form: _Format) -> list[int]:
     """Returns the largest numbers of a user and of an item; lines that are not ratings are left to the pipeline."""
-    line = re.compile(re.escape(form.separator).join([f"({_ID})", f"({_ID})", ""]).encode())
+    line = re.compile(f"(?:\ufeff)?{re.escape(form.separator).join([f'({_ID})', f'({_ID})', ''])}".encode())
     largest = [0, 0]
     with open_unpacked(path) as (file, _):
         for found in filter(None, map(line.match, file)):

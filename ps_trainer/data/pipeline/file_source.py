@@ -30,12 +30,14 @@ class CountedFile(NamedTuple):
         num_records: Number of examples in it.
         num_header_lines: Number of lines before the first example, in a file of lines.
         is_packed: Whether the file is compressed with gzip.
+        num_joined: Number of line ends inside double quotes, in a file of lines. In a table the row goes on after them.
     """
 
     path: pathlib.Path
     num_records: int
     num_header_lines: int = 0
     is_packed: bool = False
+    num_joined: int = 0
 
 
 LINES = pathlib.Path("<lines>")
@@ -178,7 +180,8 @@ class FileSource(DataSource):
         if not self.reads_lines:
             return None
         other = self._to_predict(path)
-        return other._decoder_of(other._count_file(path)._replace(path=LINES))
+        file = other._count_file(path)
+        return None if file.num_joined else other._decoder_of(file._replace(path=LINES))
 
     def _decoder_of(self, file: CountedFile) -> LineDecoder:
         """Returns how a copy for a file to predict for decodes the lines of the file."""

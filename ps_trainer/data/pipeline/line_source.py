@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data.pipeline import joined_lines
 from ps_trainer.data.pipeline.data_folder import missing_files
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import LINES, CountedFile, FileSource
@@ -90,9 +91,9 @@ class LineSource(FileSource):
         return head(self._files[0][1].path).split(b"\n")[: self.num_header_lines]
 
     def _decode(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        line_B = batch["line"]
+        line_B = without_mark(batch["line"])
         is_right_B = tf.strings.regex_full_match(line_B, self._pattern)
-        with tf.control_dependencies([self._assert(is_right_B, batch, f"not {self._form}")]):
+        with tf.control_dependencies([self._assert(is_right_B, batch | {"line": line_B}, f"not {self._form}")]):
             return self._parse(tf.identity(line_B))
 
     def _assert(self, is_right_B: tf.Tensor, batch: dict[str, tf.Tensor], problem: str) -> tf.Operation:
@@ -148,6 +149,11 @@ class NamedFiles:
         return text_file(path, facts=facts)
 
 
+def without_mark(line: tf.Tensor) -> tf.Tensor:
+    """Leaves out the byte order mark, which some programs write at the start of a file: string, any shape."""
+    return tf.strings.regex_replace(line, "^\ufeff", "")
+
+
 def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | None = None) -> CountedFile:
     """Reads a whole text file, plain or compressed with gzip, and counts its lines.
 
@@ -163,11 +169,11 @@ def text_file(path: pathlib.Path, *, num_header_lines: int = 0, facts: Facts | N
     def count() -> list[Any]:
         check_start(path)
         with open_unpacked(path) as (file, is_packed):
-            num_lines = _count_lines(file)
+            num_lines, num_joined = _count_lines(file)
         if num_lines <= num_header_lines:
             after = f" after the header of {num_header_lines}" if num_header_lines else ""
             raise DataError(f"{path}: the file has {num_lines} lines and no example{after}; is it the right file?")
-        return [str(path.resolve()), num_lines - num_header_lines, num_header_lines, is_packed]
+        return [str(path.resolve()), num_lines - num_header_lines, num_header_lines, is_packed, num_joined]
 
     resolved, *counts = (facts or Facts()).of_file(path, ["lines", num_header_lines], count)
     return CountedFile(pathlib.Path(resolved), *counts)
@@ -220,9 +226,9 @@ def head(path: pathlib.Path) -> bytes:
 
 
 def first_line(path: pathlib.Path) -> str:
-    """Reads the first line of a text file; "" if the line is not text in UTF-8."""
+    """Reads the first line of a text file without its byte order mark; "" if the line is not text in UTF-8."""
     # A line with "\0" is binary data, even if it is valid UTF-8.
-    line = head(path).partition(b"\n")[0].removesuffix(b"\r")
+    line = head(path).partition(b"\n")[0].removesuffix(b"\r").removeprefix(codecs.BOM_UTF8)
     try:
         return "" if b"\0" in line else line.decode("utf-8")
     except UnicodeDecodeError:
@@ -246,14 +252,20 @@ def first_lines(path: pathlib.Path, number: int) -> list[str]:
     return [] if any("\0" in text for text in texts) else texts
 
 
-def _count_lines(file: io.BufferedIOBase) -> int:
-    """Counts the lines of a file, with or without a newline at its end; empty lines at the end do not count."""
+def _count_lines(file: io.BufferedIOBase) -> tuple[int, int]:
+    """Counts the lines of a file, and the line ends inside double quotes.
+
+    The last line may have a newline at its end or not, and empty lines at the end do not count.
+    """
     # Newlines before and after the last text so far: those after it count only if more text follows.
     before, after, has_text = 0, 0, False
+    num_joined, is_open = 0, False
     while chunk := file.read(_CHUNK_BYTES):
         length = len(chunk.rstrip(b"\r\n"))
         if length:
             before += after + chunk.count(b"\n", 0, length)
             after, has_text = 0, True
         after += chunk.count(b"\n", length)
-    return before + has_text
+        num_inside, is_open = joined_lines.count(chunk, is_open=is_open)
+        num_joined += num_inside
+    return before + has_text, num_joined

@@ -1,6 +1,6 @@
-"""Rows of a delimited text file (CSV), read with Python's `csv` module and checked: one row is one line.
+"""Rows of a delimited text file (CSV), read with Python's `csv` module and checked.
 
-`tf.io.decode_csv` reads the same lines in the input pipeline. It is stricter about quotes than Python's module, so this
+`tf.io.decode_csv` reads the same rows in the input pipeline. It is stricter about quotes than Python's module, so this
 file rejects what the two would read differently.
 """
 
@@ -12,12 +12,12 @@ import io
 import itertools
 import pathlib
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ps_trainer.data.pipeline import joined_lines
 from ps_trainer.data.pipeline.line_source import conversion, head, open_unpacked
 from ps_trainer.errors import DataError, did_you_mean
 
@@ -27,14 +27,11 @@ SPACES = " \t\n\v\f\r"
 MAX_NUMBER = 2.0**128
 """Least size of a number that is infinite as float32, the type of the numbers in a batch."""
 
-BYTE_ORDER_MARK = "\ufeff"
-
 _CHUNK_ROWS = 2**14
-_PARQUET = b"PAR1"
+_PARQUET, _PARQUET_SUFFIXES = b"PAR1", (".parquet", ".pq")
 _OTHER_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _NUMBER_CHARACTERS = re.compile(r"[-+.eE0-9]*")
 _WITH_POINTS = str.maketrans(",.", ".,")  # so that a point becomes what no number has
-_MAX_LINES_OF_ROW = 1000
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 30
 _OLD_LINE_ENDS = r"lines end with carriage returns; convert the file, for example with tr '\r' '\n'"
@@ -46,7 +43,8 @@ class Dialect:
 
     Attributes:
         delimiter: Character between two values.
-        has_quotes: Whether double quotes may surround a value, so that it can contain the delimiter.
+        has_quotes: Whether double quotes may surround a value, so that it can contain the delimiter and line ends. A
+            line end there becomes a space.
         has_header: Whether the first line holds the names of the columns.
         checks_header: Whether a header with a number as a name is rejected.
         missing: Words for a missing value; an empty value is always missing.
@@ -82,20 +80,22 @@ class Chunk(NamedTuple):
 
     Attributes:
         first: Number of the first row, from 0; the header does not count.
-        first_line: Number of the first row's line, from 1.
+        first_in_file: Number of the first row, from 1; the header counts.
         columns: The values of each column by its name: texts without spaces around them; or, if the file itself says
             that they are numbers, float64 [rows], NaN = missing.
         unit: Word for a line in messages.
+        joins: Rows that take several lines, as `joined_lines.line_of` wants them.
     """
 
     first: int
-    first_line: int
+    first_in_file: int
     columns: Mapping[str, list[str] | np.ndarray]
     unit: str = "line"
+    joins: Sequence[int] = ()
 
     def place(self, at: int) -> str:
         """Names a row of the chunk, for messages."""
-        return f"{self.unit} {self.first_line + at}"
+        return f"{self.unit} {joined_lines.line_of(self.first_in_file + at, self.joins)}"
 
 
 def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
@@ -111,7 +111,7 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
     if is_parquet(path):
         fix = "read it with --dataset=parquet, which has the same options"
         raise DataError(f"{path} is a Parquet file; {'write it as CSV' if dialect.trained_names else fix}")
-    first = next(_rows(path, dialect), None)
+    first = next(_rows(path, dialect, []), None)
     if first is None:
         raise DataError(f"{path}: the file is empty; give a file with one line for each example")
     if any("\0" in name for name in first):
@@ -138,10 +138,11 @@ def header_of(path: pathlib.Path, dialect: Dialect) -> list[str]:
 
 
 def is_parquet(path: pathlib.Path) -> bool:
-    """Returns whether a file begins as Parquet files do; a missing file does not."""
+    """Returns whether a file begins as Parquet files do, or is empty and has such a name; a missing file does not."""
     try:
         with path.open("rb") as file:
-            return file.read(len(_PARQUET)) == _PARQUET
+            start = file.read(len(_PARQUET))
+        return start == _PARQUET or (not start and path.suffix.lower() in _PARQUET_SUFFIXES)
     except OSError:
         return False
 
@@ -157,24 +158,26 @@ def chunks(path: pathlib.Path, dialect: Dialect, names: Sequence[str]) -> Iterat
     Raises:
         DataError: A row has more or fewer values than there are names, or the file has no row.
     """
-    rows = _rows(path, dialect)
-    line = 1
+    joins: list[int] = []
+    rows = _rows(path, dialect, joins)
+    in_file = 1
     if dialect.has_header:
         next(rows)
-        line = 2
+        in_file = 2
     number = 0
     while part := list(itertools.islice(rows, _CHUNK_ROWS)):
         for at, row in enumerate(part):
             if len(row) != len(names):
+                line = joined_lines.line_of(in_file + at, joins)
                 raise DataError(
-                    f"{path}: line {line + at} has {len(row)} values, but there are {len(names)} columns"
+                    f"{path}: line {line} has {len(row)} values, but there are {len(names)} columns"
                     f" ({format_names(names)}): {_cut(dialect.delimiter.join(row))}"
                 )
         columns: dict[str, list[str] | np.ndarray] = {
             name: [v.strip(SPACES) for v in values] for name, values in zip(names, zip(*part, strict=True), strict=True)
         }
-        yield Chunk(number, line, columns)
-        number, line = number + len(part), line + len(part)
+        yield Chunk(number, in_file, columns, joins=joins)
+        number, in_file = number + len(part), in_file + len(part)
     if not number:
         raise DataError(f"{path}: the file has a header and no row; is it the right file?")
 
@@ -262,21 +265,27 @@ def unknown_column(path: pathlib.Path, name: str, names: Sequence[str], option: 
     )
 
 
-def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
-    """Yields the lines of a file as lists of values, without the empty lines at the end."""
+def _rows(path: pathlib.Path, dialect: Dialect, joins: list[int]) -> Iterator[list[str]]:
+    """Yields the rows of a file as lists of values, without the empty lines at the end.
+
+    Args:
+        path: Path of the file.
+        dialect: How the lines are written.
+        joins: List that gets the rows that take several lines, as `joined_lines.line_of` wants them.
+    """
     num_empty = 0
-    line = 0
+    number = 0
     with open_unpacked(path) as (file, _):
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # type: ignore[type-var]  # typeshed wants read1, which both files have
-        lines = _check_lines(path, text, dialect) if dialect.has_quotes else text
+        lines = _check_lines(path, text, dialect, joins) if dialect.has_quotes else text
         try:
             reader = csv.reader(lines, **dialect.of_csv_module)
-            for line, row in enumerate(reader, 1):
+            for number, row in enumerate(reader, 1):
                 if not row:
                     num_empty += 1
                     continue
                 if num_empty:
-                    raise DataError(f"{path}: line {line - 1} is empty; remove it")
+                    raise DataError(f"{path}: line {joined_lines.line_of(number, joins) - 1} is empty; remove it")
                 yield row
         except UnicodeDecodeError as error:
             raise DataError(
@@ -286,7 +295,8 @@ def _rows(path: pathlib.Path, dialect: Dialect) -> Iterator[list[str]]:
         except csv.Error as error:
             # Python's advice about carriage returns is an argument of `open`.
             cause = _OLD_LINE_ENDS if "new-line" in str(error) else error
-            raise DataError(f"{path}: line {line + 1} cannot be read: {cause}") from error
+            line = joined_lines.line_of(number + 1, joins)
+            raise DataError(f"{path}: line {line} cannot be read: {cause}") from error
 
 
 def _line_not_utf_8(path: pathlib.Path) -> int:
@@ -303,45 +313,24 @@ def _is_utf_8(line: bytes) -> bool:
     return True
 
 
-def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect) -> Iterator[str]:
-    """Yields lines; rejects quotes that do not surround a whole value."""
+def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect, joins: list[int]) -> Iterator[str]:
+    """Yields the rows of a file, each as one line; rejects quotes that do not surround a whole value."""
     mark = re.escape(dialect.delimiter)
     value = rf'(?:"(?:[^"]|"")*"|[^"{mark}]*)'
     well_formed = re.compile(rf"{value}(?:{mark}{value})*\r?\n?")
     lines = iter(lines)
     for number, line in enumerate(lines, 1):
+        row = line
         if '"' in line and not well_formed.fullmatch(line):
-            place, is_trained = f"{path}: line {number}", bool(dialect.trained_names)
-            if _goes_on(line, lines, well_formed):
+            row, num_joined = joined_lines.join(line, lines)
+            if not well_formed.fullmatch(row):
+                fix = "; if quotes are ordinary characters, give --dataset_option=quotes=false"
                 raise DataError(
-                    f"{place}: a value in quotes goes on in the next line, but each row must be one line; put spaces"
-                    f" in place of line ends inside of values{'' if is_trained else _ways_to_join(path, dialect)}"
+                    f"{path}: line {joined_lines.line_of(number, joins)}: a quote must surround a whole value, and be"
+                    f" doubled inside of it: {_cut(line)}{'' if dialect.trained_names else fix}"
                 )
-            fix = "" if is_trained else "; if quotes are ordinary characters, give --dataset_option=quotes=false"
-            raise DataError(
-                f"{place}: a quote must surround a whole value, and be doubled inside of it: {_cut(line)}{fix}"
-            )
-        yield line
-
-
-def _goes_on(line: str, lines: Iterator[str], well_formed: re.Pattern[str]) -> bool:
-    """Returns whether a line and some that follow are one row, with a line end inside of quotes."""
-    for more in itertools.islice(lines, _MAX_LINES_OF_ROW):
-        line += more
-        if '"' in more and well_formed.fullmatch(line):
-            return True
-    return False
-
-
-def _ways_to_join(path: pathlib.Path, dialect: Dialect) -> str:
-    """Returns a command that puts spaces in place of the line ends inside of values, and another way."""
-    form = "" if dialect.delimiter == "," else f", delimiter={dialect.delimiter!r}"
-    command = (
-        f"import csv, sys; csv.writer(sys.stdout{form}).writerows([' '.join(value.splitlines()) for value in row]"
-        f" for row in csv.reader(sys.stdin{form}))"
-    )
-    file = shlex.quote(str(path))
-    return f', for example with python -c "{command}" < {file} > lines.csv, or convert the table to Parquet'
+            joins.extend([number] * num_joined)
+        yield row
 
 
 def _check_delimiter(path: pathlib.Path, first: list[str], dialect: Dialect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 
 import numpy as np
@@ -41,6 +42,16 @@ def test_numbers_are_logarithms_and_hashes_are_buckets(tmp_path, is_packed):
     ids = [1 + 0x68FD1E64 % 999, 0, 1 + 0xFB936136 % 999, *[1 + 1] * 23]
     np.testing.assert_array_equal(batch["ids"], [ids, [0] * 26, [1 + 0xFFFFFFFF % 999] * 26])
     np.testing.assert_array_equal(batch["label"], [0, 1, 1])
+
+
+@pytest.mark.parametrize("categories", ["hex", "text"])
+def test_a_byte_order_mark_is_left_out(tmp_path, categories):
+    (tmp_path / "train.txt").write_bytes(codecs.BOM_UTF8 + ("\n".join(LINES) + "\n").encode())
+    assert detect_format.detect(tmp_path).dataset == "criteo"
+    source = create(tmp_path, test_files=("train.txt",), categories=categories)
+    for read in (lambda: source.test(batch_size=3), lambda: source.read(tmp_path / "train.txt", 3)):
+        (batch,) = read_batches(read)
+        np.testing.assert_array_equal(batch["label"], [0, 1, 1])
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,6 @@ import copy
 import csv
 import gzip
 import io
-import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,12 +14,12 @@ import tensorflow.compat.v1 as tf
 from ps_trainer.checkpoints import writer
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.formats.csv_table import Csv
-from ps_trainer.data.pipeline import dataset_record
+from ps_trainer.data.pipeline import dataset_record, joined_lines, line_source
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.inference import prediction
 from ps_trainer.options import parse
-from tests.data.reading import read_batches
+from tests.data.reading import read_batches, read_shards
 from tests.data.sharding import assert_every_record_once
 
 NAMES = ["size", "color", "weight", "city", "kind"]
@@ -383,7 +380,6 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
         ),
         ("x,kind\na,a\nb,b\nc,a\nd,b\n", ["num_buckets=3", "missing="], "more than 2 different words; .*x:ignore"),
         ('x,kind\na "b" c,a\nb,b\n', [], 'line 2: a quote must surround .*: a "b" c,a; .*quotes=false'),
-        ('x,kind\n"a\nb",a\n', [], "line 2: a value in quotes goes on in the next line, but each row must be one line"),
         ('x,kind\n"12 inch,a\n5" pipe,b\n', [], 'line 2: a quote must surround .*: "12 inch,a; .*quotes=false'),
         ("x,kind\n1,a\n2,b\n3,c\n", ["form=sparse", "test_files=train.csv"], "two classes, but 'kind' has 3: a, b, c"),
         ("x,kind\n1,a\n2,b\n3,a\n", ["form=columns", "test_files=train.csv"], "needs a column of categories"),
@@ -566,26 +562,72 @@ def test_a_decimal_point_does_not_change_the_settings_that_older_versions_have_r
     assert other.facts.entries["columns"]["settings"]["decimal"] == ","
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_the_command_in_the_error_about_line_ends_in_quotes_makes_a_file_that_can_be_read(tmp_path, delimiter):
-    rows = [[f"line {at}\nand {'a quote, ' * at}", ["cat", "dog"][at % 2]] for at in range(20)]
-    write(tmp_path / "train.csv", rows, ["text", "kind"], delimiter=delimiter)
-    options = (f"delimiter={delimiter}", "test_every=5")
-    with pytest.raises(DataError, match="line 2: a value in quotes .*, or convert the table to Parquet$") as raised:
-        create(tmp_path, *options)
-    command = str(raised.value).partition("for example with ")[2].partition(", or convert")[0]
-    python, flag, code, mark, path, *_ = shlex.split(command)
-    assert (python, flag, mark, path) == ("python", "-c", "<", str(tmp_path / "train.csv"))
-    text = (tmp_path / "train.csv").read_bytes()
-    done = subprocess.run([sys.executable, flag, code], input=text, capture_output=True, check=True)
-    (tmp_path / "train.csv").write_bytes(done.stdout)
-    words = create(tmp_path, *options).columns.vocabularies["text"]
-    assert sorted(words) == sorted(rows[at][0].replace("\n", " ").strip() for at in range(20) if at % 5)
+def with_line_ends(rows):
+    """Rows whose words have line ends, some of them several; and the same rows with spaces in their place."""
+    many = [[row[0], f"{row[1]}\n\nor {at % 3}" if at % 4 else row[1], *row[2:]] for at, row in enumerate(rows)]
+    many[1][3] = "\n".join(["many"] * 60)
+    return many, [[value.replace("\n", " ") for value in row] for row in many]
 
 
-def test_a_line_end_in_quotes_in_a_file_to_predict_for_names_no_option_of_a_training(tmp_path):
-    write(tmp_path / "train.csv", random_rows(40))
-    source = create(tmp_path)
-    write(tmp_path / "new.csv", [["1", "r\ned", "2", "Hague"]], NAMES[:4])
-    with pytest.raises(DataError, match="line 2: a value in quotes goes on in the next line.*inside of values$"):
-        source.read(tmp_path / "new.csv", 9)
+@pytest.mark.parametrize("options", [(), ("delimiter=tab", "form=sparse", "header=false", "label=4"), ("packed",)])
+def test_line_ends_in_quotes_are_read_as_spaces(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(joined_lines, "_CHUNK_LINES", 7)
+    monkeypatch.setattr(line_source, "_CHUNK_BYTES", 50)
+    form = {"delimiter": "\t" if "delimiter=tab" in options else ",", "lineterminator": "\n" if options else "\r\n"}
+    names = None if "header=false" in options else ["size", "color\nor not", *NAMES[2:]]
+    folders = [tmp_path / name for name in ("lines", "spaces")]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        for file in ("a.csv", "b.csv"):  # only one has line ends
+            rows = with_line_ends(random_rows(45))[number] if file == "a.csv" else random_rows(25)
+            rows = [[name.replace("\n", " ") if number else name for name in names], *rows] if names else rows
+            write(folder / file, rows, None, **form)
+            if "packed" in options:
+                (folder / file).write_bytes(gzip.compress((folder / file).read_bytes()))
+    options = ["train_files=a.csv,b.csv", *(one for one in options if one != "packed")]
+    sources = [(create if names else create_twice)(folder, *options) for folder in folders]
+    assert sources[0].columns == sources[1].columns and "many many" in str(sources[0].columns.vocabularies)
+    assert [source.num_train_examples + source.num_test_examples for source in sources] == [70, 70]
+    for split in ("train", "test"):
+        batches = [read_batches(lambda s=s, split=split: s.in_order(split, batch_size=16)) for s in sources]
+        for one, two in zip(*batches, strict=True):
+            assert one.keys() == two.keys()
+            for name in one:
+                np.testing.assert_array_equal(one[name], two[name])
+    shards = [read_shards(source, 3) for source in sources]
+    np.testing.assert_array_equal(shards[0]["label"], shards[1]["label"])
+
+
+def test_a_file_to_predict_for_may_have_line_ends_in_quotes(tmp_path):
+    write(tmp_path / "train.csv", with_line_ends(random_rows(40))[1])
+    source = create(tmp_path, "form=columns", "test_files=train.csv")
+    for name, rows in zip(("lines.csv", "spaces.csv"), with_line_ends(random_rows(40)), strict=True):
+        write(tmp_path / name, [row[:4] for row in rows], NAMES[:4])
+    batches = [read_batches(lambda n=n: source.read(tmp_path / n, 16)) for n in ("lines.csv", "spaces.csv")]
+    for one, two in zip(*batches, strict=True):
+        np.testing.assert_array_equal(one["ids"], two["ids"])
+    assert source.line_decoder(tmp_path / "lines.csv") is None  # the lines of the file are not its examples
+    assert source.line_decoder(tmp_path / "spaces.csv") is not None
+    assert not source.unfamiliar.take()
+
+
+def test_an_error_after_line_ends_in_quotes_names_the_line_of_the_file(tmp_path):
+    start = 'size,kind\n1,a\n"2\n",b\n"3\n\n",a\n'  # the next row is in line 8
+    for row, message in (("4,b,5", "line 8 has 3 values"), ("4,", "line 8: the label"), ('"4" 5,b', "line 8: a quote")):
+        (tmp_path / "train.csv").write_text(f"{start}{row}\n")
+        with pytest.raises(DataError, match=f"train.csv: {message}"):
+            create(tmp_path)
+    (tmp_path / "train.csv").write_text(f"{start}\n4,b\n")
+    with pytest.raises(DataError, match="train.csv: line 8 is empty"):
+        create(tmp_path)
+    (tmp_path / "train.csv").write_text(start + '"4,b\n' + "5,a\n" * 2000)
+    with pytest.raises(DataError, match='train.csv: line 8: a quote must surround a whole value.*: "4,b; if quotes'):
+        create(tmp_path)
+
+
+def test_a_changed_label_after_line_ends_in_quotes_is_named_by_its_row(tmp_path):
+    (tmp_path / "train.csv").write_text('x,kind\n1,a\n"2\n",b\n3,a\n')
+    source = create(tmp_path, "test_files=train.csv")
+    (tmp_path / "train.csv").write_text('x,kind\n1,a\n"2\n",b\n3,c\n')
+    with pytest.raises(tf.errors.InvalidArgumentError, match="train.csv: row 4: the label is c, and the training rows"):
+        read_batches(lambda: source.test(batch_size=9))

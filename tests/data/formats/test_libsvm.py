@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -34,7 +37,7 @@ def test_examples_are_padded_to_the_longest(tmp_path):
 
 @pytest.mark.parametrize("line", ["1 3", "1 a:1", "1 3:x", "x 3:1", "1 -3:1", "1 3: 4", "1,3:1", "", "1 3:1 qid:2"])
 def test_a_broken_line_is_named(tmp_path, line):
-    (tmp_path / "a").write_text(f"1 1:1\n{line}\n1 1:1\n")
+    (tmp_path / "a").write_text(f"1 1:1\n{line}\n-1 1:1\n")
     source = create(tmp_path, train_files=("a",), test_files=("a",))
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"a: line 2: not <label> <index>:<value> .*: {line}"):
         read_batches(lambda: source.test(batch_size=3))
@@ -86,7 +89,6 @@ def test_the_shares_of_labels_are_those_of_the_training_lines(tmp_path):
         ("1 2 2", {}, [0, 1, 1]),
         ("0 1 1", {}, [0, 1, 1]),
         ("-2 -1 -1", {}, [0, 1, 1]),
-        ("1 1 1", {}, [1, 1, 1]),
         ("0.5 1 3", {"positive_above": 1.0}, [0, 0, 1]),
     ],
 )
@@ -129,7 +131,7 @@ def test_normalize_divides_by_the_largest_value_of_the_training_lines(tmp_path):
 
 def test_an_index_that_no_memory_holds_is_counted_and_not_scaled(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1 1000000000000:2\n0 1:1\n")
-    options = {"train_files": ("a.svm",)}
+    options = {"train_files": ("a.svm",), "test_files": ("a.svm",)}
     assert LibSvm(LibSvm.Options(**options), data_dir=str(tmp_path)).num_features == 10**12 + 1
     with pytest.raises(DataError, match=r"a.svm: normalize=true is for up to \d+ features, .* index is 1000000000000;"):
         LibSvm(LibSvm.Options(**options, normalize=True), data_dir=str(tmp_path))
@@ -138,3 +140,36 @@ def test_an_index_that_no_memory_holds_is_counted_and_not_scaled(tmp_path):
 def test_a_malformed_line_does_not_hide_the_features_of_others(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n0 2:x 4:1\n1 3:1\n")
     assert LibSvm(LibSvm.Options(train_files=("a.svm",)), data_dir=str(tmp_path)).num_features == 5
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ("1 1 1", {}, "all training lines have the label 1, but a model needs two classes; add lines of the other one"),
+        ("-1 1 -1", {"test_every": 2}, "all training lines have the label 1,"),
+        (
+            "1 2 3",
+            {"positive_above": 3.0},
+            "the labels of all training lines are not above positive_above=3, .*between the labels",
+        ),
+        ("1 2 3", {"positive_above": 0.5}, "the labels of all training lines are above positive_above=0.5,"),
+    ],
+)
+def test_labels_of_one_class_are_rejected(tmp_path, labels, options, message):
+    (tmp_path / "a").write_text("".join(f"{label} 1:1\n" for label in labels.split()))
+    options = options if "test_every" in options else {"test_files": ("a",), **options}
+    with pytest.raises(DataError, match=f"^{tmp_path}/a: {message}"):
+        create(tmp_path, train_files=("a",), **options)
+
+
+@pytest.mark.parametrize("compress", [lambda content: content, gzip.compress])
+def test_a_byte_order_mark_is_left_out(tmp_path, compress):
+    (tmp_path / "a").write_bytes(compress(codecs.BOM_UTF8 + b"-1 7:500\n1 1:1\n1 2:1\n"))
+    source = create(tmp_path, train_files=("a",), test_files=("a",))
+    assert (source.num_features, source.label_shares) == (8, pytest.approx((1 / 3, 2 / 3)))
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    assert (batch["ids"][:, 0].tolist(), batch["label"].tolist()) == ([7, 1, 2], [0, 1, 1])
+    for content in (b"7:2\n1:1\n", b"-1 7:2\n1 1:1\n"):
+        (tmp_path / "new").write_bytes(compress(codecs.BOM_UTF8 + content))
+        (batch,) = read_batches(lambda: source.read(tmp_path / "new", 9))
+        assert (batch["ids"][:, 0].tolist(), batch["values"][:, 0].tolist()) == ([7, 1], [2.0, 1.0])

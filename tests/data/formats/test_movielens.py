@@ -151,3 +151,44 @@ def test_more_names_than_the_graph_can_hold_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(movielens, "MAX_NAME_BYTES", len("annAlienUp") - 1)
     with pytest.raises(DataError, match="the names of users and items have 10 bytes, but at most 9 are allowed"):
         create(tmp_path, ids="text")
+
+
+@pytest.mark.parametrize("first", ["eve,Brazil", "eve,Brazil,", "user7,item3,4", "eve,Brazil,,5"])
+def test_a_first_line_of_unknown_names_is_not_taken_for_a_header(tmp_path, first):
+    (tmp_path / "ratings.csv").write_text("Kunde,Film,rating\nann,Alien,5\nBob,Up,3\n")
+    source = create(tmp_path, Facts(create(tmp_path, ids="text").facts.entries), ids="text")
+    (tmp_path / "new").write_text(f"{first}\nann,Alien\n")
+    with pytest.raises(DataError, match=f"new: line 1 should hold the names of the columns, but is {first}; put such"):
+        source.read(tmp_path / "new", 9)
+    for header in (
+        "Kunde,Film",
+        "kunde,film,rating",
+        "userId,movieId,rating,timestamp",
+        "\ufeffUser,Item",
+        "user,item",
+    ):
+        (tmp_path / "new").write_text(f"{header}\n{first}\nann,Alien\n", encoding="utf-8")
+        (batch,) = read_batches(lambda: source.read(tmp_path / "new", 9))
+        assert list(batch["user"]) == [0, 1]
+
+
+@pytest.mark.parametrize(("row", "ids"), [("ann,Alien,5", "text"), ("1,2,5,9", "number")])
+def test_ratings_without_a_header_do_not_lose_the_first_one(tmp_path, row, ids):
+    (tmp_path / "ratings.csv").write_text(f"{row}\n" * 3)
+    with pytest.raises(DataError, match=f"ratings.csv: line 1 should .*, but is {row}; .* example user,item,rating"):
+        create(tmp_path, ids=ids)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("ids", ["text", "number"])
+def test_a_byte_order_mark_is_left_out(tmp_path, name, ids):
+    separator, head, _ = FORMS[name]
+    rows = NAMED if ids == "text" else [("9", "8", "5"), ("2", "1", "3")]
+    text = head + "".join(separator.join(row) + "\n" for row in rows)
+    (tmp_path / name).write_text(f"\ufeff{text}", encoding="utf-8")
+    source = create(tmp_path, ids=ids, test_every=2)
+    (batch,) = read_batches(lambda: source.test(batch_size=9))
+    if ids == "text":
+        assert source.user_vocabulary.tokens[1:] == tuple(USERS) and list(batch["user"]) == [1, 1]
+    else:
+        assert (source.num_users, source.num_items, list(batch["user"])) == (10, 9, [9])
