@@ -23,7 +23,7 @@ from ps_trainer.data.formats import (
     text,
     transcript_list,
 )
-from ps_trainer.data.pipeline.line_source import first_line, head
+from ps_trainer.data.pipeline.line_source import first_line, first_lines, head
 from ps_trainer.errors import DataError
 
 _LANGUAGE = "[a-z]{2}"  # ISO 639-1
@@ -64,6 +64,9 @@ def detect(path: pathlib.Path, options: Sequence[str] = ()) -> DetectedFormat:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     given = dict(text.partition("=")[::2] for text in options)
+    # Of a folder, the first file to train on that the user names shows the format.
+    first = path / given.get("train_files", "").partition(",")[0]
+    path = first if path.is_dir() and first.is_file() else path
     # Whoever names a label means a table.
     detectors: list[Detector] = [
         functools.partial(one, given=given) for one in (_detect_parquet, _detect_csv) if given.get("label")
@@ -175,7 +178,7 @@ def _detect_image(path: pathlib.Path) -> DetectedFormat | None:
 
 def _detect_wav(path: pathlib.Path) -> DetectedFormat | None:
     lists = [path] if path.is_file() else sorted(path.glob("*.[ct]sv"))
-    files = [file for file in lists if first_line(file).removeprefix("\ufeff") in transcript_list.HEADERS]
+    files = [file for file in lists if first_line(file) in transcript_list.HEADERS]
     if not files:
         return None
     alphabet = transcript_list.alphabet_of(files)
@@ -192,7 +195,9 @@ def _detect_pairs(path: pathlib.Path) -> DetectedFormat | None:
         " the file"
     )
     kind = "sentence pairs in two columns with a tab between them"
-    return DetectedFormat(kind, (remark,), "parallel_text", _splits(files), _folder_of(path))
+    remarks = (remark, "the third column, the attribution of the texts, is not read")
+    has_third = any(detect_table.has_attributions(first_lines(file, 1)) for file in files)
+    return DetectedFormat(kind, remarks[: 1 + has_third], "parallel_text", _splits(files), _folder_of(path))
 
 
 def _detect_text(path: pathlib.Path) -> DetectedFormat | None:
@@ -239,29 +244,33 @@ def _detect_other_text(path: pathlib.Path) -> DetectedFormat | None:
 
 
 def _detect_csv(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) -> DetectedFormat | None:
-    return _tables(path, functools.partial(detect_table.detect, given=given), "csv")
+    return _tables(path, detect_table.detect, given, "csv")
 
 
 def _detect_parquet(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) -> DetectedFormat | None:
-    return _tables(path, functools.partial(detect_table.detect_parquet, given=given), "parquet", "in Parquet files")
+    return _tables(path, detect_table.detect_parquet, given, "parquet", "in Parquet files")
 
 
 def _tables(
     path: pathlib.Path,
-    detect_file: Callable[[pathlib.Path], detect_table.DetectedTable | None],
+    detect_file: Callable[[pathlib.Path, Mapping[str, str]], detect_table.DetectedTable | None],
+    given: Mapping[str, str],
     dataset: str,
     where: str = "",
 ) -> DetectedFormat | None:
-    """Detects files that are all tables of the same columns."""
-    files = _files_of(path)
-    tables = [detect_file(file) for file in files]
-    first = tables[0] if tables else None
-    if first is None or any(table is None or table.columns != first.columns for table in tables):
+    """Detects files that are all tables of the same columns; if the user names the label, other files may lie there."""
+    files, is_named = _files_of(path), bool(given.get("label"))
+    tables = {file: table for file in files if (table := detect_file(file, given)) is not None}
+    if is_named:
+        tables = {file: table for file, table in tables.items() if table.label in table.columns} or tables
+    first = next(iter(tables.values()), None)
+    same = [file for file, table in tables.items() if first is not None and table.columns == first.columns]
+    if first is None or (len(same) < len(files) and not is_named):
         return None
-    remark = f"a guess: the column {first.label} holds the labels; for another one, change label=…"
-    options = (*_splits(files), *first.options)
+    remarks = (f"a guess: the column {first.label} holds the labels; for another one, change label=…",)
+    options = (*_splits(same), *first.options)
     kind = " ".join(filter(None, [f"a table of {len(first.columns)} columns", where]))
-    return DetectedFormat(kind, (remark,), dataset, options, _folder_of(path))
+    return DetectedFormat(kind, (*remarks, *_left_out(files, same)), dataset, options, _folder_of(path))
 
 
 # Strict tests come first. Criteo's training file has the name train.txt, too, which `_detect_text` would accept.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from ps_trainer.data import near_misses
+from ps_trainer.data.formats.parallel_text import ATTRIBUTION
 from ps_trainer.data.pipeline import parquet_rows
 from ps_trainer.data.pipeline.line_source import first_lines
 from ps_trainer.data.pipeline.table_columns import IGNORE
@@ -20,8 +21,8 @@ _MAX_ROWS = 1000
 _MIN_NAMES = 2  # different texts above numbers make a first line with numbers a header; one may mean "missing"
 _MAX_CLASSES = 20
 _MIN_ROWS_PER_CLASS = 3
-_MIN_PAIRS = 2  # texts in two columns: their rows, the share of different ones, and the share with several words
-_MIN_DIFFERENT, _MIN_SENTENCES = 0.5, 0.3
+# Texts in two columns: different pairs, their share with another text in a column, and texts with several words.
+_MIN_PAIRS, _MIN_DIFFERENT, _MIN_SENTENCES = 2, 0.5, 0.3
 _FIRST_OF_EAST_ASIA = "\u2e80"  # the first block of Unicode with their characters
 
 
@@ -51,7 +52,7 @@ def detect(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) 
     if found is None or ("label" not in given and near_misses.is_list_of_others(path, *found)):
         return None
     separator, columns = found
-    rows = list(csv.reader(first_lines(path, _MAX_ROWS), delimiter=separator))
+    rows = near_misses.first_rows(path, separator, _MAX_ROWS)
     decimal = _decimal_of(rows) if separator != "," else "."
     has_numbers = any(number_of(name.strip(), decimal) is not None for name in columns)
     has_header = not has_numbers or _num_texts_above_numbers(columns, rows[1:], decimal) >= _MIN_NAMES
@@ -96,17 +97,24 @@ def detect_parquet(path: pathlib.Path, given: Mapping[str, str] = MappingProxyTy
 def has_sentence_pairs(path: pathlib.Path) -> bool:
     """Returns whether a file looks like texts and their translations, in two columns with a tab between them."""
     try:
-        rows = [line.split("\t") for line in first_lines(path, _MAX_ROWS)]
+        lines = first_lines(path, _MAX_ROWS)
     except DataError:  # it is compressed and damaged
         return False
-    if len(rows) < _MIN_PAIRS or any(len(row) != 2 for row in rows):
+    pairs = {tuple(re.sub(ATTRIBUTION, "", line).split("\t")) for line in lines}
+    if len(pairs) < _MIN_PAIRS or any(len(pair) != 2 for pair in pairs):
         return False
-    columns = [[value.strip() for value in column] for column in zip(*rows, strict=True)]
+    if has_attributions(lines):
+        return True
+    # A text with its class, or two categories, have many more different pairs than texts in one of the columns.
     return all(
-        len(set(column)) >= _MIN_DIFFERENT * len(column)
-        and sum(map(_is_sentence, column)) >= _MIN_SENTENCES * len(column)
-        for column in columns
+        len(set(column)) > _MIN_DIFFERENT * len(pairs) and sum(map(_is_sentence, column)) >= _MIN_SENTENCES * len(pairs)
+        for column in ([value.strip() for value in column] for column in zip(*pairs, strict=True))
     )
+
+
+def has_attributions(lines: Sequence[str]) -> bool:
+    """Returns whether each line of a file ends with the attribution of its texts."""
+    return all(re.search(ATTRIBUTION, line) for line in lines)
 
 
 def _is_sentence(value: str) -> bool:

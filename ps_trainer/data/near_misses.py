@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import pathlib
 import shlex
 from collections.abc import Callable, Sequence
@@ -18,17 +19,18 @@ from ps_trainer.data.foreign_files import (
 )
 from ps_trainer.data.formats import image_folder, mnist, movielens, transcript_list
 from ps_trainer.data.pipeline import parquet_rows
+from ps_trainer.data.pipeline.data_folder import training_first
 from ps_trainer.data.pipeline.line_source import first_lines, text_file
 from ps_trainer.data.pipeline.prediction_input import SOUND_SUFFIX
-from ps_trainer.data.pipeline.table_rows import Dialect, chunks, header_of, is_parquet
+from ps_trainer.data.pipeline.table_rows import Dialect, chunks, header_of, is_parquet, number_of
 from ps_trainer.errors import DataError
 
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "pipes", ",": "commas"}
 """Words for the characters that may separate columns; the comma is last, as it may also stand before decimals."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}  # by the suffix of a file
-_NUM_LINES = 5
-_NUM_ROWS = 1000
+_NUM_ROWS = 5
+_MAX_LINES = 1000
 _SHOWN_COLUMNS = 8
 _SOUND_WORDS = ("wav", "audio", "sound")
 
@@ -40,7 +42,8 @@ def describe(path: pathlib.Path) -> str | None:
         DataError: A file is named like a table and cannot be read as one.
         OSError: The path cannot be read.
     """
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if not file.name.startswith("."))
+    found = [path] if path.is_file() else path.iterdir()
+    files = training_first(file for file in found if file == path or not file.name.startswith("."))
     if not files:
         return "the folder is empty; give one with the files of a dataset"
     for look in _LOOKS:
@@ -57,16 +60,25 @@ def columns_of(path: pathlib.Path, separators: Sequence[str] = tuple(SEPARATORS)
     two lines, and no blank after a comma that separates columns.
     """
     try:
-        lines = first_lines(path, _NUM_LINES)
+        lines = first_lines(path, _MAX_LINES)
     except DataError:  # it is compressed and damaged
         return None
     for separator in separators:
-        rows = list(csv.reader(lines, delimiter=separator))
+        rows = _rows_of(lines, separator, _NUM_ROWS)
         widths = {len(row) for row in rows}
         is_prose = separator == "," and any(column.startswith(" ") for column in rows[0]) if rows else False
         if len(rows) > 1 and len(widths) == 1 and widths.pop() > 1 and not is_prose:
             return separator, rows[0]
     return None
+
+
+def first_rows(path: pathlib.Path, separator: str, number: int) -> list[list[str]]:
+    """Reads the first rows of a table, at most `number`; a line end inside of quotes becomes a space.
+
+    Raises:
+        DataError: The file is compressed and damaged.
+    """
+    return _rows_of(first_lines(path, _MAX_LINES), separator, number)
 
 
 def is_list_of_others(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
@@ -76,14 +88,14 @@ def is_list_of_others(file: pathlib.Path, separator: str, columns: Sequence[str]
 
 
 def _is_list_of_sounds(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
-    second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
+    second = first_rows(file, separator, 2)[1]
     has_word = any(word in name.lower() for name in columns for word in _SOUND_WORDS)
     return has_word or any(column.endswith(".wav") for column in second)
 
 
 def _is_list_of_images(file: pathlib.Path, separator: str) -> bool:
     """Returns whether the first row names an image, and images lie beside the list or in folders there."""
-    second = next(csv.reader(first_lines(file, 2)[1:], delimiter=separator))
+    second = first_rows(file, separator, 2)[1]
     names_one = any(column.lower().endswith((*image_folder.SUFFIXES, *OTHER_IMAGES)) for column in second)
     return names_one and bool(files_inside(file.parent, [], (*image_folder.SUFFIXES, *OTHER_IMAGES)))
 
@@ -93,6 +105,11 @@ def _has_ratings(columns: Sequence[str]) -> bool:
     return any("user" in name for name in names) and any("rating" in name for name in names)
 
 
+def _rows_of(lines: Sequence[str], separator: str, number: int) -> list[list[str]]:
+    rows = csv.reader((f"{line}\n" for line in lines), delimiter=separator)
+    return [[value.replace("\n", " ") for value in row] for row in itertools.islice(rows, number)]
+
+
 def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     tables = {file: found for file in files if file.is_file() and (found := columns_of(file)) is not None}
     if not tables:
@@ -100,7 +117,13 @@ def _table(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     file = max(tables, key=lambda file: len(tables[file][1]))  # the first of the widest
     separator, columns = tables[file]
     others = [other for other, (_, names) in tables.items() if set(names) < set(columns)]
-    told = f"{file.name} {_describe_table(file, separator, columns)}"
+    form = (separator, len(columns))
+    tests = [
+        one.name
+        for one, (mark, names) in tables.items()
+        if one != file and "test" in one.name and (mark, len(names)) == form
+    ]
+    told = f"{file.name} {_describe_table(file, separator, columns, tests)}"
     if not others:
         return told
     missing = [name for name in columns if name not in tables[others[0]][1]]
@@ -115,7 +138,11 @@ def _parquet(_path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     if file is None:
         return None
     names, nested = parquet_rows.names_of(file), parquet_rows.nested_of(file)
-    label = next((name for name in reversed(names) if name not in nested), "kind")
+    label = next((name for name in reversed(names) if name not in nested), None)
+    if label is None:
+        return (
+            f"{file.name} is a Parquet file with lists and structs only ({_first_few(names)}); write a value a column"
+        )
     return (
         f"{file.name} is a Parquet file with the columns {_first_few(names)}; read it by --dataset=parquet"
         f" {option_of_file(file)} --dataset_option=label=<column> {data_dir(file.parent)}, with the column of the"
@@ -130,23 +157,28 @@ def _unreadable_table(path: pathlib.Path, files: Sequence[pathlib.Path]) -> None
         if not file.is_file() or (suffix not in _DELIMITERS and (file != path or file.stat().st_size)):
             continue
         text_file(file)
-        separator, _ = columns_of(file) or (_DELIMITERS[suffix], [])
-        dialect = Dialect(delimiter=separator, checks_header=False)
+        separator, columns = columns_of(file) or (_DELIMITERS[suffix], [])
+        dialect = Dialect(delimiter=separator, has_header=_has_header(columns), checks_header=False)
         for _ in chunks(file, dialect, header_of(file, dialect)):
             pass
+
+
+def _has_header(columns: Sequence[str]) -> bool:
+    """Returns whether the first row of a table has names, as dataset csv decides it."""
+    return all(number_of(column.strip()) is None for column in columns)
 
 
 def _first_few(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_SHOWN_COLUMNS]) + (", …" if len(columns) > _SHOWN_COLUMNS else "")
 
 
-def _describe_table(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
+def _describe_table(file: pathlib.Path, separator: str, columns: Sequence[str], tests: Sequence[str]) -> str:
     shown = _first_few(columns)
     if _is_list_of_sounds(file, separator, columns):
         return (
-            f"looks like a list of sounds with the columns {shown}; a list must have the columns"
-            f" {','.join(transcript_list.COLUMNS)} and this line at its top: change it, then read it by --dataset=wav"
-            f" {option_of_file(file)} {data_dir(file.parent)}"
+            f"looks like a list of sounds with the columns {shown}, separated by {SEPARATORS[separator]}; a list must"
+            f" have the columns {','.join(transcript_list.COLUMNS)}, separated by commas or tabs alone, and this line"
+            f" at its top: change it, then read it by --dataset=wav {option_of_file(file)} {data_dir(file.parent)}"
         )
     if _is_list_of_images(file, separator):
         return (
@@ -168,21 +200,25 @@ def _describe_table(file: pathlib.Path, separator: str, columns: Sequence[str]) 
             f"looks like ratings with the columns {shown}; {task}, then read it by --dataset=movielens"
             f" {data_dir(file.parent)}, and --dataset_option=ids=text if users or items have names in place of numbers"
         )
-    label = _likely_label(file, separator, columns)
+    has_header = _has_header(columns)
+    label = _likely_label(file, separator, columns if has_header else [str(at) for at in range(len(columns))])
     name = SEPARATORS[separator].removesuffix("s")
-    delimiter = "" if separator == "," else f"--dataset_option=delimiter={name} "
+    options = [
+        *([f"test_files={','.join(tests)}"] if tests else []),
+        *([] if separator == "," else [f"delimiter={name}"]),
+        *([] if has_header else ["header=false"]),
+    ]
+    flags = "".join(f"{shlex.quote(f'--dataset_option={one}')} " for one in options)
     return (
         f"looks like a table of {len(columns)} columns separated by {SEPARATORS[separator]}: {shown}; read it by"
-        f" --dataset=csv {option_of_file(file)} {delimiter}--dataset_option=label=<column>"
+        f" --dataset=csv {option_of_file(file)} {flags}--dataset_option=label=<column>"
         f" {data_dir(file.parent)}, with the column of the labels, such as {label}"
     )
 
 
 def _likely_label(file: pathlib.Path, separator: str, columns: Sequence[str]) -> str:
     """Returns the column with the fewest different values, but at least two; of equal ones the last."""
-    rows = [
-        row for row in csv.reader(first_lines(file, _NUM_ROWS)[1:], delimiter=separator) if len(row) == len(columns)
-    ]
+    rows = [row for row in first_rows(file, separator, _MAX_LINES)[1:] if len(row) == len(columns)]
     numbers = {at: len(values) for at, values in enumerate(map(set, zip(*rows, strict=True))) if len(values) > 1}
     return columns[min(reversed(numbers), key=lambda at: numbers[at])] if numbers else columns[-1]
 
@@ -211,9 +247,21 @@ def _sounds(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
     name = found or "list.csv"
     problem = f"and {name}, which is not a list of them; begin it" if found else f"without a list; write a file {name}"
     return (
-        f"{len(sounds)} WAV files {problem} with the line {','.join(transcript_list.COLUMNS)} and such a line for each"
-        f" sound, for example {first},0,{transcript}, then read it by --dataset=wav"
+        f"{len(sounds)} WAV files {problem} with exactly the line {','.join(transcript_list.COLUMNS)} and such a line"
+        f" for each sound, for example {first},0,{transcript}, then read it by --dataset=wav"
         f" {option_of_file(folder / name)} {data_dir(folder)}"
+    )
+
+
+def _folders_without_images(path: pathlib.Path, _files: Sequence[pathlib.Path]) -> str | None:
+    folder = path / "train" if (path / "train").is_dir() else path
+    inner = training_first(one for one in folder.glob("[!.]*") if one.is_dir())
+    empty = [one.name for one in inner if not files_inside(one, [], image_folder.SUFFIXES)]
+    if not empty or len(inner) - len(empty) < 2:
+        return None
+    return (
+        f"images in {len(inner) - len(empty)} folders, and {_first_few(empty)} without an image; remove such folders,"
+        f" then read the images by --dataset=image_folder {data_dir(path)}"
     )
 
 
@@ -241,6 +289,7 @@ def _folders(path: pathlib.Path, files: Sequence[pathlib.Path]) -> str | None:
 
 _LOOKS: tuple[Callable[[pathlib.Path, Sequence[pathlib.Path]], str | None], ...] = (
     _parquet,
+    _folders_without_images,
     _unreadable_table,
     _table,
     _idx,

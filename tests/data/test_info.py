@@ -340,8 +340,9 @@ def test_sounds_beside_a_table_that_does_not_list_them_are_a_near_miss_of_that_t
     (tmp_path / "0.wav").write_bytes(b"RIFF\0")
     (tmp_path / "list.csv").write_text("0.wav\n1.wav\n")
     message = (
-        "1 WAV files and list.csv, which is not a list of them; begin it with the line wav_filename,wav_filesize,"
-        "transcript .* for example 0.wav,0,one, then read it by --dataset=wav --dataset_option=train_files=list.csv"
+        "1 WAV files and list.csv, which is not a list of them; begin it with exactly the line"
+        " wav_filename,wav_filesize,transcript .* for example 0.wav,0,one, then read it by --dataset=wav"
+        " --dataset_option=train_files=list.csv"
     )
     with pytest.raises(DataError, match=message):
         detect_format.detect(tmp_path)
@@ -456,3 +457,118 @@ def test_ratings_of_users_with_names_are_described_with_the_option_that_reads_th
     (tmp_path / "ratings.csv").write_text(f"user,item,rating\n{rows}")
     told = info.describe(tmp_path, reads_all=True)
     assert "8 training examples, 1 test" in told and f"read by --dataset=movielens{option} --data_dir=" in told
+
+
+def test_sentence_pairs_that_come_again_are_no_table(tmp_path):
+    pairs = [("a red cat", "eine rote Katze"), ("a blue dog", "ein blauer Hund"), ("good day", "guten Tag")]
+    (tmp_path / "pairs.tsv").write_text("".join("\t".join(pairs[at % 3]) + "\n" for at in range(60)))
+    found = detect_format.detect(tmp_path)
+    assert (found.dataset, found.options) == ("parallel_text", ("train_files=pairs.tsv",))
+    classes = [
+        ("very small", "not red"),
+        ("very small", "all red"),
+        ("quite large", "not red"),
+        ("quite large", "all red"),
+    ]
+    (tmp_path / "pairs.tsv").write_text("".join("\t".join(classes[at % 4]) + "\n" for at in range(60)))
+    assert detect_format.detect(tmp_path).dataset == "csv"
+
+
+@pytest.mark.parametrize("options", [(), ("label=kind",)])
+def test_an_empty_parquet_file_is_named_as_such(tmp_path, options):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "train.parquet").touch()
+    for path in (tmp_path, tmp_path / "train.parquet"):
+        with pytest.raises(
+            DataError, match=r"train.parquet is a Parquet file without content \(0 bytes\); write it again"
+        ):
+            info.describe(path, options=options)
+
+
+def test_advice_about_a_table_without_names_holds_for_both_of_its_files(tmp_path):
+    for name in ("test.tsv", "train.tsv"):
+        (tmp_path / name).write_text("".join(f"{at}\t{at}\t{at * at}\n" for at in range(1, 30)))
+    with pytest.raises(
+        DataError, match="train.tsv looks like a table of 3 columns separated by tabs: 1, 1, 1; "
+    ) as raised:
+        detect_format.detect(tmp_path)
+    flags = shlex.split(str(raised.value).partition("read it by ")[2].partition(", with")[0])
+    options = [flag.partition("=")[2] for flag in flags if flag.startswith("--dataset_option=")]
+    named = ["train_files=train.tsv", "test_files=test.tsv", "delimiter=tab", "header=false"]
+    assert options == [*named, "label=<column>"] and "such as 2" in str(raised.value)
+    source = component_tables.DATASETS.create("csv", [*named, "label=2"], data_dir=str(tmp_path))
+    assert (source.num_train_examples, source.num_test_examples) == (29, 29)
+
+
+def test_a_table_with_line_ends_in_quotes_is_described(tmp_path):
+    rows = "".join(f'"line {at}\n\nand more\n\n\n",{["cat", "dog"][at % 2]}\n' for at in range(30))
+    (tmp_path / "train.csv").write_text(f'text,"kind\nof animal"\n{rows}')
+    told = info.describe(tmp_path, reads_all=True)
+    assert "27 training examples, 3 test" in told and "label kind of animal: cat, dog" in told
+
+
+@pytest.mark.parametrize("name", ["a.svm", "train.txt"])
+def test_sparse_lines_with_a_byte_order_mark_are_recognised(tmp_path, name):
+    (tmp_path / name).write_text("\ufeff" + "1 3:1\n-1 2:4\n" * 9, encoding="utf-8")
+    assert f"--dataset=libsvm --dataset_option=train_files={name}" in info.describe(tmp_path, reads_all=True)
+
+
+@pytest.mark.parametrize("other", ["README.md", "notes.txt", "other.csv", "a.svm", "p.zip", "test.csv"])
+def test_the_advice_about_a_table_beside_other_files_can_be_followed(tmp_path, other):
+    rows = "".join(f"{at},{at * 2},{'yes' if at % 3 else 'no'}\n" for at in range(30))
+    (tmp_path / "list.csv").write_text(f"a,b,rented\n{rows}")
+    content = {"a.svm": "1 1:1\n-1 2:1\n", "p.zip": "PK\3\4", "other.csv": "x,y\n1,2\n", "test.csv": "a,b\n1,2\n"}
+    (tmp_path / other).write_text(content.get(other, "In the beginning there was\n"))
+    for options in (["label=rented"], ["train_files=list.csv", "label=rented"], ["train_files=list.csv"]):
+        told = info.describe(tmp_path, options=options)
+        assert "27 training examples, 3 test examples" in told and "label rented: no, yes" in told
+        assert f"train_files=list.csv --dataset_option=label=rented --data_dir={tmp_path}" in told.replace(
+            "--dataset_option=label=rented --dataset_option=train_files=list.csv",
+            "--dataset_option=train_files=list.csv --dataset_option=label=rented",
+        )
+    assert detect_format.detect(tmp_path, ["label=rented"]).remarks[1:] == (f"other files are not read: {other}",)
+
+
+def test_the_advice_about_a_parquet_file_beside_another_can_be_followed(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for name, column in (("a.parquet", "x"), ("b.parquet", "y")):
+        parquet.write_table(pyarrow.table({column: list(range(30)), "way": ["up", "on", "off"] * 10}), tmp_path / name)
+    with pytest.raises(DataError, match="a.parquet is a Parquet file with the columns x, way; .* such as way"):
+        info.describe(tmp_path)
+    for name in ("a.parquet", "b.parquet"):
+        told = info.describe(tmp_path, options=[f"train_files={name}", "label=way"])
+        assert "27 training examples" in told and "label way: off, on, up" in told
+    parquet.write_table(pyarrow.table({"x": [[1], [2]]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a.parquet is a Parquet file with lists and structs only \(x\)"):
+        info.describe(tmp_path)
+    parquet.write_table(pyarrow.table({"x": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a.parquet has one column only: x; .* one other column$"):
+        info.describe(tmp_path / "a.parquet", options=["label=x"])
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), (",", "commas")])
+def test_a_list_of_sounds_with_other_separators_is_named_by_them(tmp_path, separator, name):
+    (tmp_path / "0.wav").write_bytes(b"RIFF\0")
+    columns = ["wav_filename", "wav_filesize", "transcript"]
+    end = " " if separator == "," else ""
+    (tmp_path / "list.csv").write_text(f"{separator.join(columns)}{end}\n0.wav{separator}5{separator}one\n")
+    message = (
+        f"separated by {name}; a list must have the columns {','.join(columns)}, separated by commas or tabs alone"
+    )
+    with pytest.raises(DataError, match=message):
+        detect_format.detect(tmp_path)
+
+
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_a_folder_without_images_beside_those_of_the_classes_is_named(tmp_path, split):
+    for name in ("cat", "dog", "notes"):
+        (tmp_path / split / name).mkdir(parents=True)
+        (tmp_path / split / name / "0.png").write_bytes(b"\x89PNG")
+    (tmp_path / split / "notes" / "0.png").rename(tmp_path / split / "notes" / "a.md")
+    (tmp_path / "list.csv").write_text("file,label\ncat/0.png,cat\ndog/0.png,dog\n")
+    with pytest.raises(
+        DataError, match="images in 2 folders, and notes without an image; remove such folders, then read"
+    ):
+        detect_format.detect(tmp_path)

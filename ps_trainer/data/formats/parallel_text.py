@@ -7,6 +7,9 @@ The datasets of WMT have this form: `newstest2014.en` and `newstest2014.de`.
 A single file may hold both texts, with one tab between them and without a header:
 
     a cat    <tab>    一只猫
+
+The lists of https://www.manythings.org/anki have a third column, the attribution of the two sentences, which is not
+read: `CC-BY 2.0 (France) Attribution: tatoeba.org #1 (CK)`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import dataclasses
 import gzip
 import itertools
 import pathlib
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -24,15 +28,20 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline.data_folder import training_first
 from ps_trainer.data.pipeline.facts import Facts
 from ps_trainer.data.pipeline.file_source import CountedFile
-from ps_trainer.data.pipeline.line_source import LineSource, head, text_file
+from ps_trainer.data.pipeline.line_source import LineSource, head, text_file, without_mark
 from ps_trainer.data.pipeline.prediction_input import IS_CUT
 from ps_trainer.data.pipeline.sequence_vocabulary import END, PADDING, UNITS, UNKNOWN, SequenceVocabulary, split
 from ps_trainer.errors import DataError, OptionError
 from ps_trainer.options import option
 
+ATTRIBUTION = r"\tCC-BY [^\t]*Attribution: [^\t]*$"
+"""Regular expression (RE2 and Python) for what may follow the two texts of a line."""
+
 _TEXT = r"[^\t]*[^\t\s][^\t]*"
+_ATTRIBUTION = re.compile(ATTRIBUTION.encode())
 _AS_TEXT = ("utf-8", "surrogateescape")  # keeps bytes that are not UTF-8
 _NO_TEXT = "\x1a"  # stands in place of the missing translation when a file is to be translated
 _TEST = "test"  # name of the files to test on unless the user names others
@@ -56,7 +65,8 @@ class ParallelText(LineSource):
     """Aligned text in two languages, from two files of lines in --data_dir, such as train.en and train.zh.
 
     A file of a name without a language holds both: the text in the source language, a tab, and the translation in each
-    line, without a header. So `train_files=pairs.tsv` reads pairs.tsv. Files may be compressed with gzip.
+    line, without a header. So `train_files=pairs.tsv` reads pairs.tsv. A third column with the attribution of the
+    texts, as in the lists of manythings.org, is left out. Files may be compressed with gzip.
 
     Batches: "source" and "target" int64 [B, max_length], the numbers of the words or characters, then 2 (`END`), then
     zeros (`PADDING`). A longer text is cut and has no 2. A training batch has texts of similar length, and is only as
@@ -205,7 +215,10 @@ class ParallelText(LineSource):
         targets = tf.data.TextLineDataset(target_path, compression_type=target_compression)
 
         def join(source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {"line": tf.where(is_table, _without_mark(source), _concatenate_texts([source, target]))}
+            line = _concatenate_texts([source, target])
+            if any(pair.is_table for pair in self._pairs):
+                line = tf.where(is_table, tf.strings.regex_replace(source, ATTRIBUTION, ""), line)
+            return {"line": line}
 
         return tf.data.Dataset.zip((sources, targets)).map(join)
 
@@ -246,11 +259,7 @@ def write(folder: pathlib.Path, name: str, texts: Mapping[str, Sequence[str]]) -
 
 def _concatenate_texts(texts: Sequence[tf.Tensor]) -> tf.Tensor:
     # The tab stands between the two texts, so neither may contain one.
-    return tf.strings.join([tf.strings.regex_replace(_without_mark(text), "\t", " ") for text in texts], "\t")
-
-
-def _without_mark(text: tf.Tensor) -> tf.Tensor:
-    return tf.strings.regex_replace(text, "^\ufeff", "")  # which some programs write at the start of a file
+    return tf.strings.join([tf.strings.regex_replace(without_mark(text), "\t", " ") for text in texts], "\t")
 
 
 def _list_file_names(stems: Sequence[str], options: ParallelText.Options) -> str:
@@ -293,7 +302,7 @@ def _find(folder: pathlib.Path, name: str, facts: Facts) -> pathlib.Path | None:
 
 def _table_in(folder: pathlib.Path) -> str:
     """Returns how to read a file in the folder that may hold both languages; empty if there is none."""
-    table = next(iter(sorted(folder.glob("*.tsv*"))), None)
+    table = next(iter(training_first(folder.glob("*.tsv*"))), None)
     if table is None:
         return ""
     option = shlex.quote(f"--dataset_option=train_files={table.name}")
@@ -316,7 +325,7 @@ def _texts(pairs: Sequence[_Pair], side: int) -> Iterator[bytes]:
             for number, line in enumerate(itertools.islice(lines, file.num_records), 1):
                 text = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\n").replace(b"\r", b"")
                 if pair.is_table:
-                    columns = text.split(b"\t")
+                    columns = _ATTRIBUTION.sub(b"", text).split(b"\t")
                     if len(columns) != 2:
                         raise DataError(
                             f"{file.path}: line {number} has {len(columns)} columns, and must have 2, a text and its"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ps_trainer.errors import DataError
 
@@ -27,6 +27,11 @@ def folder_of(data_dir: str | None, needs: str) -> pathlib.Path:
     if not folder.is_dir():
         raise DataError(f"--data_dir={data_dir} is not a folder; {needs}")
     return folder
+
+
+def training_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """Sorts paths, with those last that have `test` in their name."""
+    return sorted(paths, key=lambda path: ("test" in path.name, path))
 
 
 def missing_files(folder: pathlib.Path, wanted: Sequence[str], missing: Sequence[str], needs: str) -> DataError:
@@ -52,5 +57,5 @@ def missing_files(folder: pathlib.Path, wanted: Sequence[str], missing: Sequence
 
 def _names_in(folder: pathlib.Path, wanted: Sequence[str]) -> list[str]:
     """Returns the names of the files in a folder that are not among the wanted ones; hidden files do not count."""
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []  # of a trained model, the folder may be gone
+    paths = training_first(folder.iterdir()) if folder.is_dir() else []  # of a trained model, the folder may be gone
     return [path.name for path in paths if path.is_file() and path.name not in wanted and path.name[0] != "."]

@@ -118,6 +118,8 @@ def _open(path: pathlib.Path) -> Any:
     parquet, arrow = _library("pyarrow.parquet"), _library("pyarrow")
     if path.is_file() and not is_parquet(path):
         raise DataError(f"{path} is not a Parquet file; --dataset=csv reads a delimited text file")
+    if path.is_file() and not path.stat().st_size:
+        raise DataError(f"{path} is a Parquet file without content (0 bytes); write it again, or give another file")
     try:
         return parquet.ParquetFile(path)
     except (arrow.lib.ArrowException, OSError) as error:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from ps_trainer.data import info
 from ps_trainer.data.formats.parallel_text import ParallelText, write
 from ps_trainer.data.pipeline import recorded_words
+from ps_trainer.data.pipeline.shard import Shard
 from ps_trainer.errors import DataError, OptionError
 from tests.data.reading import read_batches
 from tests.data.sharding import assert_every_record_once, assert_parts_are_test_batches
@@ -249,3 +251,44 @@ def test_a_byte_order_mark_is_not_a_part_of_the_first_word(tmp_path):
     source = create(tmp_path)
     assert source.source_vocabulary.symbols == (b"a", b"b", b"c")
     np.testing.assert_array_equal(all_of_test(source)["source"][0], [4, 5, 4, 2])
+
+
+ATTRIBUTED = [
+    ("Go.", "Geh.", "CC-BY 2.0 (France) Attribution: tatoeba.org #2877272 (CM) & #8597805 (Roujin)"),
+    ("I see.", "Ich sehe.", "CC-BY 2.0 (France) Attribution: tatoeba.org #1 (CK) & #2 (a)"),
+    ("Hi.", "Hallo!", "CC-BY 2.0 (France) Attribution: tatoeba.org #538123 (CM) & #380701 (cburgmer)"),
+]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_attribution_in_a_third_column_is_not_read(tmp_path, mark):
+    (tmp_path / "deu.txt").write_text(mark + "".join("\t".join(row) + "\r\n" for row in ATTRIBUTED), encoding="utf-8")
+    write(tmp_path, "train", {"en": [row[0] for row in ATTRIBUTED], "zh": [row[1] for row in ATTRIBUTED]})
+    sources = [create(tmp_path, train_files=(name,), test_files=(name,)) for name in ("deu.txt", "train")]
+    assert sources[0].source_vocabulary.symbols == sources[1].source_vocabulary.symbols
+    assert sources[0].target_vocabulary.symbols == sources[1].target_vocabulary.symbols
+    for one, two in zip(*(read_batches(lambda s=s: s.test(batch_size=9)) for s in sources), strict=True):
+        for name in ("source", "target"):
+            np.testing.assert_array_equal(one[name], two[name])
+    lengths = read_batches(lambda: sources[0]._records("test", Shard(0, 1)).batch(9).map(sources[0]._record_lengths))
+    assert lengths[0].tolist() == [
+        len(f"{mark * (not at)}{a}\t{b}".encode()) for at, (a, b, _) in enumerate(ATTRIBUTED)
+    ]
+    told = info.describe(tmp_path / "deu.txt", reads_all=True)
+    assert "the third column, the attribution of the texts, is not read" in told
+    assert "--dataset=parallel_text --dataset_option=train_files=deu.txt" in told
+
+
+def test_another_third_column_is_named(tmp_path):
+    (tmp_path / "a.tsv").write_text("Go.\tGeh.\tx\n")
+    with pytest.raises(DataError, match="line 1 has 3 columns, and must have 2, .*; cut -f1,2 keeps the first two"):
+        create(tmp_path, train_files=("a.tsv",), test_files=("a.tsv",))
+
+
+def test_the_advice_about_a_file_of_both_languages_names_the_one_to_train_on(tmp_path):
+    for name in ("test.tsv", "train.tsv"):
+        (tmp_path / name).write_text("a cat\teine Katze\n")
+    with pytest.raises(
+        DataError, match="if train.tsv has both languages, .* give --dataset_option=train_files=train.tsv"
+    ):
+        create(tmp_path, test_files=())

@@ -346,3 +346,13 @@ def test_values_unlike_those_of_the_training_rows_are_counted(both, tmp_path):
     told = source.unfamiliar.take()
     assert "column 'color' that no training row has, read as missing: 9 of 9 ('blue')" in told
     assert "numbers of column 'size' far outside" in told and "'weight'" not in told
+
+
+def test_an_empty_parquet_file_is_named_by_the_dataset_and_by_a_prediction(both):
+    source = create(both)
+    (both / "new.parquet").touch()
+    message = r"new.parquet is a Parquet file without content \(0 bytes\); write it again, or give another file"
+    with pytest.raises(DataError, match=message):
+        source.read(both / "new.parquet", 9)
+    with pytest.raises(DataError, match=message):
+        create(both, "train_files=new.parquet")
