@@ -11,10 +11,12 @@ import pathlib
 import statistics
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from benchmarks.contenders import REPOSITORY, Cell, CellJob, Contender
+from benchmarks.thread_cpu import ThreadKind, ThreadMeter
 from ps_trainer.cluster.ports import pick_free_ports
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.cpu import UNKNOWN_USE, CpuMeter
@@ -69,6 +71,7 @@ class Measurement(NamedTuple):
         cpu_secs_per_step: CPU seconds of all tasks per step of a worker.
         other_cores: Cores that other processes of the machine were using meanwhile.
         ps_cpu_secs_per_step: CPU seconds of the ps tasks alone per step of a worker.
+        thread_secs_per_step: The same by kind of threads; empty if it was not asked for.
     """
 
     worker_steps_per_sec: tuple[float, ...]
@@ -76,6 +79,7 @@ class Measurement(NamedTuple):
     cpu_secs_per_step: float
     other_cores: float
     ps_cpu_secs_per_step: float = math.nan
+    thread_secs_per_step: Mapping[ThreadKind, float] = MappingProxyType({})
 
     @property
     def steps_per_sec(self) -> float:
@@ -83,7 +87,9 @@ class Measurement(NamedTuple):
         return statistics.fmean(self.worker_steps_per_sec)
 
 
-def measure(contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib.Path) -> Measurement:
+def measure(
+    contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib.Path, *, has_threads: bool = False
+) -> Measurement:
     """Runs `cell` once; no process is left running, whatever happens.
 
     Args:
@@ -91,6 +97,7 @@ def measure(contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib
         cell: Cell to run.
         timing: Times of the run.
         folder: Folder for the tasks' logs and reports, which this function makes.
+        has_threads: Whether to measure the CPU time of each kind of threads, which costs the machine a little.
 
     Raises:
         RunError: A task ended or the deadline passed before the window was complete; holds the end of the log.
@@ -100,7 +107,7 @@ def measure(contender: Contender, cell: Cell, timing: RunTiming, folder: pathlib
     hosts = tuple(f"127.0.0.1:{port}" for port in ports)
     job = CellJob(cell, hosts[: cell.num_ps], hosts[cell.num_ps :], folder)
     with contextlib.ExitStack() as stack:
-        return _Run(contender, job, timing, stack).measure()
+        return _Run(contender, job, timing, stack, ThreadMeter() if has_threads else None).measure()
 
 
 def training_reports(records: Iterable[dict[str, Any]]) -> list[StepCount]:
@@ -142,7 +149,14 @@ def steps_per_sec(reports: Sequence[StepCount], window: Window) -> float | None:
 class _Run:
     """The tasks of a job, and the steps that they have reported."""
 
-    def __init__(self, contender: Contender, job: CellJob, timing: RunTiming, stack: contextlib.ExitStack):
+    def __init__(
+        self,
+        contender: Contender,
+        job: CellJob,
+        timing: RunTiming,
+        stack: contextlib.ExitStack,
+        threads: ThreadMeter | None,
+    ):
         self._contender = contender
         self._job = job
         self._timing = timing
@@ -153,6 +167,7 @@ class _Run:
         self._tails = [JsonLinesTail(contender.report_path(job, i)) for i in range(num_workers)]
         self._reports: list[list[StepCount]] = [[] for _ in range(num_workers)]
         self._cpu, self._ps_cpu = CpuMeter(), CpuMeter()
+        self._threads = threads
 
     def measure(self) -> Measurement:
         contender, job = self._contender, self._job
@@ -189,6 +204,8 @@ class _Run:
             reports += training_reports(tail.read())
         self._cpu.sample(task.pid for task in self._tasks if task.pid is not None)
         self._ps_cpu.sample(task.pid for task in self._tasks if task.pid is not None and task.job_name == "ps")
+        if self._threads is not None:
+            self._threads.sample({task.pid: task.job_name for task in self._tasks if task.pid is not None})
         if time.monotonic() > self._deadline:
             counts = ", ".join(f"worker-{i}: {len(reports)} reports" for i, reports in enumerate(self._reports))
             logs = "\n".join(_log_end(task) for task in self._tasks)
@@ -207,6 +224,7 @@ class _Run:
             return None
         cpu = self._cpu.between(window.start, window.end) or UNKNOWN_USE
         ps_cpu = self._ps_cpu.between(window.start, window.end) or UNKNOWN_USE
+        threads = {} if self._threads is None else self._threads.between(window.start, window.end)
         num_steps = sum(rates) * window.secs
         return Measurement(
             worker_steps_per_sec=tuple(rates),
@@ -214,6 +232,7 @@ class _Run:
             cpu_secs_per_step=cpu.tasks_secs / num_steps,
             other_cores=cpu.others_secs / window.secs,
             ps_cpu_secs_per_step=ps_cpu.tasks_secs / num_steps,
+            thread_secs_per_step={kind: secs / num_steps for kind, secs in threads.items()},
         )
 
 

@@ -121,7 +121,8 @@ def _add_path(
     cell = Cell(path.workload, PEERS_MODE if path.is_of_peers else RULES_MODE, flags.ps, flags.workers)
 
     def rows_of(contender: Contender, name: str) -> list[AnatomyRow]:
-        return cpu_rows(name, measure(contender, cell, timing, folder / "runs" / name.replace("/", "-")))
+        run_folder = folder / "runs" / name.replace("/", "-")
+        return cpu_rows(name, measure(contender, cell, timing, run_folder, has_threads=True))
 
     if path.is_of_peers and path.workload not in limits:
         # Beside the first path of a workload, so that they run within a minute of each other.
@@ -131,7 +132,14 @@ def _add_path(
         for row in limits[path.workload]:
             report.add(row)
     options = settings.RULES[path.rule].options
-    own = rows_of(PsTrainer(path.layout, path.rule, options, is_colocated=path.is_colocated), str(path))
+    contender = PsTrainer(
+        path.layout,
+        path.rule,
+        options,
+        flags=[f"--steps_per_call={flags.steps_per_call}"],
+        is_colocated=path.is_colocated,
+    )
+    own = rows_of(contender, str(path))
     for row in [*own, *share_rows(str(path), own, limits.get(path.workload, []))]:
         report.add(row)
 
@@ -149,6 +157,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=arguments.at_least(1), default=2, help="workers")
     parser.add_argument(
         "--cpu_secs", type=float, default=3.0, help="measured window of the run with processes; 0 = no such run"
+    )
+    parser.add_argument(
+        "--steps_per_call",
+        type=arguments.at_least(0),
+        default=0,
+        help="steps in a call of that run; 0 = up to 50; 1 = as bare ops, so that only the work of a step differs",
     )
     arguments.add_deadline(parser, 90.0)
     arguments.add_out_dir(parser)

@@ -15,6 +15,7 @@ WORKERS, PS_TASKS = "workers", "ps tasks"
 # Further and smaller ones stand in results.csv only.
 _MAX_SHOWN = 8  # tensors from one task to another
 _SMALL_COPY_BYTES = 1024
+_LEAST_THREAD_SHARE = 0.02  # of the CPU time of a step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class AnatomyRow(Row):
     Attributes:
         path: Update rule, layout and workload, "async/packed/deep".
         what: "call", "fetch", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops",
-            "CPU", "rate" or "share" of a limit's rate.
+            "CPU", the part of it of "threads" of one name, "rate" or "share" of a limit's rate.
         task: Task that makes it: the caller of an RPC, the sender of a message.
         to: Receiver of a message; empty for everything else.
         name: Name of the RPC, tensor, or type of op.
@@ -73,8 +74,17 @@ def cpu_rows(path: str, measurement: Measurement) -> list[AnatomyRow]:
     return [
         AnatomyRow(path=path, what="CPU", task=WORKERS, micros_per_step=1e6 * (secs - ps_secs)),
         AnatomyRow(path=path, what="CPU", task=PS_TASKS, micros_per_step=1e6 * ps_secs),
+        *_thread_rows(path, measurement),
         AnatomyRow(path=path, what="rate", task=WORKERS, name="steps/s of one", per_step=measurement.steps_per_sec),
     ]
+
+
+def _thread_rows(path: str, measurement: Measurement) -> Iterator[AnatomyRow]:
+    of_threads = measurement.thread_secs_per_step
+    for kind, secs in sorted(of_threads.items(), key=lambda item: (item[0].job_name == "ps", -item[1])):
+        if secs >= _LEAST_THREAD_SHARE * measurement.cpu_secs_per_step:
+            task = PS_TASKS if kind.job_name == "ps" else WORKERS
+            yield AnatomyRow(path=path, what="threads", task=task, name=kind.name, micros_per_step=1e6 * secs)
 
 
 def share_rows(path: str, own: Sequence[AnatomyRow], limits: Sequence[AnatomyRow]) -> list[AnatomyRow]:

@@ -10,8 +10,10 @@ from benchmarks.anatomy import __main__ as command
 from benchmarks.anatomy import rows
 from benchmarks.anatomy.call_record import Edge, OpCost
 from benchmarks.anatomy.step_anatomy import CallAnatomy, Messages, StepAnatomy
+from benchmarks.contenders import CellJob
 from benchmarks.settings import RULES
 from benchmarks.step_rate_run import Measurement
+from benchmarks.thread_cpu import ThreadKind
 from ps_trainer.errors import RunError
 
 TO_PS = Edge("RecvTensor", "worker-0", "ps-0", "gradient")
@@ -60,6 +62,22 @@ def test_cpu_time_is_split_between_workers_and_ps_tasks():
     }
 
 
+def test_cpu_time_is_split_by_threads_without_those_that_use_little():
+    threads = {
+        ThreadKind("ps", "tf_Compute"): 0.001,
+        ThreadKind("worker", "python"): 0.0005,
+        ThreadKind("worker", "tf_Compute"): 0.002,
+        ThreadKind("ps", "python"): 0.00001,
+    }
+    measurement = Measurement((100.0,), 3.0, 0.004, 0.0, 0.001, threads)
+    found = [row for row in rows.cpu_rows("p", measurement) if row.what == "threads"]
+    assert [(row.task, row.name, row.micros_per_step) for row in found] == [
+        ("workers", "tf_Compute", pytest.approx(2000)),
+        ("workers", "python", pytest.approx(500)),
+        ("ps tasks", "tf_Compute", pytest.approx(1000)),
+    ]
+
+
 def test_rates_are_shares_of_the_limits():
     own, limit = (
         rows.cpu_rows(name, Measurement((rate,), 3.0, 0.01, 0.0)) for name, rate in (("p", 90.0), ("l", 120.0))
@@ -92,6 +110,26 @@ def test_a_wrong_path_ends_with_a_message(paths, message, capsys):
         command.main([f"--paths={paths}"])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "steps"), [([], 0), (["--steps_per_call=1"], 1)])
+def test_the_run_with_processes_makes_as_many_steps_in_a_call_as_the_flag_says(tmp_path, monkeypatch, flags, steps):
+    from benchmarks.anatomy import traced_cluster
+
+    commands = []
+
+    def measure(contender, cell, timing, folder, *, has_threads):
+        job = CellJob(cell, ("host:1",), ("host:2", "host:3"), folder)
+        commands.append(contender.worker_command(job, 0))
+        assert has_threads
+        return Measurement((100.0, 100.0), 3.0, 0.005, 0.0)
+
+    monkeypatch.setattr(traced_cluster, "trace", lambda *_: anatomy(1))
+    monkeypatch.setattr(command, "measure", measure)
+    assert command.main(["--paths=async/packed/deep", *flags, f"--out_dir={tmp_path / 'out'}"]) == 0
+    *limits, own = [" ".join(one) for one in commands]
+    assert f"--steps_per_call={steps}" in own.split()
+    assert len(limits) == len(command.LIMITS) and not any("steps_per_call" in one for one in limits)
 
 
 def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):
