@@ -33,7 +33,7 @@ from tests.testing.repetitions import representatives
 NUM_EXAMPLES = 256 + 44  # the last batch is a smaller one
 CONFIG = config_of("Dense", "Rows", [f"num_examples={NUM_EXAMPLES}", "has_test=true"])
 LINES = TrainConfig(
-    model="logistic_regression", dataset="libsvm", dataset_option=("train_files=a.txt", "test_every=2"), data_dir=None
+    model="logistic_regression", dataset="libsvm", dataset_option=("train_files=a.txt", "test_every=3"), data_dir=None
 )
 
 

@@ -113,13 +113,13 @@ def test_a_worker_whose_model_has_other_variables_than_the_chiefs_is_rejected_wi
 
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_data_that_do_not_fit_end_the_run_with_one_line(tmp_path, cluster, is_broken):
-    lines = ["1 1:1", "1 two:1" if is_broken else "0 9:1"]
+    lines = ["1 1:1", "0 two:1" if is_broken else "0 9:1"]
     (tmp_path / "a").write_text("\n".join(2 * lines) + "\n")
     few = dataclasses.replace(
         config_of("Dense", "Rows", batch_size=4, max_steps=2), model="logistic_regression", dataset="libsvm",
         model_option=("num_features=5",), dataset_option=("train_files=a", "test_files=a"), data_dir=str(tmp_path),
     )  # fmt: skip
-    broken, too_large = r"a: line 2: not <label> .*: 1 two:1$", r"has 10 ids of features, .* set .* num_features=10, or"
+    broken, too_large = r"a: line 2: not <label> .*: 0 two:1$", r"has 10 ids of features, .* set .* num_features=10, or"
     error, wanted = (DataError, broken) if is_broken else (OptionError, too_large)
     with pytest.raises(error, match=wanted):
         cluster.run(few)

@@ -113,7 +113,9 @@ class LibSvm(LineSource):
                 above = _threshold(path, counts[0].keys() | counts[1].keys())
         num_positive = sum(count for label, count in counts[True].items() if label > above)
         if counts[True] and num_positive in (0, counts[True].total()):
-            raise DataError(f"{paths[0]}: {_one_class(counts[True], given)}")
+            raise DataError(
+                f"{paths[0]}: {_one_class(counts[True], given, has_other=len(counts[False] | counts[True]) > 1)}"
+            )
         share = num_positive / counts[True].total() if counts[True] else None
         above = above if given is None else given
         return {"num_features": 1 + index, "largest": largest, "positive_share": share, "positive_above": above}
@@ -166,11 +168,19 @@ def _threshold(path: pathlib.Path, labels: Collection[float]) -> float:
     return 0.0 if is_split_by_0 else min(labels)
 
 
-def _one_class(labels: Collection[float], positive_above: float | None) -> str:
-    """Returns the problem of training lines of one class; `labels` are theirs, or whether they are above the number."""
+def _one_class(labels: Collection[float], positive_above: float | None, *, has_other: bool) -> str:
+    """Returns the problem of training lines of one class, and the fix.
+
+    Args:
+        labels: Labels of the training lines; or, with `positive_above`, whether they are above it.
+        positive_above: Value of the option.
+        has_other: Whether a test line has another label.
+    """
     if positive_above is None:
-        shown = f"{next(iter(labels)):g}"
-        return f"all training lines have the label {shown}, but a model needs two classes; add lines of the other one"
+        problem = f"all training lines have the label {next(iter(labels)):g}, but a model needs two classes"
+        return f"{problem}; " + (
+            "shuffle the lines, as a test line has the other one" if has_other else "add the other one"
+        )
     side = "above" if True in labels else "not above"
     return (
         f"the labels of all training lines are {side} positive_above={positive_above:g}, but a model needs two classes;"

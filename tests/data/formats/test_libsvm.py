@@ -145,8 +145,12 @@ def test_a_malformed_line_does_not_hide_the_features_of_others(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        ("1 1 1", {}, "all training lines have the label 1, but a model needs two classes; add lines of the other one"),
-        ("-1 1 -1", {"test_every": 2}, "all training lines have the label 1,"),
+        ("1 1 1", {}, "all training lines have the label 1, but a model needs two classes; add the other one$"),
+        (
+            "-1 1 -1",
+            {"test_every": 2},
+            "all training lines have the label 1, .*; shuffle the lines, as a test line has the other one$",
+        ),
         (
             "1 2 3",
             {"positive_above": 3.0},
