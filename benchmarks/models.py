@@ -97,8 +97,8 @@ GOALS = {
     ),
     "matrix_factorization": ModelGoal(
         flags=(
-            "--dataset=planted_ratings", "--update=async", "--optimizer=adagrad", "--learning_rate=0.3",
-            "--batch_size=128", "--max_steps=4000",
+            "--model_option=decay=0", "--dataset=planted_ratings", "--update=async", "--optimizer=adagrad",
+            "--learning_rate=0.3", "--batch_size=128", "--max_steps=4000",
         ),
         metric="squared_error", most=0.0529,
         why="an RMSE of 0.23; the noise is 0.2",

@@ -122,7 +122,7 @@ class PeerRow(Row):
         model: Our model.
         metric: Name of the metric.
         peer: The peer in words.
-        flags: Flags after `ps_trainer local --num_ps=1 --num_workers=2`.
+        flags: Flags of the first seed after `ps_trainer local --num_ps=1 --num_workers=2`.
         num_seeds: Number of seeds of both.
         ours: Mean of our metric over the seeds; None if a run failed.
         theirs: Mean of the peer's; None if it failed.
@@ -212,16 +212,14 @@ def run(
 
     It prints the reason of a failure.
     """
-    data = prepare(task, folder, packages, deadline_secs)
-    flags = [f"--model={task.model}", *_data_flags(task, data), *task.flags]
-    row = PeerRow(
-        task=name, model=task.model, metric=task.metric, peer=task.words, flags=" ".join(flags), num_seeds=num_seeds
-    )
+    row = PeerRow(task=name, model=task.model, metric=task.metric, peer=task.words, flags="", num_seeds=num_seeds)
     ours, theirs = [], []
     try:
         for seed in range(num_seeds):
-            ours.append(_train(task, [*flags, f"--seed={seed}"], folder / f"ours-{seed}", deadline_secs))
-            row = _with_ours(row, ours)
+            data = prepare(task, folder / f"data-{seed}", packages, seed, deadline_secs)
+            flags = [f"--model={task.model}", *_data_flags(task, data), *task.flags, f"--seed={seed}"]
+            ours.append(_train(task, flags, folder / f"ours-{seed}", deadline_secs))
+            row = dataclasses.replace(_with_ours(row, ours), flags=row.flags or " ".join(flags))
             theirs.append(_fit(task, data, seed, packages, deadline_secs))
     except (RunError, subprocess.SubprocessError) as error:
         print(f"error: {name} failed: {error}", file=sys.stderr, flush=True)
@@ -274,12 +272,17 @@ def _with_theirs(row: PeerRow, ours: Sequence[_Trained], theirs: Sequence[_Train
     )
 
 
-def prepare(task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, deadline_secs: float) -> pathlib.Path:
-    """Writes the examples that both read: files of a packaged table, or the arrays of our dataset."""
+def prepare(
+    task: QualityTask, folder: pathlib.Path, packages: pathlib.Path, seed: int, deadline_secs: float
+) -> pathlib.Path:
+    """Writes the examples that both read: files of a packaged table, or the arrays of our dataset.
+
+    The seed draws the test examples of a packaged table. Our datasets have fixed ones.
+    """
     if ":" in task.dataset:
-        peer_packages.run(_MODULE, ["export", task.dataset, str(folder / "data")], packages, deadline_secs)
-        return folder / "data"
-    folder.mkdir(parents=True, exist_ok=True)
+        peer_packages.run(_MODULE, ["export", task.dataset, str(folder), str(seed)], packages, deadline_secs)
+        return folder
+    folder.mkdir(parents=True)
     arrays = component_tables.DATASETS.create(task.dataset, [], data_dir=None).arrays
     path = folder / "examples.npz"
     np.savez(path, **{f"{split}/{key}": value for split, of in arrays.items() for key, value in of.items()})

@@ -31,6 +31,8 @@ class Cnn:
             if not self.filters:
                 raise ValueError("filters is empty; give at least one convolution")
 
+    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.002)
+
     no_preset = "the model follows no publication"
 
     def __init__(self, options: Options):

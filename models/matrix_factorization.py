@@ -13,15 +13,18 @@ from . import layers
 class MatrixFactorization:
     """Ratings as the product of a user's and an item's factors, with biases of both.
 
-        rating = mean + b[user] + c[item] + p[user] . q[item]
-        loss   = mean over the batch of (rating of the data - rating) ** 2
+        score  = b[user] + c[item] + p[user] . q[item]
+        rating = mean_rating + rating_scale * score
+        loss   = mean over the batch of ((rating of the data - rating) / rating_scale) ** 2
                  + decay * (b[user] ** 2 + c[item] ** 2 + |p[user]| ** 2 + |q[item]| ** 2)
+
+    The data give `mean_rating` and `rating_scale`, so that the same learning rate fits ratings of 1..5 and 1..100.
 
     A row of the table "users" is p[user] and b[user]; a row of "items" is q[item] and c[item]. Only a batch's rows of
     both tables travel.
 
     Source: Y. Koren, R. Bell, C. Volinsky, "Matrix Factorization Techniques for Recommender Systems", Computer 42(8),
-    2009, equation 5.
+    2009, equation 5. There, the scale is 1.
 
     Shape suffixes: B batch, F factors.
     """
@@ -33,8 +36,9 @@ class MatrixFactorization:
         num_users: int = layers.option(300, "number of users; their numbers must be smaller", least=1)
         num_items: int = layers.option(200, "number of items; their numbers must be smaller", least=1)
         dim: int = layers.option(4, "number of factors of a user and of an item", least=1)
-        mean: float = layers.option(3.5, "predicted rating of an unknown item by an unknown user")
-        decay: float = layers.option(0.0, "factor of the decay in the loss", least=0)
+        mean_rating: float = layers.option(3.5, "predicted rating of an unknown item by an unknown user")
+        rating_scale: float = layers.option(1.0, "standard deviation of the ratings, the unit of the score", above=0)
+        decay: float = layers.option(0.02, "factor of the decay in the loss", least=0)
 
     defaults = layers.TrainingSettings(
         optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.1, batch_size=256
@@ -69,10 +73,10 @@ class MatrixFactorization:
         item_BF = layers.embedding(
             "items", self.options.num_items, dim + 1, batch["item"], start, size_option="num_items"
         )
-        rating_B = self.options.mean + user_BF[:, dim] + item_BF[:, dim]
-        rating_B += tf.reduce_sum(user_BF[:, :dim] * item_BF[:, :dim], axis=1)
+        score_B = user_BF[:, dim] + item_BF[:, dim] + tf.reduce_sum(user_BF[:, :dim] * item_BF[:, :dim], axis=1)
+        rating_B = self.options.mean_rating + self.options.rating_scale * score_B
         error_B = tf.math.squared_difference(rating_B, batch["rating"])
-        loss = tf.reduce_mean(error_B)
+        loss = tf.reduce_mean(error_B) / self.options.rating_scale**2
         if training and self.options.decay > 0:
             squares_B = tf.reduce_sum(user_BF**2 + item_BF**2, axis=1)
             loss += self.options.decay * tf.reduce_mean(squares_B)

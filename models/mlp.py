@@ -29,6 +29,8 @@ class Mlp:
             if self.num_stages > len(self.hidden) + 1:
                 raise ValueError(f"num_stages={self.num_stages} exceeds the {len(self.hidden) + 1} layers")
 
+    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.004)
+
     no_preset = "the model follows no publication"
 
     def __init__(self, options: Options):

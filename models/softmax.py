@@ -22,6 +22,8 @@ class Softmax:
 
         num_classes: int = layers.option(10, "number of classes", least=2)
 
+    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.01)
+
     no_preset = "the model is older than publications with its settings"
 
     def __init__(self, options: Options):

@@ -1,7 +1,7 @@
 """The peers of `benchmarks.peer_quality`: scikit-learn, gensim and plain NumPy on the same examples.
 
-    python -m benchmarks.peers.quality export sklearn:wine FOLDER     # writes a packaged table as files
-    python -m benchmarks.peers.quality PEER EXAMPLES.npz|FOLDER SEED  # prints {"accuracy": …, "fit_secs": …}
+    python -m benchmarks.peers.quality export sklearn:wine FOLDER SEED  # writes a packaged table as files
+    python -m benchmarks.peers.quality PEER EXAMPLES.npz|FOLDER SEED    # prints {"accuracy": …, "fit_secs": …}
 
 It runs in a separate process, with the packages of a folder that `benchmarks.peer_quality` fills. So it imports
 neither TensorFlow nor ps_trainer.
@@ -23,25 +23,25 @@ from typing import Any
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]  # "train/<name>" and "test/<name>"
-_SPLIT_SEED = 0
 _RATINGS, _TEST_EVERY = "u.data", 10
 _ALS_ROUNDS, _ALS_PENALTY = 10, 2.0
 
 
-def export(table: str, folder: pathlib.Path) -> None:
+def export(table: str, folder: pathlib.Path, seed: int) -> None:
     """Writes a packaged table, `package:name`, into a new folder.
 
-    Ratings become the file `u.data`, all others `train.csv` and `test.csv`, with a quarter of the rows for testing.
+    Ratings become the file `u.data`, all others `train.csv` and `test.csv`, with a quarter of the rows for testing. The
+    seed draws the rows for testing.
     """
     package, _, name = table.partition(":")
     folder.mkdir(parents=True)
     if name == "InstEval_ratings":
-        rows = np.random.default_rng(_SPLIT_SEED).permutation(
+        rows = np.random.default_rng(seed).permutation(
             [[row["s"], row["d"], row["y"], "0"] for row in _insteval()]
         )
         (folder / _RATINGS).write_text("".join("\t".join(row) + "\n" for row in rows), encoding="ascii")
     else:
-        _write_splits(folder, *TABLES[package](name))
+        _write_splits(folder, *TABLES[package](name), seed)
 
 
 def _sklearn(name: str) -> tuple[Sequence[Sequence[Any]], Sequence[str]]:
@@ -81,10 +81,10 @@ def _insteval() -> csv.DictReader[str]:
         return csv.DictReader(io.StringIO(file.read().decode() if file else ""))
 
 
-def _write_splits(folder: pathlib.Path, rows: Sequence[Sequence[Any]], labels: Sequence[str]) -> None:
+def _write_splits(folder: pathlib.Path, rows: Sequence[Sequence[Any]], labels: Sequence[str], seed: int) -> None:
     from sklearn.model_selection import train_test_split
 
-    parts = train_test_split(rows, labels, test_size=0.25, random_state=_SPLIT_SEED, stratify=labels)
+    parts = train_test_split(rows, labels, test_size=0.25, random_state=seed, stratify=labels)
     for split, chosen, words in (("train", parts[0], parts[2]), ("test", parts[1], parts[3])):
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -287,6 +287,6 @@ PEERS: dict[str, Callable[[Arrays, int], dict[str, float]]] = {
 
 if __name__ == "__main__":
     if sys.argv[1] == "export":
-        export(sys.argv[2], pathlib.Path(sys.argv[3]))
+        export(sys.argv[2], pathlib.Path(sys.argv[3]), int(sys.argv[4]))
     else:
         print(json.dumps(PEERS[sys.argv[1]](read(pathlib.Path(sys.argv[2])), int(sys.argv[3]))))

@@ -120,7 +120,7 @@ def load(
     objects: ComponentObjects = NO_OBJECTS,
     trained_run: pathlib.Path | None = None,
 ) -> Components:
-    """Loads everything that `config` names. Sizes of the model that `config` does not give come from the dataset.
+    """Loads everything that `config` names. Sizes and scales of the model that `config` does not give come from the dataset.
 
     Args:
         config: Configuration of the run.
@@ -135,7 +135,8 @@ def load(
     layout = component_tables.LAYOUTS.load(config.layout)
     dataset = _create_dataset(config, trained_run) if objects.dataset is None else objects.dataset
     if objects.model is None:
-        config = model_sizes.fill_in_sizes(config, dataset_record.sizes_of(dataset), trained_run)
+        of_data = dataset_record.sizes_of(dataset) | dataset_record.scales_of(dataset)
+        config = model_sizes.fill_in_sizes(config, of_data, trained_run)
     model = _create_model(config) if objects.model is None else objects.model
     trace_model = functools.cache(lambda: _trace(model, dataset, config))
     num_stages = _count_stages(trace_model, rule, config) if config.placement == MODEL_PARALLEL else 1

@@ -1,4 +1,4 @@
-"""Sizes of a model, such as `vocab_size`, that the data give unless the user does."""
+"""Sizes and scales of a model, such as `vocab_size` and `rating_scale`, that the data give unless the user does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIZE_UNITS = {
 _WORD_SIZES = ("vocab_size", "source_vocab_size", "target_vocab_size", "num_features", "num_buckets")
 
 
-def fill_in_sizes(config: TrainConfig, sizes: Mapping[str, int], run: pathlib.Path | None = None) -> TrainConfig:
+def fill_in_sizes(config: TrainConfig, sizes: Mapping[str, float], run: pathlib.Path | None = None) -> TrainConfig:
     """Returns a configuration with those sizes that its model has as options and that it does not give.
 
     A run that has checkpoints keeps its sizes, even if the data now have others. Runs of versions that recorded no size
@@ -39,7 +39,7 @@ def fill_in_sizes(config: TrainConfig, sizes: Mapping[str, int], run: pathlib.Pa
 
     Args:
         config: Configuration of the run.
-        sizes: Sizes of the data by name.
+        sizes: Sizes and scales of the data by name.
         run: Folder of the trained run whose model is wanted; None = `logdir`, if that has checkpoints.
     """
     options_type = getattr(component_tables.MODELS.load(config.model), "Options", None)

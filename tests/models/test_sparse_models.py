@@ -49,19 +49,22 @@ def test_matrix_factorization_equals_numpy(training, decay):
     random = np.random.RandomState(0)
     user, item, rating = random.randint(0, 4, 6), random.randint(0, 5, 6), random.normal(size=6)
     users, items = random.normal(size=(4, 3)), random.normal(size=(5, 3))
-    options = MatrixFactorization.Options(num_users=4, num_items=5, dim=2, mean=1.5, decay=decay)
+    options = MatrixFactorization.Options(
+        num_users=4, num_items=5, dim=2, mean_rating=1.5, rating_scale=2.5, decay=decay
+    )
     with tf.Graph().as_default():
         batch = {"user": tf.constant(user), "item": tf.constant(item), "rating": tf.constant(rating, tf.float32)}
         built = MatrixFactorization(options).build(batch, training=training)
         pooled = built.pooled["relative_squared_error"]
         output, arrays = run((built._replace(pooled={}), pooled.tensors), {"users": users, "items": items})
-    wanted_predictions = 1.5 + users[user, 2] + items[item, 2] + np.sum(users[user, :2] * items[item, :2], axis=1)
+    score = users[user, 2] + items[item, 2] + np.sum(users[user, :2] * items[item, :2], axis=1)
+    wanted_predictions = 1.5 + 2.5 * score
     squares = np.sum(users[user] ** 2, axis=1) + np.sum(items[item] ** 2, axis=1)
     np.testing.assert_allclose(output.predictions, wanted_predictions, rtol=1e-5)
     np.testing.assert_allclose(output.metrics["squared_error"], (wanted_predictions - rating) ** 2, rtol=1e-4)
     relative = np.mean((wanted_predictions - rating) ** 2) / np.mean((rating - rating.mean()) ** 2)
     np.testing.assert_allclose(pooled.compute(*arrays), relative, rtol=1e-4)
-    wanted = np.mean((wanted_predictions - rating) ** 2) + (decay * squares.mean() if training else 0)
+    wanted = np.mean(((wanted_predictions - rating) / 2.5) ** 2) + (decay * squares.mean() if training else 0)
     np.testing.assert_allclose(output.loss, wanted, rtol=1e-5)
 
 

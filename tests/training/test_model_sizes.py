@@ -10,13 +10,16 @@ import tensorflow.compat.v1 as tf
 
 from ps_trainer.cli import predict
 from ps_trainer.config import TrainConfig
+from ps_trainer.data.generators.known_truth import PlantedRatings
+from ps_trainer.data.pipeline import dataset_record
 from ps_trainer.errors import OptionError
 from ps_trainer.inference import export
-from ps_trainer.training import components, one_process
+from ps_trainer.training import components, model_defaults, one_process
 from tests.testing.cluster import config_of  # noqa: F401 - sets the environment of TensorFlow
 
 MARKOV = TrainConfig(model="lstm_lm", dataset="markov", dataset_option=("num_train=500",), batch_size=2)
 RATINGS = "5\t9\t3\t0\n12\t4\t1\t0\n3\t30\t2\t0\n"
+SCALES = (1.5, 0.5)  # mean and standard deviation of its training ratings, 1 and 2
 
 
 def test_a_size_comes_from_the_data_and_a_larger_one_is_kept():
@@ -32,6 +35,7 @@ def test_users_and_items_are_counted_and_too_few_are_rejected(tmp_path):
     config = TrainConfig(model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), batch_size=1)
     options = components.load(config, 1).model.options
     assert (options.num_users, options.num_items) == (13, 31)
+    assert (options.mean_rating, options.rating_scale) == SCALES
     with pytest.raises(
         OptionError, match="31 items, model 'matrix_factorization' only 30; set .*num_items=31, or leave"
     ):
@@ -87,7 +91,9 @@ def test_a_run_of_a_version_that_recorded_no_size_keeps_the_models_default(tmp_p
         max_steps=2,
     )
     default = components.load(dataclasses.replace(config, logdir=None), 1).model.Options()
-    sizes = (f"num_users={default.num_users}", f"num_items={default.num_items}")
+    sizes = (
+        f"num_users={default.num_users}", f"num_items={default.num_items}", "mean_rating=3.5", "rating_scale=1.0",
+    )  # fmt: skip
     assert default.num_users > 13
     one_process.train(dataclasses.replace(config, model_option=sizes))
     record = json.loads((run / "config.json").read_text())
@@ -114,6 +120,21 @@ def test_a_run_with_checkpoints_keeps_its_sizes_when_the_data_shrink(tmp_path):
     )
     one_process.train(config)
     (tmp_path / "u.data").write_text("\n".join(RATINGS.splitlines()[:1]) + "\n5\t8\t3\t0\n")
-    assert components.load(config, 1).model_option == ("num_users=13", "num_items=31")
-    elsewhere = dataclasses.replace(config, logdir=str(tmp_path / "other"))
-    assert components.load(elsewhere, 1).model_option == ("num_users=6", "num_items=10")
+    scales = tuple(f"{name}={value}" for name, value in zip(dataset_record.SCALES, SCALES, strict=True))
+    assert components.load(config, 1).model_option == ("num_users=13", "num_items=31", *scales)
+    elsewhere = components.load(dataclasses.replace(config, logdir=str(tmp_path / "other")), 1)
+    assert elsewhere.model_option[:2] == ("num_users=6", "num_items=10")
+    assert elsewhere.model_option[2:] != scales
+
+
+def test_ratings_of_any_scale_are_learned_with_the_defaults(tmp_path):
+    planted = PlantedRatings(PlantedRatings.Options(num_users=30, num_items=20, num_train=4000, num_test=10)).arrays
+    users, items, ratings = (planted["train"][name] for name in ("user", "item", "rating"))
+    lines = (f"{user}\t{item}\t{1000 + 100 * rating:.2f}" for user, item, rating in zip(users, items, ratings, strict=True))
+    (tmp_path / "u.data").write_text("\n".join(lines) + "\n")
+    config = TrainConfig(
+        model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), max_steps=400,
+        logdir=str(tmp_path / "run"),
+    )  # fmt: skip
+    config = model_defaults.fill_in_defaults(config, (), num_workers=1).config
+    assert one_process.train(config).summary.metrics["relative_squared_error"] < 0.3

@@ -78,6 +78,8 @@ class MovieLens(LineSource):
     Attributes:
         num_users: Largest number of a user, plus 1.
         num_items: Largest number of a film, plus 1.
+        mean_rating: Mean of the training ratings, with six digits.
+        rating_scale: Standard deviation of the training ratings, with six digits; 1 if they are equal.
         user_vocabulary: Names of the users by number, with `ids=text`; None otherwise.
         item_vocabulary: Names of the items by number, with `ids=text`; None otherwise.
 
@@ -92,6 +94,8 @@ class MovieLens(LineSource):
     user_vocabulary: RecordedWords | None = None
     item_vocabulary: RecordedWords | None = None
     _headers: Collection[tuple[str, ...]] = ()  # with names in place of numbers
+    mean_rating: float | None = None
+    rating_scale: float | None = None
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -116,6 +120,11 @@ class MovieLens(LineSource):
         )
         if num_header_lines and not self.facts.is_recorded and re.fullmatch(self._pattern, first_line(path)):
             raise _no_header(path, "user,item,rating")
+        if not self.facts.lacks("rating_scale"):
+            settings = [separator, self._id, options.test_every]
+            self.mean_rating, self.rating_scale = self.facts.find(
+                "rating_scale", [path], settings, lambda: _find_scale(path, self._format, self._id, options.test_every)
+            )
         if options.ids == "number":
             largest = self.facts.find("largest_ids", [path], separator, lambda: _largest_ids(path, self._format))
             self.num_users, self.num_items = (1 + number for number in largest)
@@ -300,6 +309,19 @@ def _largest_ids(path: pathlib.Path, form: _Format) -> list[int]:
         for found in filter(None, map(line.match, file)):
             largest = [max(one, int(number)) for one, number in zip(largest, found.groups(), strict=True)]
     return largest
+
+
+def _find_scale(path: pathlib.Path, form: _Format, name: str, test_every: int) -> tuple[float, float]:
+    """Returns mean and standard deviation of the training ratings, with six digits; 1 in place of a deviation of 0.
+
+    Lines that are not ratings are left to the pipeline.
+    """
+    line = re.compile(form.separator.join([f"(?:{name})", f"(?:{name})", f"({_RATING})"]))
+    with open_unpacked(path) as (file, _):
+        found = (line.match(text) for at, text in enumerate(_lines(file, form)) if at % test_every)
+        ratings = np.fromiter((float(match[1]) for match in found if match), np.float64)
+    mean, scale = (float(f"{value:.6g}") for value in (ratings.mean(), ratings.std())) if len(ratings) else (0.0, 0.0)
+    return mean, scale or 1.0
 
 
 def _find(data_dir: str | None, facts: Facts) -> tuple[_Format, pathlib.Path]:

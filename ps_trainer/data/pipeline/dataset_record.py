@@ -28,6 +28,9 @@ SIZES = (
 )
 """Attributes of a dataset that are sizes of a model, under the names of the models' options."""
 
+SCALES = ("mean_rating", "rating_scale")
+"""Attributes of a dataset that place what a model predicts, under the names of the models' options."""
+
 
 class RecordedData(NamedTuple):
     """The facts about the data that the file holds.
@@ -45,8 +48,12 @@ class RecordedData(NamedTuple):
 
 def sizes_of(dataset: Any) -> dict[str, int]:
     """Returns the sizes that a dataset knows, by name."""
-    sizes = {name: getattr(dataset, name, None) for name in SIZES}
-    return {name: size for name, size in sizes.items() if size is not None}
+    return _known(dataset, SIZES)
+
+
+def scales_of(dataset: Any) -> dict[str, float]:
+    """Returns the scales that a dataset knows, by name."""
+    return _known(dataset, SCALES)
 
 
 def as_text(name: str, dataset: Any) -> str:
@@ -60,6 +67,7 @@ def as_text(name: str, dataset: Any) -> str:
     content = {
         "dataset": name,
         "sizes": sizes_of(dataset),
+        "scales": scales_of(dataset),
         "class_names": getattr(dataset, "class_names", None),
         "facts": facts.entries if facts is not None else {},
     }
@@ -101,3 +109,8 @@ def read_facts(folder: pathlib.Path, name: str) -> dict[str, Any]:
             f"{path} cannot be read ({type(error).__name__}: {error}); remove it, and the files of the data are read"
             " again"
         ) from error
+
+
+def _known(dataset: Any, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(dataset, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

@@ -42,6 +42,10 @@ class Facts:
         """Whether a trained model has given its facts, so that files may be missing."""
         return bool(self._recorded)
 
+    def lacks(self, name: str) -> bool:
+        """Returns whether a trained model has given its facts without this one, as an older version did."""
+        return self.is_recorded and name not in self._recorded
+
     def find(
         self,
         name: str,

@@ -39,8 +39,14 @@ class ProblemSetup(NamedTuple):
 
 PROBLEM_SETUPS = {
     Problem.RATINGS: ProblemSetup(
-        {"model": "matrix_factorization", "dataset": "planted_ratings", "dataset_options": ("num_test=2000",)}
-        | {"optimizer": "sgd", "batch_size": 64},
+        {
+            "model": "matrix_factorization",
+            "model_options": ("decay=0",),
+            "dataset": "planted_ratings",
+            "dataset_options": ("num_test=2000",),
+            "optimizer": "sgd",
+            "batch_size": 64,
+        },
         objective=0.1,
         rates=(1.0, 1.4, 2.0, 2.8, 4.0, 5.6),
         barrier_factor=NUM_WORKERS,
