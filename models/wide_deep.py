@@ -52,7 +52,11 @@ class WideDeep:
             return [(int(one), int(other)) for one, other in pairs]
 
     defaults = layers.TrainingSettings(
-        optimizer="adagrad", optimizer_option=("initial_accumulator_value=0.0001",), learning_rate=0.05, batch_size=256
+        optimizer="adagrad",
+        optimizer_option=("initial_accumulator_value=0.0001",),
+        optimizer_for=("wide/*=ftrl:learning_rate=0.2,initial_accumulator_value=0.0001",),
+        learning_rate=0.05,
+        batch_size=256,
     )
     presets: ClassVar = {
         "paper": layers.Preset(
