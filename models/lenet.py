@@ -33,8 +33,6 @@ class LeNet:
 
         num_classes: int = layers.option(10, "number of classes", least=2)
 
-    defaults = layers.TrainingSettings(optimizer="adam", learning_rate=0.002)
-
     no_preset = (
         "the paper updates after each image, by rates that"
         " it divides by second derivatives, which no optimizer here computes"

@@ -53,10 +53,11 @@ def commonest(dataset: Any) -> float:
 
 
 LESSONS = {
-    "softmax": Lesson("digits", 300, "accuracy", one_of(10), 0.7),
-    "mlp": Lesson("digits", 300, "accuracy", one_of(10), 0.7),
-    "lenet": Lesson("digits", 400, "accuracy", one_of(10), 0.5),
-    "cnn": Lesson("digits", 200, "accuracy", one_of(10), 0.5),
+    # With the general default, SGD at a rate of 0.1, softmax, mlp and cnn go 0.914, 0.932 and 0.954 of the way.
+    "softmax": Lesson("digits", 300, "accuracy", one_of(10), 0.92),
+    "mlp": Lesson("digits", 300, "accuracy", one_of(10), 0.938),
+    "lenet": Lesson("digits", 400, "accuracy", one_of(10), 0.9),
+    "cnn": Lesson("digits", 200, "accuracy", one_of(10), 0.96),
     "vgg": Lesson("digits", 150, "accuracy", one_of(10), 0.4, model_option=("width=0.125", "hidden=64")),
     "resnet": Lesson("digits", 60, "accuracy", one_of(10), 0.4, model_option=("depth=8",)),
     # With squared sums that begin at 0.1, as in TensorFlow, the first three go 0.59, 0.40 and 0.76 of the way.
