@@ -36,9 +36,7 @@ def export(table: str, folder: pathlib.Path, seed: int) -> None:
     package, _, name = table.partition(":")
     folder.mkdir(parents=True)
     if name == "InstEval_ratings":
-        rows = np.random.default_rng(seed).permutation(
-            [[row["s"], row["d"], row["y"], "0"] for row in _insteval()]
-        )
+        rows = np.random.default_rng(seed).permutation([[row["s"], row["d"], row["y"], "0"] for row in _insteval()])
         (folder / _RATINGS).write_text("".join("\t".join(row) + "\n" for row in rows), encoding="ascii")
     else:
         _write_splits(folder, *TABLES[package](name), seed)

@@ -120,7 +120,7 @@ def load(
     objects: ComponentObjects = NO_OBJECTS,
     trained_run: pathlib.Path | None = None,
 ) -> Components:
-    """Loads everything that `config` names. Sizes and scales of the model that `config` does not give come from the dataset.
+    """Loads everything that `config` names. The dataset gives the sizes and scales of the model that `config` lacks.
 
     Args:
         config: Configuration of the run.

@@ -130,7 +130,9 @@ def test_a_run_with_checkpoints_keeps_its_sizes_when_the_data_shrink(tmp_path):
 def test_ratings_of_any_scale_are_learned_with_the_defaults(tmp_path):
     planted = PlantedRatings(PlantedRatings.Options(num_users=30, num_items=20, num_train=4000, num_test=10)).arrays
     users, items, ratings = (planted["train"][name] for name in ("user", "item", "rating"))
-    lines = (f"{user}\t{item}\t{1000 + 100 * rating:.2f}" for user, item, rating in zip(users, items, ratings, strict=True))
+    lines = (
+        f"{user}\t{item}\t{1000 + 100 * rating:.2f}" for user, item, rating in zip(users, items, ratings, strict=True)
+    )
     (tmp_path / "u.data").write_text("\n".join(lines) + "\n")
     config = TrainConfig(
         model="matrix_factorization", dataset="movielens", data_dir=str(tmp_path), max_steps=400,

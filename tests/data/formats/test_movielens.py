@@ -89,12 +89,22 @@ def test_random_ratings_are_read_back(tmp_path, name):
 @pytest.mark.parametrize("name", FORMS)
 def test_mean_and_scale_are_those_of_the_training_ratings(tmp_path, name):
     separator, head, _ = FORMS[name]
-    rows = [("1", "2", "1000"), ("1", "3", "70"), ("2", "3", "-20.5"), ("3", "1", "999"), ("4", "2", "12"), ("5", "2", "3")]
+    rows = [
+        ("1", "2", "1000"),
+        ("1", "3", "70"),
+        ("2", "3", "-20.5"),
+        ("3", "1", "999"),
+        ("4", "2", "12"),
+        ("5", "2", "3"),
+    ]
     (tmp_path / name).write_text(head + "".join(separator.join(row) + "\n" for row in rows))
     for ids in ("number", "text"):
         source = create(tmp_path, ids=ids, test_every=3)
         trained = [70, -20.5, 12, 3]
-        assert (source.mean_rating, source.rating_scale) == (float(f"{np.mean(trained):.6g}"), float(f"{np.std(trained):.6g}"))
+        assert (source.mean_rating, source.rating_scale) == (
+            float(f"{np.mean(trained):.6g}"),
+            float(f"{np.std(trained):.6g}"),
+        )
     again = create(tmp_path, Facts(source.facts.entries), ids="text", test_every=3)
     assert (again.mean_rating, again.rating_scale) == (source.mean_rating, source.rating_scale)
     del source.facts.entries["rating_scale"]  # as versions before it recorded
