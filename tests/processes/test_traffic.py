@@ -24,6 +24,8 @@ def test_a_step_carries_the_parameters_once_each_way(create_run, num_ps, num_wor
     assert len(workers) == num_workers
     for figures in workers.values():
         assert figures["push_bytes_computed"] == least
+        # The first pull belongs to no step. On a busy machine one of the workers may make only few of the steps.
+        num_transfers = figures["local_steps"] + 1
         for name in NAMES:
-            assert least < figures[name] < 1.05 * least
+            assert least < figures[name] < 1.05 * least * num_transfers / figures["local_steps"]
     assert reports and all(set(NAMES) <= set(report) for report in reports)
