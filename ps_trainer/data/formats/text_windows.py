@@ -26,6 +26,8 @@ _SMOOTHING = 0.75
 _MAX_COUNTED, _MAX_COMPARED = 10**6, 2000
 _BLOCK_WORDS = 2**14
 _OTHER_DRAW = 2**40  # seeds of shards are smaller
+_MIN_JUDGED, _JUDGED_WORDS = 5000, 500  # least length of a text to judge; number of its words that are looked at
+_CHANCE = 3.5  # standard errors, which texts of independent words do not reach; parts of English reach 5 and more
 _WINDOW_OPTIONS = ("window", "max_vocab", "subsample", "num_test")  # those by which words are chosen
 
 
@@ -113,6 +115,12 @@ class TextWindows(DataSource):
         self.compared_words = np.array(found["words"], np.int64)
         context = np.array(found["similar"], np.int32).reshape(len(self.compared_words), -1)
         self._test = {"center": self.compared_words.astype(np.int32), "context": context}
+        if "agreement" in found:
+            self.advice = (
+                "the words around a word in one half of the text say nothing about those in the other half"
+                f" ({found['agreement']:.1f} standard errors from chance), as in a text of random words; word vectors"
+                " can only learn it by heart: give another text, or more of it"
+            )
 
     @functools.cached_property
     def information(self) -> np.ndarray:
@@ -129,10 +137,15 @@ class TextWindows(DataSource):
             )
         information = self._compare(ids)
         test_words = np.flatnonzero(information.any(axis=1))[:num_test]
-        return {
+        found = {
             "words": test_words.tolist(),
             "similar": _most_similar(information, test_words, 2 * self.window).tolist(),
         }
+        if len(ids) >= _MIN_JUDGED:
+            agreement = _agreement(ids, min(len(self.vocabulary.tokens), _JUDGED_WORDS), self.window)
+            if agreement < _CHANCE:  # the facts of other texts stay as older versions have recorded them
+                found["agreement"] = agreement
+        return found
 
     def _compare(self, ids: np.ndarray) -> np.ndarray:
         return _information(ids, min(len(self.vocabulary.tokens), _MAX_COMPARED), self.window)
@@ -219,6 +232,16 @@ def _information(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:
     Returns:
         float64 [num_words, num_words].
     """
+    together = _counts(ids, num_words, window)
+    of_word, of_context = together.sum(axis=1), together.sum(axis=0) ** _SMOOTHING
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.log(together * of_context.sum() / np.outer(of_word, of_context))
+    information = np.where(together > 0, np.maximum(information, 0), 0)
+    return information / np.maximum(np.linalg.norm(information, axis=1, keepdims=True), 1e-9)
+
+
+def _counts(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:
+    """Counts how often each word is near each other one, float64 [num_words, num_words]."""
     counts = np.zeros(num_words**2)
     for distance in range(1, window + 1):
         left, right = ids[:-distance].astype(np.int64), ids[distance:]
@@ -226,11 +249,22 @@ def _information(ids: np.ndarray, num_words: int, window: int) -> np.ndarray:
         counts += np.bincount((left * num_words + right)[is_compared], minlength=num_words**2)
     together = counts.reshape(num_words, num_words)
     together += together.T
-    of_word, of_context = together.sum(axis=1), together.sum(axis=0) ** _SMOOTHING
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.log(together * of_context.sum() / np.outer(of_word, of_context))
-    information = np.where(together > 0, np.maximum(information, 0), 0)
-    return information / np.maximum(np.linalg.norm(information, axis=1, keepdims=True), 1e-9)
+    return together
+
+
+def _agreement(ids: np.ndarray, num_words: int, window: int) -> float:
+    """Returns how far the two halves of a text agree about which words are near each other, in standard errors.
+
+    For each pair of words it takes the product of the deviations of both halves from the counts of independent words.
+    If the words of the text are independent, each product has the mean 0.
+    """
+    deviations = []
+    for half in np.array_split(ids, 2):
+        together = _counts(half, num_words, window)
+        expected = np.outer(together.sum(axis=1), together.sum(axis=0)) / max(together.sum(), 1)
+        deviations.append((together - expected) / np.sqrt(np.maximum(expected, 1e-9)))
+    products = np.prod(deviations, axis=0)[np.triu_indices(num_words)]
+    return float(products.sum() / max(np.sqrt((products**2).sum()), 1e-9))
 
 
 def _most_similar(information: np.ndarray, words: np.ndarray, count: int) -> np.ndarray:

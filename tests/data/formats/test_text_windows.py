@@ -149,12 +149,27 @@ def test_test_examples_are_pairs_of_words_in_similar_use(tmp_path):
         assert (nearest[one], nearest[other]) == (other, one)
 
 
+@pytest.mark.parametrize("exponent", [0, 1])
+def test_a_text_of_random_words_gives_advice_and_the_same_words_by_topics_do_not(tmp_path, exponent):
+    random = np.random.RandomState(7)
+    topics = np.repeat(random.randint(0, 5, 500), 40)
+    shares = 1 / np.arange(1, 201.0) ** exponent
+    numbers = random.choice(len(shares), len(topics), p=shares / shares.sum())
+    words = [f"w{topic}x{number}" for topic, number in zip(topics, numbers, strict=True)]
+    assert create(tmp_path, " ".join(words)).advice == ""
+    random.shuffle(words)
+    advice = create(tmp_path, " ".join(words)).advice
+    assert "say nothing about those in the other half" in advice and "learn it by heart" in advice
+    assert create(tmp_path, " ".join(words[:4999])).advice == ""  # too short to judge
+
+
 def test_the_built_in_text_is_cleaned():
     source = create(None)
     assert source.vocab_size == 1000
     assert all(token.isalpha() and token.islower() for token in source.vocabulary.tokens if token[0] != "<")
     assert source.num_train_examples > 1000
     assert source.num_test_examples == 200
+    assert source.advice == ""
 
 
 def test_errors_name_the_fault(tmp_path):

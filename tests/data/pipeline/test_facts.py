@@ -322,7 +322,7 @@ def test_what_a_dataset_computes_belongs_to_the_number_of_the_cache(tmp_path):
     options = TextWindows.Options(window=2, num_test=3, subsample=0.01)
     found = TextWindows(options, data_dir=str(tmp_path)).facts.entries["windows"]["value"]
     assert (facts_cache._FORM, found) == (
-        6,
+        7,
         {"words": [0, 1, 2], "similar": [[1, 2, 3, 7], [0, 2, 7, 9], [0, 3, 1, 9]]},
     )
 
