@@ -1,4 +1,4 @@
-"""The commands of a tutorial, typed one after the other in an empty folder, give the output that its page shows."""
+"""The commands of a tutorial, typed one after the other in empty folders, give the output that its page shows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,9 +23,11 @@ ADDRESS = "http://127.0.0.1:8501"
 NUMBER, BYTES = r"\d[\d,.:]*(?:e[-+]\d+)?(?: s\b)?", r"b'[^']*'"
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Each block of the page: "sh" with commands or "text" with the output of those before it."""
-    return re.findall(r"^```(sh|text)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+def sections() -> list[list[tuple[str, str]]]:
+    """The blocks of each section: "sh" with commands or "text" with the output of those before it."""
+    texts = re.split("^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    found = [re.findall(r"^```(sh|text)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL) for text in texts]
+    return [blocks for blocks in found if blocks]
 
 
 def pattern_of(line: str) -> str:
@@ -54,7 +57,7 @@ class Shell:
     def __init__(self, folder):
         self.folder, programs = folder / "work", folder / "bin"
         for path in (self.folder, programs):
-            path.mkdir()
+            path.mkdir(parents=True)
         for name, command in (("python", sys.executable), ("ps_trainer", f'{sys.executable}" -m "ps_trainer')):
             (programs / name).write_text(f'#!/bin/sh\nexec "{command}" "$@"\n')
             (programs / name).chmod(0o755)
@@ -94,11 +97,11 @@ class Shell:
             server.wait()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the page calls curl")
-def test_the_commands_of_the_page_give_what_it_shows(tmp_path):
-    shell, address, commands, output, num_shown = Shell(tmp_path), ADDRESS, "", "", 0
+def type_in(shell: Shell, blocks: list[tuple[str, str]]) -> int:
+    """Types the commands of a section, and compares their output with the page; returns the number of comparisons."""
+    address, commands, output, num_shown = ADDRESS, "", "", 0
     with contextlib.ExitStack() as servers:
-        for kind, text in blocks():
+        for kind, text in blocks:
             if text.startswith("ps_trainer serve "):
                 address = servers.enter_context(shell.serving(text))
             elif kind == "sh":
@@ -109,7 +112,16 @@ def test_the_commands_of_the_page_give_what_it_shows(tmp_path):
             else:
                 assert_shows(output, text)
                 num_shown += 1
-    assert num_shown >= 7
+    return num_shown
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page calls curl")
+def test_the_commands_of_the_page_give_what_it_shows(tmp_path):
+    """Each section in another folder, at the same time: they need nothing of each other."""
+    found = sections()
+    shells = [Shell(tmp_path / str(number)) for number in range(len(found))]
+    with ThreadPoolExecutor(len(found)) as readers:
+        assert sum(readers.map(type_in, shells, found)) >= 7
 
 
 def test_a_line_of_the_page_allows_other_numbers_and_nothing_else():
