@@ -181,7 +181,11 @@ class FileSource(DataSource):
             return None
         other = self._to_predict(path)
         file = other._count_file(path)
-        return None if file.num_joined else other._decoder_of(file._replace(path=LINES))
+        if file.num_joined:
+            raise DataError(
+                f"{path}: a value in quotes has a line end, but each line must be a row; only a file may have it"
+            )
+        return other._decoder_of(file._replace(path=LINES))
 
     def _decoder_of(self, file: CountedFile) -> LineDecoder:
         """Returns how a copy for a file to predict for decodes the lines of the file."""

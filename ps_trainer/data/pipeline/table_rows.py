@@ -324,10 +324,12 @@ def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect, joi
         if '"' in line and not well_formed.fullmatch(line):
             row, num_joined = joined_lines.join(line, lines)
             if not well_formed.fullmatch(row):
+                is_open = row.count('"') % 2
+                problem = "no quote ends this value" if is_open else "be doubled inside of it"
                 fix = "; if quotes are ordinary characters, give --dataset_option=quotes=false"
                 raise DataError(
-                    f"{path}: line {joined_lines.line_of(number, joins)}: a quote must surround a whole value, and be"
-                    f" doubled inside of it: {_cut(line)}{'' if dialect.trained_names else fix}"
+                    f"{path}: line {joined_lines.line_of(number, joins)}: a quote must surround a whole value, and"
+                    f" {problem}: {_cut(line)}{'' if dialect.trained_names else fix}"
                 )
             joins.extend([number] * num_joined)
         yield row

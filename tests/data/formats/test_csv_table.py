@@ -606,7 +606,10 @@ def test_a_file_to_predict_for_may_have_line_ends_in_quotes(tmp_path):
     batches = [read_batches(lambda n=n: source.read(tmp_path / n, 16)) for n in ("lines.csv", "spaces.csv")]
     for one, two in zip(*batches, strict=True):
         np.testing.assert_array_equal(one["ids"], two["ids"])
-    assert source.line_decoder(tmp_path / "lines.csv") is None  # the lines of the file are not its examples
+    with pytest.raises(
+        DataError, match="lines.csv: a value in quotes has a line end, but each line must be a row; only"
+    ):
+        source.line_decoder(tmp_path / "lines.csv")
     assert source.line_decoder(tmp_path / "spaces.csv") is not None
     assert not source.unfamiliar.take()
 
@@ -621,7 +624,10 @@ def test_an_error_after_line_ends_in_quotes_names_the_line_of_the_file(tmp_path)
     with pytest.raises(DataError, match="train.csv: line 8 is empty"):
         create(tmp_path)
     (tmp_path / "train.csv").write_text(start + '"4,b\n' + "5,a\n" * 2000)
-    with pytest.raises(DataError, match='train.csv: line 8: a quote must surround a whole value.*: "4,b; if quotes'):
+    with pytest.raises(
+        DataError,
+        match='train.csv: line 8: a quote must surround a whole value, and no quote ends this value: "4,b; if',
+    ):
         create(tmp_path)
 
 
