@@ -637,3 +637,12 @@ def test_a_changed_label_after_line_ends_in_quotes_is_named_by_its_row(tmp_path)
     (tmp_path / "train.csv").write_text('x,kind\n1,a\n"2\n",b\n3,c\n')
     with pytest.raises(tf.errors.InvalidArgumentError, match="train.csv: row 4: the label is c, and the training rows"):
         read_batches(lambda: source.test(batch_size=9))
+
+
+def test_of_other_files_in_the_folder_the_advice_names_the_one_to_train_on(tmp_path):
+    for name in ("a_test.tsv", "test.tsv", "train.tsv"):
+        write(tmp_path / name, random_rows(9), delimiter="\t")
+    with pytest.raises(
+        DataError, match="has no train.csv but train.tsv, a_test.tsv, .* --dataset_option=train_files=train.tsv;"
+    ):
+        create(tmp_path)
