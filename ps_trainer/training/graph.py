@@ -39,15 +39,21 @@ from ps_trainer.training.graph_parts import (
     combined_rows,
     device_parts,
     look_ahead,
+    next_rows,
     step_calls,
     step_fetches,
     worker_input,
 )
 from ps_trainer.training.graph_parts.after_pushes import AfterPushes
+from ps_trainer.training.graph_parts.look_ahead import LookAhead
 from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
+from ps_trainer.training.graph_parts.next_rows import NextRows
 from ps_trainer.training.graph_parts.push_counts import PushCounts
+from ps_trainer.training.graph_parts.step_calls import CallLimits
+from ps_trainer.training.graph_parts.step_fetches import StepFetches
 from ps_trainer.training.graph_parts.straggler import Straggler
 from ps_trainer.training.graph_parts.straggler import create as create_straggler
+from ps_trainer.training.graph_parts.worker_input import WorkerInput
 from ps_trainer.training.graph_parts.worker_state_saver import OwnVariables
 from ps_trainer.training.train_graph import TrainGraph
 from ps_trainer.updates import exclusive
@@ -151,19 +157,14 @@ class _Assembly:
         fetches = step_fetches.build(
             store, step, loss, count_ops, timed=timed, own=own_variables, in_single_calls=limits.steps == 1
         )
-        ahead = None
-        if batches.has_pairs and limits.steps > 1:
-            ahead = look_ahead.plan(
-                tf.nest.flatten(batch)[0].op,
-                table_lookups.first,
-                push.row_gradients,
-                {device: combined_rows.small_dense_gradients(store, push, device) for device in table_lookups.first},
-                fetches[0],
-                step.phases[0],
-                self.trainer.device,
-            )
-        if ahead is None:
+        ahead, next_ops = self._look_ahead(batches, batch, table_lookups, push, step, fetches[0], limits)
+        if next_ops is not None:
+            fetches = [fetches[0]._replace(targets=[*fetches[0].targets, *next_ops.step_ops])]
+        elif ahead is None:
             combined_rows.combine(store, table_lookups.first, push)
+        begin_data_ops = [batches.iterator.initializer]
+        if batches.has_pairs:  # the first pair has no batch
+            begin_data_ops.append(tf.nest.flatten(batch)[0].op if next_ops is None else next_ops.first_op)
         return TrainGraph(
             graph=tf.get_default_graph(),
             step=step,
@@ -183,13 +184,13 @@ class _Assembly:
             straggler=straggler,
             shard_reader=batches.reader,
             sent_bytes=push.sent_bytes.read_value(),
-            join_ops=_join_ops(store, step),
+            join_ops=[*_join_ops(store, step), *([] if next_ops is None else [next_ops.clear_op])],
             init_state_op=tf.group(
                 tf.variables_initializer([*step.state, *applier.undo_state]), *exclusive.initializers()
             ),
             # The logs, too: the run may have lost a ps task in the middle of a save.
             free_op=tf.group(_free(tf.global_variables()), *(log.clear() for log in applier.undo_logs.values())),
-            begin_data_op=batches.iterator.initializer,
+            begin_data_ops=begin_data_ops,
             count_exchanged_op=batches.count_exchanged_op(step),
             publish_counts_op=batches.publish_counts_op(step),
             scaffold=_create_scaffold(),
@@ -200,10 +201,31 @@ class _Assembly:
         components, store = self.components, self.store
         holders = {store.ps_device(ps) for ps in range(store.num_ps)}
         return (
-            step_calls.may_hold_several(self.config, components.rule, has_hooks=bool(components.hooks))
+            not components.rule.acts_on_host
             and any(task_of(holder) != task_of(self.trainer.device) for holder in holders)
             and are_by_batch(components.trace_model())
         )
+
+    def _look_ahead(
+        self,
+        batches: WorkerInput,
+        batch: Any,
+        table_lookups: TableLookups,
+        push: Push,
+        step: TrainStep,
+        fetches: StepFetches,
+        limits: CallLimits,
+    ) -> tuple[LookAhead | None, NextRows | None]:
+        """Plans or builds the look-ups for the next step: within calls of several steps, or between calls."""
+        steps_differ = len(step.phases) > 1 or step.choose is not None or step.exchange is not None
+        if not batches.has_pairs or steps_differ:
+            return None, None
+        devices = table_lookups.first
+        dense = {device: combined_rows.small_dense_gradients(self.store, push, device) for device in devices}
+        arguments = (tf.nest.flatten(batch)[0].op, devices, push.row_gradients, dense, fetches, step.phases[0])
+        if limits.steps > 1:
+            return look_ahead.plan(*arguments, self.trainer.device), None
+        return None, next_rows.build(*arguments, self.trainer.device, self.trainer.worker_index)
 
     def _build_loss(self, batch: Any) -> tuple[tf.Tensor, list[Gradient]]:
         """Builds the model on the pulled parameters, on one device or several; returns its loss and the gradients."""

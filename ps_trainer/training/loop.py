@@ -140,7 +140,7 @@ class StepLoop:
         if self._is_last(global_step):
             reason = EndReason.MAX_STEPS_BEFORE
         else:
-            raw.run(self._train.begin_data_op)
+            self._begin_data(raw)
             reason = self._make_steps(session, raw, phases, global_step)
             # All workers reach `max_steps` in the same exchange, so no worker needs this one after it.
             if self._train.step.exchange is not None and reason is not EndReason.MAX_STEPS:
@@ -226,7 +226,7 @@ class StepLoop:
         while not session.should_stop():
             self._stop.check()
             if train.shard_reader is not None and (self._is_data_outdated or train.shard_reader.is_outdated()):
-                raw.run(train.begin_data_op)
+                self._begin_data(raw)
                 self._is_data_outdated = False
             if self._calls.is_target_reached():
                 return EndReason.TARGET
@@ -248,6 +248,10 @@ class StepLoop:
             if self._is_last(global_step):
                 return EndReason.MAX_STEPS
         return EndReason.HOOK
+
+    def _begin_data(self, raw: tf.Session) -> None:
+        for op in self._train.begin_data_ops:
+            raw.run(op)
 
     def _is_last(self, global_step: int) -> bool:
         return self._max_steps is not None and global_step >= self._max_steps

@@ -27,7 +27,7 @@ class TrainGraph(NamedTuple):
         init_state_op                                     before any worker joins
                                   scaffold                when the session of the steps is opened
                                   join_ops, current_step  when the worker joins
-                                  begin_data_op           when the worker's own state is restored
+                                  begin_data_ops          when the worker's own state is restored
                                   fetches[phase]          in every step; the update rule chooses the phase
                                   call                    in place of it, if several steps are one call
                                   count_exchanged_op      after the exchange that follows the step, if there is one
@@ -49,7 +49,8 @@ class TrainGraph(NamedTuple):
         scaffold: Scaffold for `MonitoredTrainingSession`, which initialises only what is local to this worker.
         join_ops: Ops to run one after the other, with `step.join_feeds`.
         current_step: Current value of global_step, int64 scalar.
-        begin_data_op: Op that starts the input at the place from which this worker continues to read.
+        begin_data_ops: Ops to run one after the other, which start the input at the place from which this worker
+            continues to read.
         fetches: Graph nodes of a step, for each phase.
         call: Ops of a call that makes several steps; None if each step is a separate call.
         call_limits: How long a call lasts at most.
@@ -72,7 +73,7 @@ class TrainGraph(NamedTuple):
     scaffold: tf.train.Scaffold
     join_ops: list[tf.Operation]
     current_step: tf.Tensor
-    begin_data_op: tf.Operation
+    begin_data_ops: list[tf.Operation]
     fetches: list[StepFetches]
     call: MultiStepGraph | None
     call_limits: CallLimits

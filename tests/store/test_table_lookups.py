@@ -63,16 +63,16 @@ def test_rows_and_losses_are_those_of_plain_tensorflow(model, num_ps, update):
 
 def test_the_tables_of_a_ps_task_share_their_messages():
     to_ps, to_worker = crossings(build(config(Tables)))
-    # The ids, and the gradients of rows and dense parameters.
-    assert [shape for _, _, shape in to_ps] == [(None,), (None,)]
-    # The rows, and the dense parameters with the result of the step.
-    assert len(to_worker) == 2
+    # The gradients of rows and dense parameters, and the ids of the next step.
+    assert [shape for _, _, shape in to_ps] == [(None,)]
+    # The result of the step with the dense parameters and the rows of the next one.
+    assert len(to_worker) == 1
 
 
 def test_ids_that_need_rows_are_a_message_of_their_own():
     to_ps, to_worker = crossings(build(config(Chained)))
-    assert len(to_ps) == 3
-    assert len(to_worker) == 3
+    assert len(to_ps) == 2
+    assert len(to_worker) == 2
 
 
 def test_a_transform_sends_indices_with_its_values():

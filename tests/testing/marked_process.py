@@ -59,7 +59,8 @@ class MarkedProcess:
             self._global_step = int(self.session.run(self.train.current_step))
             if self.train.step.on_restored is not None:
                 self.train.step.on_restored(self.session)
-            self.session.run(self.train.begin_data_op)
+            for op in self.train.begin_data_ops:
+                self.session.run(op)
 
         self._start(join)
 

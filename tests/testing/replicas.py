@@ -53,6 +53,7 @@ def one_worker_session(cluster: InProcessCluster, config: TrainConfig) -> Iterat
         train.state.initialize(session, train.model_trace.initial_values())
         for op in train.join_ops:
             session.run(op, train.step.join_feeds)
-        session.run(train.begin_data_op)
+        for op in train.begin_data_ops:
+            session.run(op)
         yield WorkerSession(train, session)
         session.run(train.free_op)

@@ -114,7 +114,8 @@ def test_rows_left_by_an_earlier_start_of_the_run_are_cleared(two_workers):
         session.run([train.scaffold.local_init_op, train.init_state_op])
         for op in train.join_ops:
             session.run(op)
-        session.run(train.begin_data_op)
+        for op in train.begin_data_ops:
+            session.run(op)
         session.run(train.fetches[0])
         assert sum(map(len, session.run(rows))) == len(np.unique(global_batches(BATCH, 1, 2)[0]["ids"][:BATCH]))
         session.run(train.init_state_op)

@@ -1,7 +1,7 @@
 """Sends the rows of all look-ups of a ps task as one message, and their gradients as another.
 
-In a call of several steps, `look_ahead.py` puts these tensors into messages with those of the next step. This file
-serves the other calls. A small dense gradient travels with those of the rows. A message costs more than the copies.
+`look_ahead.py` and `next_rows.py` put these tensors into messages with those of the next step. `combine` serves the
+other steps. A small dense gradient travels with those of the rows. A message costs more than the copies.
 
 To give existing ops another input, this file uses `Operation._update_input`, as `device_parts.py` does.
 """
@@ -21,12 +21,12 @@ from ps_trainer.training.graph_parts.combined_result import MAX_BYTES
 from ps_trainer.updates.push import Push
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A tensor of a message.
 
     Attributes:
         tensor: The tensor.
-        ids: Ids on the task to which it travels, one for each row; None if its shape is known.
+        ids: Ids on the task to which it travels, one for each row; None if its shape is known, or in the last part.
     """
 
     tensor: tf.Tensor
@@ -42,17 +42,17 @@ def combine(store: ParameterStore, look_ups: Mapping[str, Sequence[LookUp]], pus
         push: The gradients that were sent.
     """
     for device, found in look_ups.items():
-        rows = [_Part(rows_of(look_up.op)[-1].outputs[0], look_up.ids) for look_up in found]
-        _send_together(rows, device, store.worker_device)
+        rows = [Part(rows_of(look_up.op)[-1].outputs[0], look_up.ids) for look_up in found]
+        send_together(rows, device, store.worker_device)
     for device in map(store.ps_device, range(store.num_ps)):
         gradients = [
-            _Part(gradient.values, gradient.indices)
+            Part(gradient.values, gradient.indices)
             for gradient in push.row_gradients
             if task_of(gradient.indices.device) == task_of(device)
         ]
         if gradients:
-            dense = [_Part(value) for value in small_dense_gradients(store, push, device)]
-            _send_together([*dense, *gradients], store.worker_device, device)
+            dense = [Part(value) for value in small_dense_gradients(store, push, device)]
+            send_together([*dense, *gradients], store.worker_device, device)
 
 
 def small_dense_gradients(store: ParameterStore, push: Push, device: str) -> list[tf.Tensor]:
@@ -65,13 +65,19 @@ def small_dense_gradients(store: ParameterStore, push: Push, device: str) -> lis
     return values if num_bytes <= MAX_BYTES else []
 
 
-def _send_together(parts: Sequence[_Part], sender: str, receiver: str) -> None:
-    """Sends tensors as one message, if a message of floats can hold them."""
+def send_together(parts: Sequence[Part], sender: str, receiver: str) -> None:
+    """Sends tensors as one message, if a message of floats can hold them.
+
+    Args:
+        parts: The tensors; each op on the receiver that reads one of them reads it from the message.
+        sender: Device of the tensors.
+        receiver: Device to which they travel.
+    """
     tensors = [part.tensor for part in parts]
     is_of_sender = all(task_of(tensor.device) in ("", task_of(sender)) for tensor in tensors)
-    if len(parts) < 2 or not is_of_sender or not float_message.are_float_rows(tensors):
+    if len(parts) < 2 or not is_of_sender or not float_message.can_hold(tensors):
         return
-    readers = [_readers(tensor, receiver) for tensor in tensors]
+    places = [readers(tensor, receiver) for tensor in tensors]
     with tf.device(sender), tf.name_scope("together"):
         message = tf.concat([float_message.as_floats(tensor) for tensor in tensors], axis=0)
     with tf.device(receiver), tf.name_scope("together"):
@@ -80,13 +86,13 @@ def _send_together(parts: Sequence[_Part], sender: str, receiver: str) -> None:
             for tensor, ids in parts
         ]
         found = tf.split(message, tf.stack([*sizes[:-1], -1]), num=len(parts))
-        for tensor, part, places in zip(tensors, found, readers, strict=True):
+        for tensor, part, of_tensor in zip(tensors, found, places, strict=True):
             arrived = float_message.from_floats(part, tensor)
-            for op, place in places:
+            for op, place in of_tensor:
                 op._update_input(place, arrived)
 
 
-def _readers(tensor: tf.Tensor, receiver: str) -> list[tuple[tf.Operation, int]]:
+def readers(tensor: tf.Tensor, receiver: str) -> list[tuple[tf.Operation, int]]:
     """Returns the ops of a task that read a tensor, each with the number of that input."""
     ops = [op for op in tensor.consumers() if task_of(op.device) == task_of(receiver)]
     return [(op, place) for op in ops for place, given in enumerate(op.inputs) if given is tensor]

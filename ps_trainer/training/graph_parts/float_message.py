@@ -19,6 +19,11 @@ def are_float_rows(tensors: Iterable[tf.Tensor]) -> bool:
     return all(tensor.dtype in DTYPES and tensor.shape[1:].is_fully_defined() for tensor in tensors)
 
 
+def can_hold(tensors: Iterable[tf.Tensor]) -> bool:
+    """Returns whether a message can hold the tensors: such rows, or ids and counts."""
+    return are_float_rows(tensor for tensor in tensors if tensor.dtype != tf.int64)
+
+
 def num_floats(tensor: tf.Tensor, ids: tf.Tensor) -> int | tf.Tensor:
     """Returns the number of floats of a message that hold a tensor, which has a row for each of `ids`."""
     size = floats_of_unit(tensor)

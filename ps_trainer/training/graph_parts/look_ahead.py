@@ -74,26 +74,41 @@ def plan(
         phase: The only phase of the step.
         worker_device: Device of this worker.
     """
-    look_ups = {
-        device: found
-        for device, found in look_ups.items()
-        if table_lookups.follow_from([look_up.op.inputs[1] for look_up in found], [batch_op])
-    }
+    look_ups = ahead(batch_op, look_ups)
     if not look_ups or phase.applied is None:
         return None
     rows = {look_up.op: table_lookups.rows_of(look_up.op) for found in look_ups.values() for look_up in found}
-    from_batch = _depending_on(batch_op, ancestors(list(rows)))
-    ops = {*from_batch, *rows, *(op for found in rows.values() for op in found)} - {batch_op}
+    ops = ops_of_rows(batch_op, [look_up for found in look_ups.values() for look_up in found])
     messages = _Messages(worker_device)
     for device, found in look_ups.items():
         gradients = [one for one in row_gradients if task_of(one.indices.device) == task_of(device)]
         messages.send_ids_with_gradients(device, ops, dense_gradients[device], gradients)
         messages.send_rows_with_result(device, found, [rows[look_up.op][-1].outputs[0] for look_up in found], fetches)
-    # The next pull reads the dense parameters after these ops, too.
-    targets = [getattr(target, "op", target) for target in fetches.targets]
-    before_pull = [*phase.applied, *(op for op in targets if op.type == "Stage")]
+    before_pull = ops_before_pull(fetches, phase)
     after = {op: [other for other in before_pull if task_of(other.device) == task_of(op.device)] for op in rows}
     return LookAhead(batch_op, ops, after, messages.readers, messages.tensors, messages.results)
+
+
+def ahead(batch_op: tf.Operation, look_ups: Mapping[str, Sequence[LookUp]]) -> dict[str, Sequence[LookUp]]:
+    """Returns, by device, the look-ups whose ids follow from the batch alone."""
+    return {
+        device: found
+        for device, found in look_ups.items()
+        if table_lookups.follow_from([look_up.op.inputs[1] for look_up in found], [batch_op])
+    }
+
+
+def ops_of_rows(batch_op: tf.Operation, look_ups: Sequence[LookUp]) -> set[tf.Operation]:
+    """Returns the ops that lead from a batch to the rows of look-ups, without `batch_op`."""
+    rows = [table_lookups.rows_of(look_up.op) for look_up in look_ups]
+    from_batch = _depending_on(batch_op, ancestors([look_up.op for look_up in look_ups]))
+    return {*from_batch, *(op for found in rows for op in found)} - {batch_op}
+
+
+def ops_before_pull(fetches: StepFetches, phase: Phase) -> list[tf.Operation]:
+    """Returns the ops after which the next pull reads the parameters, and after which rows may be read for it."""
+    targets = [getattr(target, "op", target) for target in fetches.targets]
+    return [*(phase.applied or ()), *(op for op in targets if op.type == "Stage")]
 
 
 class _Messages:
@@ -130,7 +145,7 @@ class _Messages:
             dense: Dense gradients for it that travel with them.
             gradients: Gradients of rows there.
         """
-        ids = _crossing(ops, self._worker, task_of(device))
+        ids = crossing(ops, self._worker, task_of(device))
         values = [*dense, *(gradient.values for gradient in gradients)]
         if len(ids) != 1 or not gradients or not float_message.are_float_rows(values):
             return
@@ -158,7 +173,7 @@ class _Messages:
             rows: The rows of each.
             fetches: Tensors and ops of a step.
         """
-        results = _results_from(task_of(device), fetches)
+        results = results_from(task_of(device), fetches)
         if len(results) != 1 or not float_message.are_float_rows(rows):
             return
         (result,) = results
@@ -175,7 +190,7 @@ class _Messages:
         self.results[task_of(device)] = message.op
 
 
-def _results_from(task: str, fetches: StepFetches) -> list[tf.Tensor]:
+def results_from(task: str, fetches: StepFetches) -> list[tf.Tensor]:
     """Returns the tensors by which a task tells the result of a step, if a message of floats can hold them."""
     readers = combined_result.readers_of([fetches.global_step, fetches.staleness, *fetches.counts])
     tensors = {reader.tensor.name: reader.tensor for reader in readers if task_of(reader.tensor.device) == task}
@@ -194,7 +209,7 @@ def _depending_on(source: tf.Operation, ops: Collection[tf.Operation]) -> set[tf
     return found
 
 
-def _crossing(ops: Iterable[tf.Operation], sender: str, receiver: str) -> list[tf.Tensor]:
+def crossing(ops: Iterable[tf.Operation], sender: str, receiver: str) -> list[tf.Tensor]:
     """Returns the tensors of `ops` that travel from one task to another, each once."""
     found = {
         tensor.name: tensor

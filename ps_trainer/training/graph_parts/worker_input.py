@@ -24,7 +24,7 @@ class WorkerInput(NamedTuple):
 
     Attributes:
         iterator: Iterator of batches; under `--sharding=dynamic`, of pairs of a batch's place in the counts and the
-            batch. With `has_pairs` of pairs of a batch and the batch after it.
+            batch. With `has_pairs` of pairs of a batch and the batch after it; the first one has nothing as its batch.
         counts: Counts of the examples read, on ps task 0. A checkpoint holds them.
         counter: Builds the ops that count a batch when it is in an update.
         reader: Reader that asks ps task 0 for shards; None under `--sharding=static`.
@@ -110,7 +110,7 @@ def _can_be_paired(examples: tf.data.Dataset) -> bool:
 
 
 def _paired(examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns pairs of a batch and the one after it; the last batch comes with itself.
+    """Returns pairs of a batch and the one after it: first nothing and the first batch, and last a batch with itself.
 
     Pairs share the memory of their batches. To read a pair takes no batch away from the next pair. So a worker that
     looks at a batch in advance does not have to keep it.
@@ -127,7 +127,7 @@ def _paired(examples: tf.data.Dataset) -> tf.data.Dataset:
         return after, (before, after)
 
     end = tf.data.Dataset.from_tensors((nothing, tf.zeros([], tf.bool)))
-    return flagged.concatenate(end).scan(nothing, pair).skip(1)  # nothing comes before the first batch
+    return flagged.concatenate(end).scan(nothing, pair)
 
 
 def _iterator(examples: tf.data.Dataset) -> tf.data.Iterator:

@@ -24,14 +24,14 @@ _PACKED = {
 }
 # The same bytes, with a message for each gradient.
 _PER_VARIABLE = {**_PACKED, "from_worker": 4, "worker_ops": 38}
-# Further: ids to the ps task, and rows to the worker. The gradients of the rows travel with the dense ones.
+# Further: rows of the next step, with the result, and their ids, with the gradients of rows and dense parameters.
 _TABLE = {
     "calls": 1,
-    "to_worker": 2,
-    "from_worker": 2,
+    "to_worker": 1,
+    "from_worker": 1,
     "to_worker_bytes": _EMBEDDED + _ROWS + _STEP_AND_STALENESS,
     "from_worker_bytes": _EMBEDDED + _IDS + _ROWS,
-    "worker_ops": 87,
+    "worker_ops": 106,
     "fetched": 2,
 }
 # Each worker receives half a vector twice. With the gradient travels the count of workers that gave one, twice.
@@ -49,12 +49,12 @@ _ALL_REDUCE = {
 STEP_COUNTS: dict[str, StepCounts] = {
     "async/packed/Dense/1": StepCounts(**_PACKED, other_ops=30, branch_ops=0),
     "async/per_variable/Dense/1": StepCounts(**_PER_VARIABLE, other_ops=47, branch_ops=0),
-    "async/packed/Embedded/1": StepCounts(**_TABLE, other_ops=45, branch_ops=0),
-    "async/packed/Embedded/2": StepCounts(1, 4, 4, 568, 728, 135, 81, 2, 0),
+    "async/packed/Embedded/1": StepCounts(**_TABLE, other_ops=59, branch_ops=0),
+    "async/packed/Embedded/2": StepCounts(1, 2, 2, 568, 728, 171, 109, 2, 0),
     "hogwild/packed/Dense/1": StepCounts(**_PACKED, other_ops=33, branch_ops=0),
     "sync/packed/Dense/1": StepCounts(**_PACKED, other_ops=234, branch_ops=25),
     "sync/per_variable/Dense/1": StepCounts(**_PER_VARIABLE, other_ops=302, branch_ops=37),
-    "sync/packed/Embedded/1": StepCounts(**_TABLE, other_ops=291, branch_ops=32),
+    "sync/packed/Embedded/1": StepCounts(**_TABLE, other_ops=305, branch_ops=32),
     "sync_replicas/packed/Dense/1": StepCounts(1, 1, 1, 252, 236, 51, 81, 3, 15),
     "backup/packed/Dense/1": StepCounts(**_PACKED, other_ops=233, branch_ops=25),
     "ssp/packed/Dense/1": StepCounts(**_PACKED, other_ops=168, branch_ops=18),
@@ -71,9 +71,9 @@ STEP_COUNTS: dict[str, StepCounts] = {
     "staleness_aware/packed/Dense/1": StepCounts(**_PACKED, other_ops=51, branch_ops=0),
     # The groups of each ps task, and a message in which ps 0 tells the other one which gradients are in.
     "sync/packed/Dense/2": StepCounts(1, 2, 2, _DENSE + 3 * 8, _DENSE, 62, 433, 2, 50),
-    # Ids of both tables in one message, with their numbers; rows in another, and all gradients in a third.
-    "async/packed/TwiceEmbedded/1": StepCounts(1, 2, 2, 776, 1144, 152, 71, 2, 0),
-    "async/packed/TwiceEmbedded/2": StepCounts(1, 4, 4, 784, 1160, 238, 133, 2, 0),
+    # Ids of both tables in one message with all gradients, and the rows of both with the result.
+    "async/packed/TwiceEmbedded/1": StepCounts(1, 1, 1, 776, 1144, 179, 80, 2, 0),
+    "async/packed/TwiceEmbedded/2": StepCounts(1, 2, 2, 784, 1160, 293, 151, 2, 0),
     # Three pieces on the ps task; the parameters travel with the result.
     "async/packed/Broad/1": StepCounts(1, 1, 1, 4 * 3304 + _STEP_AND_STALENESS, 4 * 3304, 48, 30, 2, 0),
     "async/packed/Broad/1/pieces": StepCounts(1, 1, 3, 4 * 3304 + _STEP_AND_STALENESS, 4 * 3304, 51, 40, 2, 0),
@@ -83,7 +83,7 @@ STEP_COUNTS: dict[str, StepCounts] = {
     # 30 of the parameters lie on worker 1 itself, and its ops include those of its share.
     "async/packed/Dense/0/spread": StepCounts(1, 1, 1, 4 * 29 + _STEP_AND_STALENESS, 4 * 29, 72, 30, 2, 0),
     "async/per_variable/Dense/0/spread": StepCounts(1, 1, 2, 4 * 50 + _STEP_AND_STALENESS, 4 * 50, 59, 37, 2, 0),
-    "async/packed/Embedded/0/spread": StepCounts(1, 2, 2, 296, 376, 155, 45, 2, 0),
+    "async/packed/Embedded/0/spread": StepCounts(1, 1, 1, 296, 376, 184, 59, 2, 0),
     "sync/packed/Dense/0/spread": StepCounts(1, 2, 1, 4 * 29 + _STEP_AND_STALENESS + 5 * 8, 4 * 29, 259, 235, 2, 50),
     "sync/packed/Dense/0": StepCounts(**_PACKED, other_ops=234, branch_ops=25),
     # The count of pushes, to which the residuals belong, comes with the result.
@@ -92,7 +92,7 @@ STEP_COUNTS: dict[str, StepCounts] = {
     ),
     # bfloat16 each way.
     "async/packed/Dense/1/16bit": StepCounts(1, 1, 1, _DENSE // 2 + _STEP_AND_STALENESS, _DENSE // 2, 57, 37, 2, 0),
-    "async/packed/Embedded/1/16bit": StepCounts(1, 2, 3, 288, 552, 111, 71, 2, 0),
+    "async/packed/Embedded/1/16bit": StepCounts(1, 1, 3, 288, 552, 130, 78, 2, 0),
 }
 
 _LOCAL = {

@@ -94,7 +94,7 @@ def test_a_step_asks_each_ps_task_once_to_run_its_part():
     assert call.rpcs("worker-1") == {
         ("worker-1", "RunGraph"): 2,
         ("worker-1", "CleanupGraph"): 2,
-        ("worker-1", "RecvTensor"): 4,
-        ("ps-0", "RecvTensor"): 2,
-        ("ps-1", "RecvTensor"): 2,
+        ("worker-1", "RecvTensor"): 2,
+        ("ps-0", "RecvTensor"): 1,
+        ("ps-1", "RecvTensor"): 1,
     }

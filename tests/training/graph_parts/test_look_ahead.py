@@ -158,13 +158,12 @@ def test_a_run_that_resumes_in_the_middle_of_a_call_reads_on_where_it_stopped(tm
     assert first.losses + second.losses == whole.losses
 
 
-def test_rows_are_at_most_as_old_as_the_staleness_says(plans):
+def assert_rows_are_as_old_as_the_staleness_says(steps_per_call):
     """Each number of the table is minus the count of its updates."""
     outcomes = trained(
-        "Falling", 0, num_workers=3, learning_rate=1.0, max_steps=300, batch_size=1, options=("num_examples=3",)
-    )
-    assert len(plans) == 3
-    assert None not in plans
+        "Falling", steps_per_call, num_workers=3, learning_rate=1.0, max_steps=300, batch_size=1,
+        options=("num_examples=3",),
+    )  # fmt: skip
     seen = []
     for outcome in outcomes:
         progress = outcome.progress
@@ -173,6 +172,12 @@ def test_rows_are_at_most_as_old_as_the_staleness_says(plans):
             assert -loss >= step - 1 - staleness
             seen.append(int(staleness))
     assert max(seen) > 0
+
+
+def test_rows_are_at_most_as_old_as_the_staleness_says(plans):
+    assert_rows_are_as_old_as_the_staleness_says(steps_per_call=0)
+    assert len(plans) == 3
+    assert None not in plans
 
 
 @pytest.mark.parametrize(
