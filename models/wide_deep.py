@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
@@ -36,16 +37,24 @@ class WideDeep:
         """Options of `WideDeep`."""
 
         num_buckets: int = layers.option(2**12, "number of ids in each column of categories", least=1)
-        crosses: tuple[str, ...] = layers.option(("8x9", "10x11"), "pairs of columns to cross, numbered from 0")
+        crosses: tuple[str, ...] = layers.option(
+            ("auto",), "pairs of columns to cross, numbered from 0; auto = 8x9,10x11 if there are 12 columns, else none"
+        )
         cross_buckets: int = layers.option(2**14, "number of weights of each crossed pair", least=1)
         dim: int = layers.option(8, "number of features of an embedding", least=1)
         hidden: tuple[int, ...] = layers.option((64, 32), "units of the hidden layers", least=1)
 
         def __post_init__(self) -> None:
-            self.pairs()
+            self.pairs(0)
 
-        def pairs(self) -> list[tuple[int, int]]:
-            """Parses `crosses` into pairs of column numbers; raises ValueError if one is malformed."""
+        def pairs(self, num_columns: int) -> list[tuple[int, int]]:
+            """Parses `crosses` into pairs of column numbers; raises ValueError if one is malformed.
+
+            Args:
+                num_columns: Number of columns of categories, on which `auto` depends.
+            """
+            if self.crosses == ("auto",):
+                return [(8, 9), (10, 11)] if num_columns >= 12 else []
             pairs = [tuple(cross.split("x")) for cross in self.crosses]
             if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
                 raise ValueError(f"crosses={','.join(self.crosses)}: write the numbers of two columns, such as 0x3,2x5")
@@ -91,10 +100,11 @@ class WideDeep:
         """
         dense_BN, ids_BC = batch["dense"], batch["ids"]
         num_columns = ids_BC.shape[1]
-        for cross, pair in zip(self.options.crosses, self.options.pairs(), strict=True):
-            if max(pair) >= num_columns:
+        for one, other in self.options.pairs(num_columns):
+            if max(one, other) >= num_columns:
                 raise ValueError(
-                    f"crosses: the data have no column {max(pair)} of {cross}; columns: 0 to {num_columns - 1};"
+                    f"crosses: the data have no column {max(one, other)} of {one}x{other};"
+                    f" columns: 0 to {num_columns - 1};"
                     " --model_option=crosses= crosses none"
                 )
         row_BC = layers.column_rows("wide/weights", ids_BC, self.options.num_buckets)
@@ -109,16 +119,17 @@ class WideDeep:
             logit_B = tf.reduce_sum(layers.embedding("weights", num_rows, 1, row_BC, zeros)[..., 0], axis=1)
             slopes_N = tf.convert_to_tensor(tf.get_variable("numbers", [dense_BN.shape[1]], initializer=zeros))
             logit_B += tf.reduce_sum(dense_BN * slopes_N, axis=1)
-            if not options.crosses:
+            pairs = options.pairs(row_BC.shape[1])
+            if not pairs:
                 return logit_B
-            row_BX = self._crossed(ids_BC)
-            num_rows = options.cross_buckets * len(options.crosses)
+            row_BX = self._crossed(ids_BC, pairs)
+            num_rows = options.cross_buckets * len(pairs)
             return logit_B + tf.reduce_sum(layers.embedding("crosses", num_rows, 1, row_BX, zeros)[..., 0], axis=1)
 
-    def _crossed(self, ids_BC: tf.Tensor) -> tf.Tensor:
+    def _crossed(self, ids_BC: tf.Tensor, pairs: Sequence[tuple[int, int]]) -> tf.Tensor:
         """Computes the row of each crossed pair's weight, int64 [B, X]."""
         rows = []
-        for number, (one, other) in enumerate(self.options.pairs()):
+        for number, (one, other) in enumerate(pairs):
             pair_B = ids_BC[:, one] * self.options.num_buckets + ids_BC[:, other]
             # The product overflows on purpose: hashing needs only its upper bits.
             mixed_B = tf.bitwise.right_shift(pair_B * _MULTIPLIER, tf.constant(_SHIFT, tf.int64))

@@ -419,8 +419,7 @@ def test_parallel_clients_get_their_own_answers_with_wrong_requests_among_them(m
 def test_an_id_that_a_column_does_not_have_is_named_with_its_instance(tmp_path, name):
     (tmp_path / "train.csv").write_text("city,job,kind\n" + "Oslo,cook,cat\nBonn,clerk,dog\n" * 20)
     options = {"dataset_option": ("label=kind", "form=columns"), "data_dir": str(tmp_path)}
-    no_crosses = ("crosses=",) if name == "wide_deep" else ()
-    config = TrainConfig(model=name, dataset="csv", model_option=no_crosses, logdir=str(tmp_path / "run"), **options)
+    config = TrainConfig(model=name, dataset="csv", logdir=str(tmp_path / "run"), **options)
     one_process.train(dataclasses.replace(config, max_steps=1, batch_size=8))
     served = ServedModel(components_lib.load(config, 1), tmp_path / "run/checkpoints", deadline_secs=60)
     assert ask(served, {"inputs": {"dense": [[0]], "ids": [[2, 2]]}})[0] == 200

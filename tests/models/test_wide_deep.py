@@ -158,6 +158,18 @@ def test_wrong_option_is_named(options, message):
         WideDeep.Options(**options)
 
 
+@pytest.mark.parametrize(("num_columns", "pairs"), [(2, []), (11, []), (12, [(8, 9), (10, 11)])])
+def test_the_default_crosses_only_columns_that_the_data_have(num_columns, pairs):
+    options = WideDeep.Options()
+    assert options.pairs(num_columns) == pairs
+    with tf.Graph().as_default():
+        ids, label = tf.zeros([1, num_columns], tf.int64), tf.zeros([1], tf.int64)
+        batch = {"dense": tf.zeros([1, 2]), "ids": ids, "label": label}
+        WideDeep(options).build(batch, training=True)
+        shapes = {variable.op.name: variable.shape.as_list() for variable in tf.global_variables()}
+    assert shapes.get("wide/crosses", [0])[0] == len(pairs) * options.cross_buckets
+
+
 def test_a_missing_crossed_column_is_named():
     with (
         tf.Graph().as_default(),
