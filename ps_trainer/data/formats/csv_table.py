@@ -74,7 +74,7 @@ class Csv(FileSource):
     reads_lines = True
     reads_rows = True
     have_line_ends = False
-    """Whether a value of a row may have line ends; one of a line cannot."""
+    """Whether the values of a file keep their line ends; in lines each is read as a space."""
     takes_facts = True
     class_names: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ Spreadsheets write such rows. A row goes on in the next line while its number of
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -29,6 +30,11 @@ def join(line: str, more: Iterator[str]) -> tuple[str, int]:
         line = line.rstrip("\r\n") + " " + after
         num_taken += 1
     return line, num_taken
+
+
+def as_line(value: str) -> str:
+    """Returns a value as `join` gives it."""
+    return re.sub(r"\r*\n", " ", value)
 
 
 def line_of(row: int, joins: Sequence[int]) -> int:

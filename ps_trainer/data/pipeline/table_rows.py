@@ -232,10 +232,10 @@ def columns_of(rows: Sequence[Mapping[str, Any]], dialect: Dialect, *, have_line
     Args:
         rows: Values of each row by the names of their columns, as JSON has them; None = missing.
         dialect: How numbers are written.
-        have_line_ends: Whether a value may have line ends inside.
+        have_line_ends: Whether values keep their line ends; in a file of lines each is read as a space.
 
     Raises:
-        DataError: The rows have different columns, or a value is a list or an object, or has a line end.
+        DataError: The rows have different columns, or a value is a list or an object.
     """
     names = list(rows[0])
     for number, row in enumerate(rows):
@@ -246,9 +246,10 @@ def columns_of(rows: Sequence[Mapping[str, Any]], dialect: Dialect, *, have_line
                 f"instance {number}: column {nested[0]!r} holds {_cut(str(row[nested[0]]))}; give one value: a text, a"
                 " number, true, false or null"
             )
-        if several := [name for name in names if not have_line_ends and "\n" in f"{name}{row[name]}"]:
-            raise DataError(f"instance {number}: column {several[0]!r} has a line end; write a space in its place")
-    return {name.strip(SPACES): [_text_of(row[name], dialect).strip(SPACES) for row in rows] for name in names}
+    columns = {name.strip(SPACES): [_text_of(row[name], dialect) for row in rows] for name in names}
+    if not have_line_ends:
+        columns = {name: [joined_lines.as_line(text) for text in texts] for name, texts in columns.items()}
+    return {name: [text.strip(SPACES) for text in texts] for name, texts in columns.items()}
 
 
 def format_names(names: Sequence[str]) -> str:
