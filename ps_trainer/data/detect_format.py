@@ -124,7 +124,9 @@ def _detect_movielens(path: pathlib.Path) -> DetectedFormat | None:
         if found:
             options = ("ids=text",) if movielens.has_names(found[0], form) else ()
             kind = f"ratings in the format of MovieLens, {form.file_name}"
-            return DetectedFormat(kind, (), "movielens", options, folder)
+            guess = "a guess: the first column holds the users, the second the items"
+            remarks = () if movielens.names_both(found[0], form) else (guess,)
+            return DetectedFormat(kind, remarks, "movielens", options, folder)
     return None
 
 

@@ -459,6 +459,16 @@ def test_ratings_of_users_with_names_are_described_with_the_option_that_reads_th
     assert "8 training examples, 1 test" in told and f"read by --dataset=movielens{option} --data_dir=" in told
 
 
+def test_ratings_under_unknown_names_are_described_with_the_guess(tmp_path):
+    guess = "a guess: the first column holds the users, the second the items"
+    for header, is_guess in (("Film,Kunde,Note", True), ("userId,movieId,rating", False), ("User,Film,Note", True)):
+        (tmp_path / "ratings.csv").write_text(f"{header}\n" + "ann,2,5\n" * 9)
+        assert (guess in info.describe(tmp_path)) is is_guess
+    (tmp_path / "ratings.csv").unlink()
+    (tmp_path / "u.data").write_text("1\t2\t5\n" * 9)
+    assert guess not in info.describe(tmp_path)
+
+
 def test_sentence_pairs_that_come_again_are_no_table(tmp_path):
     pairs = [("a red cat", "eine rote Katze"), ("a blue dog", "ein blauer Hund"), ("good day", "guten Tag")]
     (tmp_path / "pairs.tsv").write_text("".join("\t".join(pairs[at % 3]) + "\n" for at in range(60)))

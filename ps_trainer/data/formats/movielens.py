@@ -18,6 +18,7 @@ import io
 import itertools
 import pathlib
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,6 +44,12 @@ _UNIT_SEPARATOR = "\x1f"  # takes the place of a separator of two characters
 _HEADER = "userId,movieId,rating,timestamp"
 _HEADERS = {("userid", "movieid"), ("userid", "itemid"), ("user", "movie"), ("user", "item")}
 """Names of the first two columns, in lower case, by which any file of ratings of names may begin."""
+_KNOWN_NAMES = (
+    {"user", "users", "userid"},
+    {"item", "items", "itemid", "movie", "movieid", "product", "productid", "book", "bookid"},
+    {"rating", "ratings", "score", "stars"},
+)
+"""Names of the columns of users, items and ratings, in lower case and without signs between words."""
 
 
 class _Format(NamedTuple):
@@ -85,7 +92,7 @@ class MovieLens(LineSource):
 
     Raises:
         DataError: The folder is missing, has none of the files or several, or the file has no ratings. The names have
-            too many bytes.
+            too many bytes. The header of `ratings.csv` names the columns in another order than user, item, rating.
     """
 
     takes_facts = True
@@ -120,6 +127,8 @@ class MovieLens(LineSource):
         )
         if num_header_lines and not self.facts.is_recorded and re.fullmatch(self._pattern, first_line(path)):
             raise _no_header(path, "user,item,rating")
+        if num_header_lines and not self.facts.is_recorded:
+            _check_order(path)
         if not self.facts.lacks("rating_scale"):
             settings = [separator, self._id, options.test_every]
             self.mean_rating, self.rating_scale = self.facts.find(
@@ -150,6 +159,8 @@ class MovieLens(LineSource):
     def _count_file(self, path: pathlib.Path) -> CountedFile:
         if self.num_header_lines:
             first = first_line(path)
+            if _folded(first) not in self._headers:
+                _check_order(path, to_predict=True)
             # A row without a rating looks like names of columns, so these must be known.
             if _folded(first) not in self._headers if self._headers else re.fullmatch(self._pattern, first):
                 raise _no_header(path, "user,item")
@@ -227,6 +238,12 @@ def write_u_data(path: pathlib.Path, users: np.ndarray, items: np.ndarray, ratin
         )
 
 
+def names_both(path: pathlib.Path, form: _Format) -> bool:
+    """Returns whether the header of a file clearly names users and items; true for a form without a header."""
+    columns = [_simple(name) for name in _row(first_line(path))[:2]]
+    return not form.num_header_lines or all(map(set.__contains__, _KNOWN_NAMES, columns))
+
+
 def has_names(path: pathlib.Path, form: _Format) -> bool:
     """Returns whether the first rating of a file has names in place of the numbers of a user and an item."""
     with open_unpacked(path) as (file, _):
@@ -242,6 +259,48 @@ def _hint(options: MovieLens.Options) -> str:
 def _folded(header: str) -> tuple[str, ...]:
     """Returns the names of the first two columns in a line of names, in lower case."""
     return tuple(name.lower() for name in next(_names([header], FORMATS[-1]), ()))
+
+
+def _row(line: str) -> list[str]:
+    """Returns the values of a line with commas; none if it cannot be read."""
+    try:
+        return [value.strip(SPACES) for value in next(csv.reader([line]), [])]
+    except csv.Error:
+        return []
+
+
+def _simple(name: str) -> str:
+    return re.sub("[ _-]", "", name.lower())
+
+
+def _check_order(path: pathlib.Path, *, to_predict: bool = False) -> None:
+    """Raises DataError if the header of a file clearly names its columns in another order than user, item, rating.
+
+    In a file to predict for, only users and items count.
+    """
+    header = first_line(path)
+    names = _row(header)
+    places: dict[int, int] = {}
+    for wanted, known in enumerate(_KNOWN_NAMES):
+        found = [at for at, name in enumerate(names) if _simple(name) in known]
+        if len(found) == 1 and wanted < len(names):
+            places[wanted] = found[0]
+    others = (at for at in range(len(names)) if at not in places.values())
+    order = [places[at] if at in places else next(others) for at in range(len(names))]
+    num_checked = 2 if to_predict else 3
+    if order[:num_checked] == [*range(len(names))][:num_checked]:
+        return
+    right = ",".join(names[at] for at in order[: 2 if to_predict else None])
+    said = f"{path}: its columns are {header}, but dataset movielens reads them in the order {right}; exchange them"
+    if to_predict:
+        raise DataError(f"{said} in each line, the first one included")
+    old, new = (shlex.quote(f"{path}{end}") for end in ("", ".new"))
+    exchange = (
+        "import csv, sys; sys.stdin.reconfigure(encoding='utf-8-sig'); sys.stdout.reconfigure(encoding='utf-8');"
+        f" csv.writer(sys.stdout, lineterminator='\\n').writerows([row[at] for at in {order}] for row in"
+        " csv.reader(sys.stdin) if row)"
+    )
+    raise DataError(f'{said}: gzip -cdf {old} | python -c "{exchange}" > {new} && mv {new} {old}')
 
 
 def _no_header(path: pathlib.Path, example: str) -> DataError:

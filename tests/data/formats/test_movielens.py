@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -208,6 +215,48 @@ def test_ratings_without_a_header_do_not_lose_the_first_one(tmp_path, row, ids):
     (tmp_path / "ratings.csv").write_text(f"{row}\n" * 3)
     with pytest.raises(DataError, match=f"ratings.csv: line 1 should .*, but is {row}; .* example user,item,rating"):
         create(tmp_path, ids=ids)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("rating,user,item\n5,1,2\n4,3,4\n\n", "user,item,rating\n1,2,5\n3,4,4\n"),
+        ("\ufeffItem_ID,userId,stars,when\n2,1,5,9\n4,3,4,9\n", "userId,Item_ID,stars,when\n1,2,5,9\n3,4,4,9\n"),
+        ('movie,user,rating\n"Up, ""7""",Zoë,5\nUp,Zoë,4\n', 'user,movie,rating\nZoë,"Up, ""7""",5\nZoë,Up,4\n'),
+        ("user,Film,seconds,score\n1,2,99,5\n1,3,99,4\n", "user,Film,score,seconds\n1,2,5,99\n1,3,4,99\n"),
+    ],
+)
+def test_columns_in_another_order_are_refused_with_a_command_that_exchanges_them(tmp_path, text, wanted, pack):
+    folder = tmp_path / "own ratings"
+    folder.mkdir()
+    file = folder / "ratings.csv"
+    file.write_bytes(pack(text.encode()))
+    ids = "text" if "Up" in text else "number"
+    found = re.escape(text.lstrip("\ufeff").partition("\n")[0])
+    message = f"its columns are {found}, but .* reads them in the order {wanted.partition(chr(10))[0]}; exchange them: "
+    with pytest.raises(DataError, match=message) as caught:
+        create(folder, ids=ids)
+    command = str(caught.value).partition("exchange them: ")[2]
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(command, shell=True, check=True, env=os.environ | {"PATH": path})
+    assert file.read_text(encoding="utf-8") == wanted
+    create(folder, ids=ids)
+    assert list(folder.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(("row", "ids"), [("ann,Alien,5", "text"), ("1,2,5", "number")])
+def test_exchanged_columns_of_a_file_to_predict_for_are_named(tmp_path, row, ids):
+    (tmp_path / "ratings.csv").write_text(f"user,item,rating\n{row}\n{row}\n")
+    source = create(tmp_path, ids=ids)
+    for header in ("item,user", "rating,user,item", "item,user,rating"):
+        (tmp_path / "new").write_text(f"{header}\n{row}\n")
+        with pytest.raises(
+            DataError, match=f"new: its columns are {header}, .* order user,item; exchange .* each line"
+        ):
+            source.read(tmp_path / "new", 9)
+    (tmp_path / "new").write_text(f"user,movie,seconds,rating\n{row}\n")
+    assert len(read_batches(lambda: source.read(tmp_path / "new", 9))) == 1
 
 
 @pytest.mark.parametrize("name", FORMS)
