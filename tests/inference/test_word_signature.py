@@ -145,6 +145,23 @@ def test_booleans_in_the_graph_equal_booleans_in_python(tmp_path):
     assert len(np.unique(got[:6], axis=0)) == 2 and len(np.unique(got, axis=0)) == 3
 
 
+@pytest.mark.parametrize("options", [(), ("columns=job:hash",)])
+def test_line_ends_in_texts_are_read_as_in_files(tmp_path, options):
+    jobs = ['"cook\nor nurse"', '"cook\r\nor clerk"', '"nurse\n\nor none"', '"no\rne"']
+    rows = "".join(f"{job},{('high', 'low', 'none')[at % 5 % 3]}\n" for at, job in enumerate(jobs * 6))
+    (tmp_path / "train.csv").write_text(f"job,income\n{rows}", newline="")
+    config = TrainConfig(model="mlp", dataset="csv", data_dir=str(tmp_path), dataset_option=("label=income", *options))
+    dataset, predictor, _ = exported(tmp_path, config)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("\n".join(["job", *jobs, '"cook or nurse"', '""']), newline="")
+    (batch,) = batches_of(dataset, rows, 10)
+    texts = [*(job.strip('"') for job in jobs), "cook or nurse", ""]
+    got = served(tmp_path / "out", {"job": texts})["predictions"]
+    np.testing.assert_array_equal(got, predictor.predict(batch))
+    np.testing.assert_array_equal(got[0], got[4])
+    assert len(np.unique(got, axis=0)) == 5 and not dataset.unfamiliar.take()
+
+
 def test_texts_that_make_no_table_are_named(tmp_path):
     exported(tmp_path, table_config(tmp_path))
     with serving(tmp_path / "out") as call:

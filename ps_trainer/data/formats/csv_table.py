@@ -262,6 +262,8 @@ class Csv(FileSource):
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops that turn the text of each column, string [B] by name, into a batch as `read` gives it."""
+        if not self.have_line_ends:
+            texts = {name: joined_lines.as_line_op(text_B) for name, text_B in texts.items()}
         return self._features.from_texts(texts)
 
     def row_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -6,7 +6,6 @@ Spreadsheets write such rows. A row goes on in the next line while its number of
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -32,9 +31,14 @@ def join(line: str, more: Iterator[str]) -> tuple[str, int]:
     return line, num_taken
 
 
-def as_line(value: str) -> str:
-    """Returns a value as `join` gives it."""
-    return re.sub(r"\r*\n", " ", value)
+def as_line(text: str) -> str:
+    """Returns a value with a space for each line end, as TensorFlow reads it, which drops other carriage returns."""
+    return text.replace("\r", "").replace("\n", " ")
+
+
+def as_line_op(text: tf.Tensor) -> tf.Tensor:
+    """Builds the ops of `as_line` for string, any shape."""
+    return tf.strings.regex_replace(tf.strings.regex_replace(text, "\r", ""), "\n", " ")
 
 
 def line_of(row: int, joins: Sequence[int]) -> int:

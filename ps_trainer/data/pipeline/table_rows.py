@@ -246,10 +246,11 @@ def columns_of(rows: Sequence[Mapping[str, Any]], dialect: Dialect, *, have_line
                 f"instance {number}: column {nested[0]!r} holds {_cut(str(row[nested[0]]))}; give one value: a text, a"
                 " number, true, false or null"
             )
-    columns = {name.strip(SPACES): [_text_of(row[name], dialect) for row in rows] for name in names}
-    if not have_line_ends:
-        columns = {name: [joined_lines.as_line(text) for text in texts] for name, texts in columns.items()}
-    return {name: [text.strip(SPACES) for text in texts] for name, texts in columns.items()}
+
+    def read(text: str) -> str:
+        return (text if have_line_ends else joined_lines.as_line(text)).strip(SPACES)
+
+    return {read(name): [read(_text_of(row[name], dialect)) for row in rows] for name in names}
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -333,6 +334,8 @@ def _check_lines(path: pathlib.Path, lines: Iterable[str], dialect: Dialect, joi
                     f" {problem}: {_cut(line)}{'' if dialect.trained_names else fix}"
                 )
             joins.extend([number] * num_joined)
+        if '"' in row and "\r" in row[:-2]:
+            row = re.sub('"[^"]*"', lambda quoted: joined_lines.as_line(quoted[0]), row)
         yield row
 
 

@@ -598,6 +598,11 @@ def test_line_ends_in_quotes_are_read_as_spaces(tmp_path, monkeypatch, options):
     np.testing.assert_array_equal(shards[0]["label"], shards[1]["label"])
 
 
+def test_the_names_of_a_row_may_have_line_ends_as_in_the_file(tmp_path):
+    (tmp_path / "train.csv").write_text('"the\nsize",kind\n1,a\n2,b\n3,a\n')
+    assert create(tmp_path).row_texts([{"the\nsize": 1}]) == {"the size": ["1"]}
+
+
 def test_a_file_to_predict_for_may_have_line_ends_in_quotes(tmp_path):
     write(tmp_path / "train.csv", with_line_ends(random_rows(40))[1])
     source = create(tmp_path, "form=columns", "test_files=train.csv")
