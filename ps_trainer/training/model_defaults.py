@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ps_trainer import component_tables, recorded_config
 from ps_trainer.checkpoints import reader
 from ps_trainer.config import TrainConfig
-from ps_trainer.errors import OptionError, UnknownNameError, did_you_mean
+from ps_trainer.errors import OptionError, UnknownNameError
 from ps_trainer.gradients.transform_list import load as load_transforms
 from ps_trainer.options import format_value
 from ps_trainer.registry import split_inline
@@ -140,14 +140,13 @@ def _with_preset(
     if is_object:
         raise OptionError(f"preset={config.preset} sets options of the model; give the model by its name")
     presets = getattr(component_tables.MODELS.load(config.model), "presets", {})
-    if config.preset not in presets:
+    asked = f"--preset={config.preset}: {config.model}"
+    if not presets:
         models = component_tables.MODELS
-        of_model = {name: getattr(models.load(name), "presets", {}) for name in models.names()}
-        known = [name for name, of_it in of_model.items() if config.preset in of_it]
-        meant = did_you_mean(str(config.preset), sorted({name for of_it in of_model.values() for name in of_it}))
-        found = f"; it has {', '.join(presets)}" if presets else ""
-        others = f"; models with it: {', '.join(known)}" if known else f"; {meant}omit the flag"
-        raise UnknownNameError(f"--preset={config.preset}: {config.model} has no such preset{found or others}")
+        others = ", ".join(name for name in models.names() if getattr(models.load(name), "presets", {}))
+        raise UnknownNameError(f"{asked} has no presets; omit the flag; models with presets: {others}")
+    if config.preset not in presets:
+        raise UnknownNameError(f"{asked} has no such preset; it has {', '.join(presets)}")
     preset = presets[config.preset]
     values = _without_replaced(_values_of(preset), config, given)
     if "model_option" in given:

@@ -196,9 +196,9 @@ def test_the_learning_rate_of_the_transformer_peaks_as_in_equation_3():
 @pytest.mark.parametrize(
     ("model", "preset", "message"),
     [
-        ("mlp", "paper", "--preset=paper: mlp has no such preset; models with it: .*resnet"),
-        ("mlp", "other", "--preset=other: mlp has no such preset; omit the flag"),
-        ("mlp", "papr", r"--preset=papr: mlp has no such preset; did you mean paper\? omit the flag"),
+        ("mlp", "paper", "--preset=paper: mlp has no presets; omit the flag; models with presets: .*, resnet, "),
+        ("mlp", "papr", "--preset=papr: mlp has no presets; omit the flag; models with presets: .*, resnet, "),
+        ("resnet", "papr", r"--preset=papr: resnet has no such preset; it has paper$"),
         ("resnet", "papers", "--preset=papers: resnet has no such preset; it has paper"),
     ],
 )
