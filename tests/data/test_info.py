@@ -469,6 +469,14 @@ def test_ratings_under_unknown_names_are_described_with_the_guess(tmp_path):
     assert guess not in info.describe(tmp_path)
 
 
+def test_a_broken_line_is_shown_as_the_file_has_it(tmp_path):
+    line = r"""Ann 44,"Movie, the 'B\\17'",73.8"""
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "1,2,5\n" * 9 + f"{line}\n")
+    with pytest.raises(DataError) as caught:
+        info.describe(tmp_path, reads_all=True)
+    assert str(caught.value).endswith(f": {line}")
+
+
 def test_sentence_pairs_that_come_again_are_no_table(tmp_path):
     pairs = [("a red cat", "eine rote Katze"), ("a blue dog", "ein blauer Hund"), ("good day", "guten Tag")]
     (tmp_path / "pairs.tsv").write_text("".join("\t".join(pairs[at % 3]) + "\n" for at in range(60)))

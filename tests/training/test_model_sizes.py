@@ -50,7 +50,8 @@ def test_an_option_that_only_a_default_size_forbids_is_allowed_before_the_data_a
 
 
 def test_a_trained_model_is_used_after_its_data_are_gone(tmp_path, capsys):
-    (tmp_path / "train.csv").write_text("x,city,rented\n" + "1,Oslo,yes\n4,Lima,no\n2,Bonn,yes\n" * 20)
+    table = "x,city,rented\n" + "1,Oslo,yes\n4,Lima,no\n2,Bonn,yes\n" * 20
+    (tmp_path / "train.csv").write_text(table)
     config = TrainConfig(
         model="logistic_regression",
         dataset="csv",
@@ -76,7 +77,11 @@ def test_a_trained_model_is_used_after_its_data_are_gone(tmp_path, capsys):
     kept = json.loads((tmp_path / "saved" / export.ASSETS / "dataset.json").read_text())
     assert (kept["class_names"], kept["sizes"]["num_features"]) == (["no", "yes"], 5)
     assert predict.main_predict(["program", flags[0], flags[2]]) == 2
-    assert "train.csv: no such file; it was there when the run began" in capsys.readouterr().err
+    gone = "train.csv: no such file; it was there when the run began; if the files have moved, give --data_dir="
+    assert gone in capsys.readouterr().err
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved/train.csv").write_text(table)
+    assert predict.main_predict(["program", flags[0], flags[2], f"--data_dir={tmp_path / 'moved'}"]) == 0
 
 
 def test_a_run_of_a_version_that_recorded_no_size_keeps_the_models_default(tmp_path):

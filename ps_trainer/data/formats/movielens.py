@@ -55,7 +55,7 @@ _KNOWN_NAMES = (
 class _Format(NamedTuple):
     file_name: str
     separator: str
-    separator_name: str  # without quotes, before which TensorFlow's messages put backslashes
+    separator_name: str
     num_header_lines: int
     name: str  # pattern of a user or item that is not a number
 

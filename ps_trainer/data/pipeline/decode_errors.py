@@ -80,8 +80,11 @@ def fail(*message: tf.Tensor | str) -> tf.Operation:
 def problem_of(error: tf.errors.OpError) -> str:
     """Returns the loader's own message about a broken record, or TensorFlow's message for any other error."""
     said = re.search(r"assertion failed: \[(.*)\]$", error.message, re.MULTILINE)
-    # Numbers that an op adds to its message stand in separate brackets.
-    return re.sub(r"\] \[(-?\d+)(?=\] \[-?\d+$|$)", r" \1", said[1]) if said else error.message
+    if said is None:
+        return error.message
+    # Numbers that an op adds to its message stand in separate brackets. It escapes quotes and backslashes.
+    problem = re.sub(r"\] \[(-?\d+)(?=\] \[-?\d+$|$)", r" \1", said[1])
+    return re.sub(r"""\\(["'\\])""", r"\1", problem)
 
 
 class UnknownId(NamedTuple):
@@ -106,7 +109,10 @@ def data_error(error: tf.errors.OpError) -> DataError | None:
     The data are wrong if a loader rejects a record, a file is gone, or an id or label is too large for the model.
     """
     if isinstance(error, tf.errors.NotFoundError) and (gone := _GONE.search(error.message)):
-        return DataError(f"{gone[1]}: no such file; it was there when the run began")
+        return DataError(
+            f"{gone[1]}: no such file; it was there when the run began; if the files have moved, give"
+            " --data_dir=<their folder>"
+        )
     if not isinstance(error, tf.errors.InvalidArgumentError):
         return None
     problem = problem_of(error)
