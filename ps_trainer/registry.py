@@ -104,6 +104,12 @@ class Registry:
             raise UnknownNameError(f"{flag}={name}: {class_name} is not {article} {self.kind}: {reason}")
         return cls
 
+    def name_of(self, instance: object) -> str:
+        """Returns the registered name of an instance's class; a class of the user's own has its name in Python."""
+        cls = type(instance)
+        target = f"{cls.__module__}:{cls.__qualname__}"
+        return next((name for name, known in self._targets.items() if known == target), cls.__qualname__)
+
     def create(self, name: str, option_strings: Sequence[str] = (), **kwargs: Any) -> Any:
         """Creates an instance of `name` with its options parsed from `key=value` strings.
 

@@ -179,3 +179,9 @@ def test_every_registered_name_loads_and_its_docstring_begins_with_one_sentence(
 def test_changing_the_list_of_names_changes_no_table():
     THINGS.names().clear()
     assert THINGS.names() == ["with", "without"]
+
+
+def test_an_instance_has_the_registered_name_of_its_class_or_the_name_in_python():
+    registry = Registry("thing", "thing", {"one": f"{__name__}:WithoutOptions"})
+    assert registry.name_of(WithoutOptions()) == "one"
+    assert registry.name_of(WithOptions(Options())) == "WithOptions"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from ps_trainer import component_tables
 from ps_trainer.errors import DataError
 from ps_trainer.inference.line_reader import LineReader
 from ps_trainer.inference.predictor import BATCH_SIZE, ExampleError, Predicted, Predictor, build_graph, parts_of
@@ -48,7 +49,8 @@ def predict_lines(
     """
     dataset = components.dataset
     if not getattr(dataset, "reads_lines", False):
-        raise DataError(f"--input=-: dataset {type(dataset).__name__} does not read lines; name a file: --input=FILE")
+        name = component_tables.DATASETS.name_of(dataset)
+        raise DataError(f"--input=-: dataset {name} does not read lines; name a file: --input=FILE")
     predictor, reader = Predictor(build_graph(components), values), LineReader(dataset)
     header: list[bytes] = []
     has_examples = False

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer import component_tables
 from ps_trainer.checkpoints import durable_files, report
 from ps_trainer.config import TrainConfig
 from ps_trainer.data.pipeline.prediction_input import IS_CUT, NUM_PLACES
@@ -92,7 +93,8 @@ def predict(
         dataset = components.dataset
         examples = dataset.test(batch_size=BATCH_SIZE) if source is None else dataset.read(source, BATCH_SIZE)
         if examples is None:
-            raise DataError(f"dataset {type(dataset).__name__} has no test examples; give a file by --input")
+            name = component_tables.DATASETS.name_of(dataset)
+            raise DataError(f"dataset {name} has no test examples; give a file by --input")
         iterator = tf.data.make_initializable_iterator(examples)
         next_batch = tf.nest.flatten(iterator.get_next())
         batch = placeholders(examples.element_spec)

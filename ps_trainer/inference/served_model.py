@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 
+from ps_trainer import component_tables
 from ps_trainer.checkpoints import reader as checkpoint_lib
 from ps_trainer.checkpoints import report
 from ps_trainer.errors import CheckpointError, DataError
@@ -159,10 +160,8 @@ class ServedModel:
         if not getattr(dataset, "reads_lines", False):
             reads_files = getattr(dataset, "reads_sounds", False) or getattr(dataset, "image_shape", None)
             files = f'files as {{"{BYTES}": "…"}}, or ' if reads_files else ""
-            raise DataError(
-                f"instance 0: dataset {type(dataset).__name__} reads no lines; send {files}the tensors"
-                f" {', '.join(self.graph.inputs)}"
-            )
+            name, tensors = component_tables.DATASETS.name_of(dataset), ", ".join(self.graph.inputs)
+            raise DataError(f"instance 0: dataset {name} reads no lines; send {files}the tensors {tensors}")
         header, lines = dataset.as_lines(records)
         path = folder / "instances"
         for first, part in enumerate([[line] for line in lines] if dataset.num_places else [lines]):

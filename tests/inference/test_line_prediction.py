@@ -144,7 +144,7 @@ def test_a_dataset_without_test_examples_reads_lines_and_is_exported(pets, tmp_p
 
 
 def test_a_dataset_without_lines_and_an_empty_stdin(pets):
-    with pytest.raises(DataError, match="--input=-: dataset Digits does not read lines; name a file: --input=FILE"):
+    with pytest.raises(DataError, match="--input=-: dataset digits does not read lines; name a file: --input=FILE"):
         told_of_stdin(TrainConfig(model="softmax", dataset="digits"), b"1\n")
     assert told_of_stdin(pets, b"") == []
 

@@ -231,7 +231,7 @@ def test_a_picture_comes_in_base64(tmp_path):
         assert (code, content) == (400, {"error": f"instance 1: {not_base64} {value!r}"})
     for wrong in ("a", {"b46": picture}, {}):
         code, content = ask(served, {"instances": [wrong]})
-        told = 'instance 0: dataset Digits reads no lines; send files as {"b64": "…"}, or the tensors image'
+        told = 'instance 0: dataset digits reads no lines; send files as {"b64": "…"}, or the tensors image'
         assert (code, content["error"]) == (400, told)
     dark = [[[0.0]] * 8] * 8
     for wrong in ([[1, 2]], [dark, [1, 2]], [dark, "a"], [dark, {"b64": picture}], [{"image": dark}, {"image": [1]}]):
@@ -379,7 +379,7 @@ def test_the_deadline_holds_for_all_files_of_a_request(sounds):
         ({"instances": ["1", ""]}, "instance 1 is empty"),
         ({"instances": ["1", {"x": 1}]}, "some instances are rows with names and others are not; send them apart"),
         ({"instances": ["1\n2"]}, "instance 0 is not one line of text"),
-        ({"instances": ["1", 2]}, "instance 1 is not one line of text"),
+        ({"instances": ["1", 2]}, "instance 1 is not a text; send a plain string"),
         ({"instances": [{"y": 1}]}, "instance 0 lacks columns of the training files: x"),
         ({"instances": [{"x": 1}, {"y": 1}]}, "instance 1 has other columns"),
         ({"instances": [{"b64": "bm8="}, "1"]}, "instance 1 is not a file in base64, and instance 0 is; send"),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_trainer import component_tables
 from ps_trainer.data.pipeline import images
 from ps_trainer.data.pipeline.unfamiliar_input import UnfamiliarInput
 from ps_trainer.data.pipeline.without_autograph import without_autograph
@@ -111,9 +112,8 @@ class PredictionInput(abc.ABC):
         is_image = suffix in images.IMAGE_SUFFIXES
         if (is_image and self.image_shape is None) or (suffix == SOUND_SUFFIX and not self.reads_sounds):
             kind = "an image" if is_image else "a sound"
-            raise DataError(
-                f"{path} is {kind}, which dataset {type(self).__name__} does not read; give a file in its format"
-            )
+            name = component_tables.DATASETS.name_of(self)
+            raise DataError(f"{path} is {kind}, which dataset {name} does not read; give a file in its format")
 
     def from_texts(self, texts: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Builds the ops from texts to a batch without labels, for programs that have no files and no Python.
@@ -124,7 +124,7 @@ class PredictionInput(abc.ABC):
         Raises:
             NotImplementedError: The dataset has no `text_inputs`.
         """
-        raise NotImplementedError(f"dataset {type(self).__name__} makes no batch of texts")
+        raise NotImplementedError(f"dataset {component_tables.DATASETS.name_of(self)} makes no batch of texts")
 
     def row_texts(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
         """Checks rows, and returns the text of each of them for each of `text_inputs`.
@@ -136,7 +136,7 @@ class PredictionInput(abc.ABC):
             DataError: A row is wrong; the message names it as an instance, from 0.
             NotImplementedError: The dataset does not read rows.
         """
-        raise NotImplementedError(f"dataset {type(self).__name__} reads no rows")
+        raise NotImplementedError(f"dataset {component_tables.DATASETS.name_of(self)} reads no rows")
 
     def as_lines(self, records: Sequence[Any]) -> tuple[list[bytes], list[bytes]]:
         """Returns the header lines and a line for each record, for a file that `read` can read.
@@ -145,7 +145,9 @@ class PredictionInput(abc.ABC):
             DataError: A record is not a line.
         """
         for number, record in enumerate(records):
-            if not isinstance(record, str) or ("\n" in record and not self.num_places):
+            if not isinstance(record, str):
+                raise DataError(f"instance {number} is not a text; send a plain string")
+            if "\n" in record and not self.num_places:
                 raise DataError(f"instance {number} is not one line of text")
         return self._header_lines_of(records), [record.encode(errors="surrogatepass") for record in records]
 

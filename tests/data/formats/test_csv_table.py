@@ -184,7 +184,7 @@ def test_a_file_to_predict_for_may_lack_labels_and_have_another_order(tmp_path):
     write(tmp_path / "few.csv", [["1", "red"]], ["size", "color"])
     with pytest.raises(DataError, match="few.csv lacks columns of the training files: weight, city"):
         source.read(tmp_path / "few.csv", 9)
-    with pytest.raises(DataError, match="few.png is an image, which dataset Csv does not read"):
+    with pytest.raises(DataError, match="few.png is an image, which dataset csv does not read"):
         source.read((tmp_path / "few.csv").rename(tmp_path / "few.png"), 9)
 
 
