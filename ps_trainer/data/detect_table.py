@@ -53,7 +53,7 @@ def detect(path: pathlib.Path, given: Mapping[str, str] = MappingProxyType({})) 
         return None
     separator, columns = found
     rows = near_misses.first_rows(path, separator, _MAX_ROWS)
-    decimal = _decimal_of(rows) if separator != "," else "."
+    decimal = near_misses.decimal_of(rows, separator)
     has_numbers = any(number_of(name.strip(), decimal) is not None for name in columns)
     has_header = not has_numbers or _num_texts_above_numbers(columns, rows[1:], decimal) >= _MIN_NAMES
     names = [name.strip() for name in columns] if has_header else [str(number) for number in range(len(columns))]
@@ -120,14 +120,6 @@ def has_attributions(lines: Sequence[str]) -> bool:
 def _is_sentence(value: str) -> bool:
     """Returns whether a text has several words, or is written in a script without spaces, such as Chinese."""
     return number_of(value) is None and (" " in value or any(letter >= _FIRST_OF_EAST_ASIA for letter in value))
-
-
-def _decimal_of(rows: Sequence[Sequence[str]]) -> str:
-    """Returns the character before the decimals of numbers: a comma if some have one, and none has a point."""
-    values = {value.strip() for row in rows for value in row}
-    has_points = any("." in value and number_of(value) is not None for value in values)
-    has_commas = any("," in value and number_of(value, ",") is not None for value in values)
-    return "," if has_commas and not has_points else "."
 
 
 def _num_texts_above_numbers(first: Sequence[str], rows: Sequence[Sequence[str]], decimal: str) -> int:

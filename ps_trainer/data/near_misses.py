@@ -81,6 +81,14 @@ def first_rows(path: pathlib.Path, separator: str, number: int) -> list[list[str
     return _rows_of(first_lines(path, _MAX_LINES), separator, number)
 
 
+def decimal_of(rows: Sequence[Sequence[str]], separator: str) -> str:
+    """Returns the character before the decimals of numbers: a comma if some have one, and none has a point."""
+    values = {value.strip() for row in rows for value in row}
+    has_points = any("." in value and number_of(value) is not None for value in values)
+    has_commas = any("," in value and number_of(value, ",") is not None for value in values)
+    return "," if has_commas and not has_points and separator != "," else "."
+
+
 def is_list_of_others(file: pathlib.Path, separator: str, columns: Sequence[str]) -> bool:
     """Returns whether a table is not itself the data of a class and its features: a list of files, or ratings."""
     is_list = _is_list_of_sounds(file, separator, columns) or _is_list_of_images(file, separator)
@@ -207,6 +215,7 @@ def _describe_table(file: pathlib.Path, separator: str, columns: Sequence[str], 
         *([f"test_files={','.join(tests)}"] if tests else []),
         *([] if separator == "," else [f"delimiter={name}"]),
         *([] if has_header else ["header=false"]),
+        *([] if decimal_of(first_rows(file, separator, _MAX_LINES), separator) == "." else ["decimal=,"]),
     ]
     flags = "".join(f"{shlex.quote(f'--dataset_option={one}')} " for one in options)
     return (

@@ -202,6 +202,7 @@ NEAR_MISSES = {
     ("t.tsv", "1\t2\n3\t4\n"): ["t.tsv looks like a table of 2 columns separated by tabs: 1, 2",
         "--dataset_option=delimiter=tab"],
     ("t.txt", "a|b|c\n1|2|3\n"): ["separated by pipes: a, b, c", "--dataset_option=delimiter=pipe"],
+    ("e.csv", "a;b\n1,5;3\n1.234,5;4\n"): ["--dataset_option=delimiter=semicolon --dataset_option=decimal=, --dat"],
     ("list.csv", "path,text\na.wav,one\n"): ["looks like a list of sounds with the columns path, text",
         "wav_filename,wav_filesize,transcript", "--dataset=wav --dataset_option=train_files=list.csv --data_dir="],
     ("r.csv", "userId,item,rating\n1,2,3\n"): ["looks like ratings with the columns userId, item, rating",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import pathlib
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -25,11 +26,13 @@ MAX_CLASSES = 1000
 """Largest number of classes of a label; a column with more distinct values is rejected as a label."""
 
 _SHOWN_CLASSES = 10
+_DECIMALS = {".": "point", ",": "comma"}
 # By the character before the decimals: numbers with another one, or with signs between thousands.
 _OTHER_NUMBERS = {
     ".": re.compile(r"[-+]?((\d{1,3}(\.\d{3})+|\d*),\d+|\d{1,3}(,\d{3})+(\.\d+)?)"),
     ",": re.compile(r"[-+]?(\d*\.\d+|\d{1,3}(\.\d{3})+(,\d+)?)"),
 }
+_POINTS_IN_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?")
 _MIN_NUMBER_SHARE = 0.9  # of a column of numbers with some wrong values, which a message then names
 
 
@@ -167,8 +170,8 @@ class ColumnCounter:
                 if 2 * len(self._classes) > self._classes.total() and self._are_numbers(self._classes):
                     raise DataError(
                         f"{location}: the label {self._label!r} is a number, {value} here, with {len(self._place_of)}"
-                        " different values; only classes can be predicted: replace it by a few classes, or name another"
-                        " label"
+                        " different values; csv and parquet predict classes, and no number (regression): replace it by"
+                        " a few classes, or name another label"
                     )
                 raise DataError(
                     f"{location}: the label {value!r} of a test row is in no training row; labels there:"
@@ -189,7 +192,8 @@ class ColumnCounter:
         )
 
     def _are_numbers(self, names: Iterable[str]) -> bool:
-        return numbers_of(names, self._dialect.decimal) is not None
+        decimal = self._dialect.decimal
+        return all(number_of(name, decimal) is not None or _OTHER_NUMBERS[decimal].fullmatch(name) for name in names)
 
     def _kind_of(self, path: pathlib.Path, name: str, values: Sequence[str] | np.ndarray) -> str:
         if isinstance(values, np.ndarray):
@@ -201,8 +205,12 @@ class ColumnCounter:
         if others and num_numbers + len(others) >= _MIN_NUMBER_SHARE * len(present):
             if decimal == ".":
                 sign, fix = "comma", "if it stands before decimals, give --dataset_option=decimal=, (if not, remove it)"
+            elif all(map(_POINTS_IN_THOUSANDS.fullmatch, others)) and any("," in value for value in present):
+                sign = "point between thousands"
+                fix = f"remove such points, here in all columns: {_without_points(path, self._dialect)}"
             else:
-                sign, fix = "point", "remove it: decimal=, takes a comma before decimals, and no sign in thousands"
+                sign = "point"
+                fix = "this run reads a decimal comma (decimal=,): write a comma, or leave out the option"
             raise DataError(
                 f"{path}: column {name!r} has numbers with a {sign}, such as {others[0]}; {fix}; if they are words,"
                 f" give --dataset_option=columns={name}:category"
@@ -230,6 +238,7 @@ class ColumnCounter:
             raise DataError(
                 f"{path}: the label {self._label!r} has more than {MAX_CLASSES} different values, such as"
                 f" {', '.join(sorted(self._classes)[:3])}; it must name one of a few classes"
+                f"{'; csv and parquet predict no number (regression)' if self._are_numbers(self._classes) else ''}"
             )
 
     def _vocabulary(self, words: Counter[str]) -> tuple[str, ...]:
@@ -259,7 +268,9 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
                 continue
             number = number_of(value, dialect.decimal)
             if number is None:
-                fix = (
+                other = f"this run reads a decimal {_DECIMALS[dialect.decimal]}, and no sign between thousands; "
+                fix = other if _OTHER_NUMBERS[dialect.decimal].fullmatch(value) else ""
+                fix += (
                     "correct it, or leave it empty if it is missing"
                     if dialect.trained_names
                     else f"correct it, give --dataset_option=missing={value} if it means a missing value, or"
@@ -270,6 +281,13 @@ def numbers_in(path: pathlib.Path, chunk: Chunk, name: str, dialect: Dialect) ->
                 )
             numbers[at] = number
     return np.array(numbers, np.float64)
+
+
+def _without_points(path: pathlib.Path, dialect: Dialect) -> str:
+    """Returns a command that removes the points between thousands from a file whose numbers have decimal commas."""
+    mark = r"\t" if dialect.delimiter == "\t" else f"[{dialect.delimiter}]"
+    start, end = f'(^|{mark})"?[-+]?[1-9][0-9]*', rf'[0-9]{{3}}(\.[0-9]{{3}})*(,[0-9]+)?"?\r?({mark}|$)'
+    return f"sed -E -i ':a; s/({start})\\.({end})/\\1\\3/; ta' {shlex.quote(str(path))}"
 
 
 class _Moments:

@@ -6,6 +6,8 @@ import copy
 import csv
 import gzip
 import io
+import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -252,6 +254,32 @@ def test_a_label_that_no_training_row_has_is_named_if_a_file_has_changed(tmp_pat
     assert batch["label"][3] == 0
 
 
+@pytest.mark.parametrize("mark", [";", "\t", "|", ","])
+def test_the_command_that_removes_points_between_thousands_works(tmp_path, mark):
+    rows = [["1.034,14", "13.03.2021", "-1.234.567"], ["253,60", "1.2.3.100", "2.000,5"], ["7", "0.123", "+12"]]
+    quoted = [[f'"{value}"' if mark == "," else value for value in row] for row in rows]
+    file = tmp_path / "own data.csv"
+    text = "".join(mark.join([*row, "ab"[at % 2]]) + "\r\n" for at, row in enumerate([["p", "d", "n"], *quoted * 3]))
+    file.write_bytes(text.replace(f"n{mark}a", f"n{mark}kind", 1).encode())
+    flags = (f"delimiter={mark}", "decimal=,", "train_files=own data.csv")
+    with pytest.raises(DataError, match="'p' has numbers with a point between thousands, such as 1.034,14") as caught:
+        create(tmp_path, *flags)
+    command = re.search("remove such points, here in all columns: (.*); if they are words", str(caught.value))[1]
+    subprocess.run(command, shell=True, check=True)
+    wanted = [["1034,14", "13.03.2021", "-1234567"], ["253,60", "1.2.3.100", "2000,5"], ["7", "0.123", "+12"]]
+    with file.open(newline="") as lines:
+        assert [row[:3] for row in csv.reader(lines, delimiter=mark)][1:4] == wanted
+    assert create(tmp_path, *flags).columns.ranges["n"] == [-1234567, 2000.5]
+
+
+def test_a_decimal_point_to_predict_for_is_explained(tmp_path):
+    (tmp_path / "train.csv").write_text("x;kind\n1,5;a\n2;b\n3;a\n")
+    source = create(tmp_path, "delimiter=;", "decimal=,", "test_files=train.csv")
+    (tmp_path / "new.csv").write_text("x\n1000.50\n")
+    with pytest.raises(DataError, match="value is '1000.50'; this run reads a decimal comma, and no .*; correct it"):
+        source.read(tmp_path / "new.csv", 9)
+
+
 def test_columns_of_another_run_keep_words_means_and_labels(tmp_path):
     write(tmp_path / "train.csv", random_rows(95))
     options = ("form=columns", "columns=city:hash")
@@ -364,7 +392,23 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
         (
             "x,kind\n1,9.5\n2,7\n3,8\n",
             [],
-            "line 2: the label 'kind' is a number, 9.5 here, with 3 different values; only classes can be predicted",
+            "line 2: the label 'kind' is a number, 9.5 here, with 3 different values; csv and parquet predict classes,"
+            r" and no number \(regression\): replace it by a few classes",
+        ),
+        (
+            "x;kind\n1;9,5\n2;1.107,5\n3;8\n",
+            ["delimiter=;"],
+            "line 2: the label 'kind' is a number, 9,5 here, with 3 different values; csv and parquet predict classes",
+        ),
+        (
+            "x,kind\n" + "".join(f"1,{number}.5\n" for number in range(1500)),
+            [],
+            r"such as .*; it must name one of a few classes; csv and parquet predict no number \(regression\)$",
+        ),
+        (
+            "x,kind\n" + "".join(f"1,word{number}\n" for number in range(1500)),
+            [],
+            "such as .*; it must name one of a few classes$",
         ),
         ("x,kind\n1,c\n2,c\n3,c\n", [], "the label 'kind' is 'c' in every row, .*=label=<column>; other columns: x"),
         (
@@ -386,11 +430,16 @@ def test_a_file_to_predict_for_without_names_is_mended_by_the_line_in_the_error(
         ("x,kind\n1,a\n2,b\n", ["positive=d", "test_files=train.csv"], "no training row has the label positive=d"),
         ('x,kind\n"1,5",a\n2,b\n', ["test_files=train.csv"], "column .x. has numbers with a comma, such as 1,5; .*=,"),
         ("x;y;kind\n1;1.234,5;a\n2;n.a.;b\n" + "3;-,5;a\n" * 9, ["delimiter=;"], "column .y. .* as 1.234,5; if it"),
-        ("x;kind\n1.234,5;a\n2;b\n", ["delimiter=;", "decimal=,"], "column .x. has numbers with a point, such as 1.2"),
+        (
+            "x;kind\n1.5;a\n3.125;b\n1,5;a\n",
+            ["delimiter=;", "decimal=,"],
+            "column .x. has numbers with a point, such as 1.5; this run reads a decimal comma .*: write a comma",
+        ),
         (
             "x;kind\n" + "1,5;a\n2;b\n" * 10 + "2.5;b\n",
             ["delimiter=;", "decimal=,", "columns=x:number"],
-            "line 22: column 'x' holds numbers, but this value is '2.5'",
+            "line 22: column 'x' holds numbers, but this value is '2.5'; this run reads a decimal comma, and no sign"
+            " between thousands; correct it",
         ),
         ("x,kind\n1,a\n2,b\n", ["columns=x:ignore", "test_files=train.csv"], "no column is left besides the label"),
     ],
