@@ -169,7 +169,7 @@ class Csv(FileSource):
 
     def _find_columns(self, train: Sequence[CountedFile], test: Sequence[CountedFile]) -> Columns:
         options = self._options
-        of_run = self._columns_of_run()
+        of_run = self._columns_of_run(train[0].path)
         kinds = self._known_kinds(train[0].path) if of_run is None else of_run.kinds
         counter = ColumnCounter(str(options.label), kinds, self._dialect, options.num_buckets - 1)
         every = 0 if test else options.test_every
@@ -180,20 +180,37 @@ class Csv(FileSource):
                     counter.add(file.path, chunk, is_train)
         return counter.columns() if of_run is None else of_run.with_counts_of(counter.columns())
 
-    def _columns_of_run(self) -> Columns | None:
-        """Returns the columns of the run that `columns_of` names; None if it names none."""
+    def _columns_of_run(self, path: pathlib.Path) -> Columns | None:
+        """Returns the columns of the run that `columns_of` names; None if it names none. Messages name `path`."""
         if (run := self._options.columns_of) is None:
             return None
         entry = dataset_record.read_facts(pathlib.Path(run), self.name).get(table_columns.FACT)
         if entry is None:
             raise DataError(f"columns_of={run}: {dataset_record.FILE} of the run has no columns of dataset {self.name}")
         names, columns = table_columns.of_fact(entry["value"])
-        if (names, columns.label) != (self._names, self._options.label):
+        if columns.label != (label := self._options.label):
             raise DataError(
-                f"columns_of={run}: the run has the label {columns.label} and the columns {', '.join(names)}; here"
-                f" these are {self._options.label} and {', '.join(self._names)}"
+                f"columns_of={run}: the label of the run is {columns.label}, and here it is {label};"
+                f" give --dataset_option=label={columns.label}"
             )
+        self._check_same_columns(f"columns_of={run}: {path}", names)
         return columns
+
+    def _check_same_columns(self, place: str, names: Sequence[str]) -> None:
+        """Raises DataError if the columns are not `names`, those of the run that `columns_of` names."""
+        shown = table_rows.format_names
+        missing = [name for name in names if name not in self._names]
+        new = [name for name in self._names if name not in names]
+        problems = []
+        if missing:
+            place_of = "add them in the place that they have in the run; a value that is not known may be empty"
+            problems.append(f"it lacks columns of the run: {shown(missing)}; {place_of}")
+        if new:
+            problems.append(f"it has columns that the run does not have: {shown(new)}; remove them")
+        if not problems and list(names) != self._names:
+            problems.append(f"it has the columns of the run in another order; the order of the run: {shown(names)}")
+        if problems:
+            raise DataError(f"{place}: {'; '.join(problems)}")
 
     def _known_kinds(self, path: pathlib.Path) -> dict[str, str]:
         """Returns the kinds of columns that need not be found by their values; in Parquet files, `path` tells more."""

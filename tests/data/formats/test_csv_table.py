@@ -300,9 +300,21 @@ def test_columns_of_another_run_keep_words_means_and_labels(tmp_path):
     write(tmp_path / "train.csv", random_rows(95) + [["1", "red", "", "", "cow"]] * 9)
     with pytest.raises(DataError, match="label .kind. has the value .cow., which the run .*; labels there: cat, dog"):
         create(tmp_path, *options, f"columns_of={tmp_path}/run")
+    kept = f"columns_of={tmp_path}/run"
     write(tmp_path / "train.csv", [row[1:] for row in random_rows(95)], NAMES[1:])
-    with pytest.raises(DataError, match="the columns size, color, weight, city, kind; here these are kind and color,"):
-        create(tmp_path, *options[:1], f"columns_of={tmp_path}/run")
+    with pytest.raises(DataError, match="train.csv: it lacks columns of the run: size; add them in the place .* run;"):
+        create(tmp_path, *options[:1], kept)
+    write(tmp_path / "train.csv", [["", *row[1:]] for row in random_rows(95)])  # as the message advises
+    assert create(tmp_path, *options, kept).columns.means == before.columns.means
+    write(tmp_path / "train.csv", [[*row[1:], "0"] for row in random_rows(95)], [*NAMES[1:], "extra"])
+    with pytest.raises(DataError, match="run: size; add .*; it has columns that the run does not have: extra; remove"):
+        create(tmp_path, *options[:1], kept)
+    write(tmp_path / "train.csv", [row[::-1] for row in random_rows(95)], NAMES[::-1])
+    with pytest.raises(DataError, match="in another order; the order of the run: size, color, weight, city, kind$"):
+        create(tmp_path, *options[:1], kept)
+    write(tmp_path / "train.csv", random_rows(95))
+    with pytest.raises(DataError, match="the label of the run is kind, and here it is city; give .*option=label=kind"):
+        create_twice(tmp_path, "label=city", kept)
     with pytest.raises(DataError, match="dataset.json of the run has no columns of dataset csv"):
         create(tmp_path, *options[:1], f"columns_of={tmp_path}/none")
 
