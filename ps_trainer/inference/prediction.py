@@ -270,8 +270,11 @@ def _without_objects(part: np.ndarray) -> np.ndarray:
 
 
 def row_of(prediction: Any, names: PredictionNames) -> dict[str, Any]:
-    """Returns one example's prediction as a JSON object: "prediction", and "class" or "text" if it has a name."""
-    return {"prediction": plain(prediction), **names.meaning(prediction)}
+    """Returns one example's prediction as a JSON object: "prediction", and "class" or "text" if it has a name.
+
+    The ids of a text end at the padding.
+    """
+    return {"prediction": plain(names.without_padding(prediction)), **names.meaning(prediction)}
 
 
 def plain(value: Any) -> Any:

@@ -29,14 +29,20 @@ class PredictionNames(NamedTuple):
 
     def meaning(self, prediction: Any) -> dict[str, str]:
         """Returns a prediction in words: its "text", or the most probable "class"; empty if neither is known."""
-        kind, num_dims = getattr(prediction, "dtype", np.dtype(object)).kind, np.ndim(prediction)
-        if kind in "iu" and num_dims <= 1 and self.words is not None:
+        num_dims = np.ndim(prediction)
+        if self.words is not None and _are_ids(prediction):
             return {"text": self.words.text_of(np.atleast_1d(prediction).tolist())}
         if not self.are_classes(prediction):
             return {}
         number = int(prediction > 0.5) if num_dims == 0 else int(np.argmax(prediction))
         # A model may have more classes than the data; it learns that the others do not occur.
         return {"class": self.classes[number] if number < len(self.classes) else ""}
+
+    def without_padding(self, prediction: Any) -> Any:
+        """Returns the ids of a text up to its padding, which is negative; any other prediction as it is."""
+        if self.words is None or not _are_ids(prediction) or np.ndim(prediction) == 0:
+            return prediction
+        return prediction[np.logical_and.accumulate(prediction >= 0)]
 
     def are_classes(self, prediction: Any) -> bool:
         """Returns whether a prediction is a number for each class in order, or the one of the second of two."""
@@ -51,3 +57,8 @@ class PredictionNames(NamedTuple):
             return [f"prediction_{self.classes[1]}" if self.are_classes(prediction) else "prediction"]
         names = self.classes if self.are_classes(prediction) else ()
         return [f"prediction_{names[i] if i < len(names) else i}" for i in range(np.size(prediction))]
+
+
+def _are_ids(prediction: Any) -> bool:
+    """Returns whether a prediction is an integer or a list of them."""
+    return getattr(prediction, "dtype", np.dtype(object)).kind in "iu" and np.ndim(prediction) <= 1

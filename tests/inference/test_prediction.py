@@ -341,6 +341,8 @@ def test_a_transcript_ends_at_its_padding_and_a_class_has_its_name():
     words = recorded_words.vocabularies_of(Tones)["transcript"]
     names = PredictionNames(("no", "yes"), words)
     assert names.meaning(np.array([1, 1, 0, -1, -1])) == {"text": "110"}
+    assert prediction.row_of(np.array([1, 1, 0, -1, -1]), names) == {"prediction": [1, 1, 0], "text": "110"}
+    assert prediction.row_of(np.array([1, -1]), PredictionNames()) == {"prediction": [1, -1]}
     assert names.meaning(np.array([0.2, 0.7, 0.1], np.float32)) == {"class": "yes"}
     assert names.meaning(np.float32(0.4)) == {"class": "no"}
     assert names.meaning(np.array([0.1, 0.2, 0.7], np.float32)) == {"class": ""}

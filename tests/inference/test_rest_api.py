@@ -265,7 +265,7 @@ def test_a_sound_may_be_longer_than_those_of_the_training(sounds):
     code, content = ask(served, {"instances": [{"b64": base64.b64encode(path.read_bytes()).decode()}]})
     (alone,) = prediction.predict(components, report.find_checkpoint(checkpoints), path)
     assert (code, content.get("error")) == (200, None)
-    assert content["predictions"][0]["prediction"] == alone.values[0].tolist()
+    assert content["predictions"][0]["prediction"] == [number for number in alone.values[0].tolist() if number >= 0]
     assert len(alone.values[0]) == 90
 
 
