@@ -45,7 +45,7 @@ from ps_trainer.training.graph_parts import (
     worker_input,
 )
 from ps_trainer.training.graph_parts.after_pushes import AfterPushes
-from ps_trainer.training.graph_parts.look_ahead import LookAhead
+from ps_trainer.training.graph_parts.look_ahead import LookAhead, StepParts
 from ps_trainer.training.graph_parts.multi_step_graph import MultiStepGraph
 from ps_trainer.training.graph_parts.next_rows import NextRows
 from ps_trainer.training.graph_parts.push_counts import PushCounts
@@ -222,10 +222,18 @@ class _Assembly:
             return None, None
         devices = table_lookups.first
         dense = {device: combined_rows.small_dense_gradients(self.store, push, device) for device in devices}
-        arguments = (tf.nest.flatten(batch)[0].op, devices, push.row_gradients, dense, fetches, step.phases[0])
+        parts = StepParts(
+            batch_op=tf.nest.flatten(batch)[0].op,
+            look_ups=devices,
+            row_gradients=push.row_gradients,
+            dense_gradients=dense,
+            fetches=fetches,
+            phase=step.phases[0],
+            worker_device=self.trainer.device,
+        )
         if limits.steps > 1:
-            return look_ahead.plan(*arguments, self.trainer.device), None
-        return None, next_rows.build(*arguments, self.trainer.device, self.trainer.worker_index)
+            return look_ahead.plan(parts), None
+        return None, next_rows.build(parts, self.trainer.worker_index)
 
     def _build_loss(self, batch: Any) -> tuple[tf.Tensor, list[Gradient]]:
         """Builds the model on the pulled parameters, on one device or several; returns its loss and the gradients."""

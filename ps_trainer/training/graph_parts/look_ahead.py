@@ -54,18 +54,10 @@ class LookAhead(NamedTuple):
     results: Mapping[str, tf.Operation]
 
 
-def plan(
-    batch_op: tf.Operation,
-    look_ups: Mapping[str, Sequence[LookUp]],
-    row_gradients: Sequence[tf.IndexedSlices],
-    dense_gradients: Mapping[str, Sequence[tf.Tensor]],
-    fetches: StepFetches,
-    phase: Phase,
-    worker_device: str,
-) -> LookAhead | None:
-    """Plans the look-ups of a worker's next steps; returns None if none can be made ahead.
+class StepParts(NamedTuple):
+    """The parts of a worker's step with tables from which look-ups for the next step are made.
 
-    Args:
+    Attributes:
         batch_op: Op that reads pairs of a batch and the next one (`WorkerInput.has_pairs`).
         look_ups: `TableLookups.first`.
         row_gradients: `Push.row_gradients`.
@@ -74,8 +66,21 @@ def plan(
         phase: The only phase of the step.
         worker_device: Device of this worker.
     """
-    look_ups = ahead(batch_op, look_ups)
-    if not look_ups or phase.applied is None:
+
+    batch_op: tf.Operation
+    look_ups: Mapping[str, Sequence[LookUp]]
+    row_gradients: Sequence[tf.IndexedSlices]
+    dense_gradients: Mapping[str, Sequence[tf.Tensor]]
+    fetches: StepFetches
+    phase: Phase
+    worker_device: str
+
+
+def plan(parts: StepParts) -> LookAhead | None:
+    """Plans the look-ups of a worker's next steps; returns None if none can be made ahead."""
+    batch_op, _, row_gradients, dense_gradients, fetches, phase, worker_device = parts
+    look_ups = ahead(parts)
+    if not look_ups:
         return None
     rows = {look_up.op: table_lookups.rows_of(look_up.op) for found in look_ups.values() for look_up in found}
     ops = ops_of_rows(batch_op, [look_up for found in look_ups.values() for look_up in found])
@@ -89,12 +94,14 @@ def plan(
     return LookAhead(batch_op, ops, after, messages.readers, messages.tensors, messages.results)
 
 
-def ahead(batch_op: tf.Operation, look_ups: Mapping[str, Sequence[LookUp]]) -> dict[str, Sequence[LookUp]]:
-    """Returns, by device, the look-ups whose ids follow from the batch alone."""
+def ahead(parts: StepParts) -> dict[str, Sequence[LookUp]]:
+    """Returns, by device, the look-ups whose ids follow from the batch alone; none if the step applies nothing."""
+    if parts.phase.applied is None:
+        return {}
     return {
         device: found
-        for device, found in look_ups.items()
-        if table_lookups.follow_from([look_up.op.inputs[1] for look_up in found], [batch_op])
+        for device, found in parts.look_ups.items()
+        if table_lookups.follow_from([look_up.op.inputs[1] for look_up in found], [parts.batch_op])
     }
 
 

@@ -20,7 +20,7 @@ To give existing ops another input, this file uses `Operation._update_input`, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -30,8 +30,7 @@ from ps_trainer.store.devices import task_of
 from ps_trainer.store.table_lookups import LookUp
 from ps_trainer.training.graph_parts import combined_rows, look_ahead
 from ps_trainer.training.graph_parts.combined_rows import Part
-from ps_trainer.training.graph_parts.step_fetches import StepFetches
-from ps_trainer.updates.base import Phase
+from ps_trainer.training.graph_parts.look_ahead import StepParts
 
 
 class NextRows(NamedTuple):
@@ -73,30 +72,16 @@ class _Area(NamedTuple):
             return tf.raw_ops.StageClear(dtypes=[one.dtype for one in like], shared_name=self.name)
 
 
-def build(
-    batch_op: tf.Operation,
-    look_ups: Mapping[str, Sequence[LookUp]],
-    row_gradients: Sequence[tf.IndexedSlices],
-    dense_gradients: Mapping[str, Sequence[tf.Tensor]],
-    fetches: StepFetches,
-    phase: Phase,
-    worker_device: str,
-    worker_index: int,
-) -> NextRows | None:
+def build(parts: StepParts, worker_index: int) -> NextRows | None:
     """Builds the look-ups of a worker's next steps; returns None if none can be made ahead.
 
     Args:
-        batch_op: Op that reads pairs of a batch and the next one (`WorkerInput.has_pairs`).
-        look_ups: `TableLookups.first`.
-        row_gradients: `Push.row_gradients`.
-        dense_gradients: By device the small dense gradients that may travel with those of rows.
-        fetches: Tensors and ops of a step.
-        phase: The only phase of the step.
-        worker_device: Device of this worker.
+        parts: Parts of the step.
         worker_index: Index of this worker.
     """
-    look_ups = look_ahead.ahead(batch_op, look_ups)
-    if not look_ups or phase.applied is None:
+    batch_op, _, row_gradients, dense_gradients, fetches, phase, worker_device = parts
+    look_ups = look_ahead.ahead(parts)
+    if not look_ups:
         return None
     found = [look_up for of_device in look_ups.values() for look_up in of_device]
     ops = look_ahead.ops_of_rows(batch_op, found)
@@ -125,8 +110,8 @@ def build(
         ids = [of_next(one) for one in look_ahead.crossing(ops, task_of(worker_device), task_of(device))]
         if gradients and len(ids) == 1:
             # The ps task has the ids of this step, and so knows how many rows the gradients have.
-            parts = [*map(Part, dense_gradients[device]), *(Part(one.values, one.indices) for one in gradients)]
-            combined_rows.send_together([*parts, Part(ids[0])], worker_device, device)
+            sent = [*map(Part, dense_gradients[device]), *(Part(one.values, one.indices) for one in gradients)]
+            combined_rows.send_together([*sent, Part(ids[0])], worker_device, device)
         results = look_ahead.results_from(task_of(device), fetches)
         if len(results) == 1:
             rows = [Part(of_next(_rows_of(look_up)), of_next(look_up.ids)) for look_up in of_device]

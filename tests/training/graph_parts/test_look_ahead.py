@@ -73,17 +73,22 @@ def config(model, **fields):
     return dataclasses.replace(made, model=f"{module}:{model}", dataset=f"{__name__}:Rows")
 
 
+def results_of(monkeypatch, module, name):
+    """The results of a module's function, in a list that grows during the test."""
+    made, function = [], getattr(module, name)
+
+    def keep(*arguments):
+        made.append(function(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(module, name, keep)
+    return made
+
+
 @pytest.fixture
 def plans(monkeypatch):
     """The plans that are made during the test."""
-    made, plan = [], look_ahead.plan
-
-    def keep(*arguments):
-        made.append(plan(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(look_ahead, "plan", keep)
-    return made
+    return results_of(monkeypatch, look_ahead, "plan")
 
 
 def trained(model, steps_per_call, num_ps=1, num_workers=1, **fields):

@@ -21,14 +21,7 @@ class Counting(several.tf.train.SessionRunHook):
 @pytest.fixture
 def built(monkeypatch):
     """The look-ups for next steps that are built during the test."""
-    made, build_next = [], next_rows.build
-
-    def keep(*arguments):
-        made.append(build_next(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(next_rows, "build", keep)
-    return made
+    return several.results_of(monkeypatch, next_rows, "build")
 
 
 @pytest.mark.parametrize(
