@@ -68,7 +68,7 @@ def test_both_get_the_same_examples_and_ours_gets_no_flag_of_training(sides, tmp
     assert examples.exists()
     first = json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]
     assert (first["ours"], first["theirs"], first["our_train_secs"], first["their_fit_secs"]) == (0.25, 0.5, 3.0, 1.0)
-    assert "| -0.2500 |" in (tmp_path / "out" / "results.md").read_text()  # of one seed there is no interval
+    assert "| -0.2500 |" in (tmp_path / "out" / "results.md").read_text()  # one seed gives no interval
 
 
 def test_several_seeds_give_means_medians_and_the_interval_of_the_difference(sides, tmp_path):
