@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.harness.plots import Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
@@ -139,16 +139,18 @@ class Dice(Experiment):
     published = (Published("mean of six", 3.5, "points", Tag.RECALLED, "Pacioli 1494"),)
     texts = PageTexts(
         question="Are dice fair?",
-        answers=(
-            Outcomes("mean", "the means are as they must be", "the means are not as they must be"),
-            Outcomes("gravity", "dice fall", "dice rise"),
-        ),
+        answers={
+            "mean": "the means are [as|not as] they must be",
+            "gravity": "dice [fall|rise]",
+        },
         best_plot="means",
         background="A die with k sides has k equally likely numbers.",
         formula="mean = (k + 1)/2",
         finding="Pacioli (p. 1) divides the stakes.",
         setup="Dice of software.",
-        reasons=(Outcomes("mean", "Each side is as likely.", "Something is added to each throw."),),
+        reasons={
+            "mean": "[Each side is as likely.|Something is added to each throw.]",
+        },
         limits=("Software does not fall.",),
     )
     num_seeds = 3

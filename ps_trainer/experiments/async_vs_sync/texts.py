@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
 from ps_trainer.experiments.toolkit.virtual_training import TARGET_ACCURACY, WINDOW_EXAMPLES
 
@@ -10,23 +10,11 @@ from .cases import NUM_REAL_WORKERS
 
 TEXTS = PageTexts(
     question="Which reaches the same accuracy first, asynchronous or synchronous training?",
-    answers=(
-        Outcomes(
-            "time_uneven",
-            "with exponential step times asynchronous SGD is first",
-            "with exponential step times asynchronous SGD is not first",
-        ),
-        Outcomes(
-            "time_even",
-            "with nearly even step times synchronous SGD is at least as fast",
-            "with nearly even step times asynchronous SGD is first, too",
-        ),
-        Outcomes(
-            "examples_global",
-            "with the same batch per update asynchronous SGD needs no fewer examples",
-            "with the same batch per update asynchronous SGD needs fewer examples",
-        ),
-    ),
+    answers={
+        "time_uneven": "with exponential step times asynchronous SGD is [first|not first]",
+        "time_even": "with nearly even step times [synchronous SGD is at least as fast|asynchronous SGD is first, too]",
+        "examples_global": "with the same batch per update asynchronous SGD needs [no fewer|fewer] examples",
+    },
     best_plot="throughput",
     background=(
         "A synchronous update waits for the slowest of n workers. Asynchronous workers wait for nobody, so they compute"
@@ -54,27 +42,18 @@ TEXTS = PageTexts(
         f" time. Real clusters are up to {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push."
         " Their trainings end at a loss, because their steps log no accuracy."
     ),
-    reasons=(
-        Outcomes("throughput", "This ratio is a property of the drawn step times, so it checks the simulator."),
-        Outcomes(
-            "examples",
-            refuted="A synchronous update averages the batches of n workers. Where that is more than one update can"
-            " use, the rest is wasted. Asynchronous SGD makes an update of each batch.",
-        ),
-        Outcomes("examples_global", "With the same batch per update, staleness is the only difference."),
-        Outcomes("time_even", "Nearly even steps cost no waiting, and stale gradients cost examples."),
-        Outcomes("time_uneven", "Waiting for the slowest of n exponential steps costs more than the staleness does."),
-        Outcomes(
-            "real_throughput",
-            refuted="Each ratio compares two runs. Where one of them waits for cores, the ratio shifts.",
-        ),
-        Outcomes(
-            "real_rates",
-            refuted="Several processes that wake at once wait for a core. The simulator has no such wait, and the"
-            " simulations beside older runs had no cost of a step besides its delay.",
-        ),
-        Outcomes("real_time", "On the real cluster, too, the waiting costs more than the staleness does."),
-    ),
+    reasons={
+        "throughput": "This ratio is a property of the drawn step times, so it checks the simulator.",
+        "examples": "[|A synchronous update averages the batches of n workers. Where that is more than one update can"
+        " use, the rest is wasted. Asynchronous SGD makes an update of each batch.]",
+        "examples_global": "With the same batch per update, staleness is the only difference.",
+        "time_even": "Nearly even steps cost no waiting, and stale gradients cost examples.",
+        "time_uneven": "Waiting for the slowest of n exponential steps costs more than the staleness does.",
+        "real_throughput": "[|Each ratio compares two runs. Where one of them waits for cores, the ratio shifts.]",
+        "real_rates": "[|Several processes that wake at once wait for a core. The simulator has no such wait, and the"
+        " simulations beside older runs had no cost of a step besides its delay.]",
+        "real_time": "On the real cluster, too, the waiting costs more than the staleness does.",
+    },
     limits=(
         "Times are of the same batch per worker. A synchronous worker with the n-th part of it has shorter steps.",
         "An arm that misses the target counts with all examples that it may see, which is a lower bound.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 from .records import NUM_NEEDED
 
@@ -13,28 +13,12 @@ _SPIKES = (
 
 TEXTS = PageTexts(
     question="Do backup workers make synchronous training faster, and do they gain more than they cost?",
-    answers=(
-        Outcomes(
-            "falls",
-            "each further backup worker makes an update faster",
-            "a further backup worker does not always make an update faster",
-        ),
-        Outcomes(
-            "pays",
-            "with heavy-tailed step times they gain more than they cost",
-            "with heavy-tailed step times they do not always gain more than they cost",
-        ),
-        Outcomes(
-            "light",
-            "with light tails and few workers they do not",
-            "with light tails and few workers they can gain, too",
-        ),
-        Outcomes(
-            "real_pays",
-            "on a real cluster of 8 workers they gain as well",
-            "on a real cluster of 8 workers they do not gain more than they cost",
-        ),
-    ),
+    answers={
+        "falls": "[each|a] further backup worker [makes|does not always make] an update faster",
+        "pays": "with heavy-tailed step times they [gain|do not always gain] more than they cost",
+        "light": "with light tails and few workers they [do not|can gain, too]",
+        "real_pays": "on a real cluster of 8 workers they [gain as well|do not gain more than they cost]",
+    },
     best_plot="speedups",
     background=(
         "A synchronous update waits for the slowest of N workers. With b backup workers, N + b compute, and the first N"
@@ -62,40 +46,29 @@ TEXTS = PageTexts(
         " take turns: the barrier, TensorFlow's own class in a hand-written script, and ours with a token queue for"
         " each worker. Times are in mean steps; lines and points are medians, without the first 20 %."
     ),
-    reasons=(
-        Outcomes("falls", "With one more worker, the first N gradients are there earlier."),
-        Outcomes("pays", "The slowest of N heavy-tailed steps is far above the mean, so leaving out a few saves much."),
-        Outcomes("light", "Where all steps take nearly the same time, the last gradients come soon after the others."),
-        Outcomes("size", "The more workers there are, the slower is the slowest of them."),
-        Outcomes("optimistic", "Order statistics let all workers begin together. A late worker first ends its step."),
-        Outcomes("diminishing", refuted=_SPIKES, partly=_SPIKES),
-        Outcomes("tokens_drop", "N + b tokens are handed out for each update, so b gradients are too late."),
-        Outcomes(
-            "barrier_drop",
-            "While an update is made, b workers are still computing. A step during which τ updates happen is dropped"
-            " once, not τ times.",
-        ),
-        Outcomes("restores", "The barrier goes on without the slow worker in almost every update."),
-        Outcomes("penalty", "A token that the slow worker leaves is old when another worker takes it."),
-        Outcomes("work", "Dropped gradients change nothing, and the gradients of an update are all fresh."),
-        Outcomes(
-            "real_time",
-            refuted="8 to 12 processes that wake at once wait for few cores. The simulations beside older runs had no"
-            " cost of a step besides its delay.",
-        ),
-        Outcomes(
-            "real_pays_exponential",
-            "The slowest of eight exponential steps takes 2.7 mean steps, which a few more workers shorten a lot.",
-        ),
-        Outcomes("real_stock_drop", "N + b tokens are handed out for each update, whatever the workers do."),
-        Outcomes("real_stock_penalty", "A token that the slow worker leaves is old when another worker takes it."),
-        Outcomes("real_median", refuted="The same wait for cores makes the median update longer."),
-        Outcomes(
-            "real_pays",
-            refuted="The expected gain is a few per cent, and the mean of so few updates is not known better than that."
-            " More processes on the same cores also make every step longer.",
-        ),
-    ),
+    reasons={
+        "falls": "With one more worker, the first N gradients are there earlier.",
+        "pays": "The slowest of N heavy-tailed steps is far above the mean, so leaving out a few saves much.",
+        "light": "Where all steps take nearly the same time, the last gradients come soon after the others.",
+        "size": "The more workers there are, the slower is the slowest of them.",
+        "optimistic": "Order statistics let all workers begin together. A late worker first ends its step.",
+        "diminishing": f"[|{_SPIKES}|{_SPIKES}]",
+        "tokens_drop": "N + b tokens are handed out for each update, so b gradients are too late.",
+        "barrier_drop": "While an update is made, b workers are still computing. A step during which τ updates happen"
+        " is dropped once, not τ times.",
+        "restores": "The barrier goes on without the slow worker in almost every update.",
+        "penalty": "A token that the slow worker leaves is old when another worker takes it.",
+        "work": "Dropped gradients change nothing, and the gradients of an update are all fresh.",
+        "real_time": "[|8 to 12 processes that wake at once wait for few cores. The simulations beside older runs had"
+        " no cost of a step besides its delay.]",
+        "real_pays_exponential": "The slowest of eight exponential steps takes 2.7 mean steps, which a few more"
+        " workers shorten a lot.",
+        "real_stock_drop": "N + b tokens are handed out for each update, whatever the workers do.",
+        "real_stock_penalty": "A token that the slow worker leaves is old when another worker takes it.",
+        "real_median": "[|The same wait for cores makes the median update longer.]",
+        "real_pays": "[|The expected gain is a few per cent, and the mean of so few updates is not known better than"
+        " that. More processes on the same cores also make every step longer.]",
+    },
     limits=(
         "The sources' distributions of step times are not known, so the published gains of 50 and 100 workers are not"
         " compared with numbers of the simulator.",

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
 
 TEXTS = PageTexts(
     question="Do many workers train better and sooner with backup workers than asynchronously?",
-    answers=(
-        Outcomes(
-            "accuracy",
-            "64 workers end at a better test accuracy with backup workers than asynchronously",
-            "64 workers do not end at a better test accuracy with backup workers than asynchronously",
-        ),
-        Outcomes(
-            "sooner_than_async",
-            "they reach an accuracy sooner than asynchronous ones",
-            "they do not reach an accuracy sooner than asynchronous ones",
-        ),
-        Outcomes(
-            "sooner_than_sync",
-            "they reach it sooner than synchronous workers without backup workers",
-            "they do not reach it sooner than synchronous workers without backup workers",
-        ),
-        Outcomes(
-            "fifth",
-            "more backup workers than stragglers make an update longer, by their traffic",
-            "more backup workers than stragglers do not make an update longer by their traffic",
-        ),
-    ),
+    answers={
+        "accuracy": "64 workers [end|do not end] at a better test accuracy with backup workers than asynchronously",
+        "sooner_than_async": "they [reach|do not reach] an accuracy sooner than asynchronous ones",
+        "sooner_than_sync": "they [reach|do not reach] it sooner than synchronous workers without backup workers",
+        "fifth": "more backup workers than stragglers [make an update longer,|do not make an update longer] by their"
+        " traffic",
+    },
     best_plot="accuracies",
     background=(
         "Asynchronous workers wait for nobody, but with n workers a gradient is n − 1 updates old on average. With many"
@@ -57,21 +42,15 @@ TEXTS = PageTexts(
         " Traffic: 50 workers and TensorFlow's queue of tokens, sizes of Inception-v3: 95 MB, 17 ps tasks, 1 GB/s,"
         " computing 1.14 s. In each step, 4 workers take a quarter longer on average, or all are lognormal (σ = 0.2)."
     ),
-    reasons=(
-        Outcomes(
-            "accuracy",
-            "Stale gradients need a small learning rate, with which the epochs do not suffice.",
-            "At a learning rate of its own, asynchronous training loses little on so small a problem.",
-        ),
-        Outcomes(
-            "sooner_than_async",
-            "A small learning rate costs more examples than waiting costs time.",
-            "Asynchronous workers compute twice as many gradients in the same time, which outweighs their staleness.",
-        ),
-        Outcomes("sooner_than_sync", "The slowest of 64 lognormal steps takes far longer than the 60th."),
-        Outcomes("fifth", "The fifth backup worker saves no straggler in most updates, and all transfers share links."),
-        Outcomes("varied", "Each further worker brings the N-th gradient earlier, by more than its traffic costs."),
-    ),
+    reasons={
+        "accuracy": "[Stale gradients need a small learning rate, with which the epochs do not suffice.|At a learning"
+        " rate of its own, asynchronous training loses little on so small a problem.]",
+        "sooner_than_async": "[A small learning rate costs more examples than waiting costs time.|Asynchronous workers"
+        " compute twice as many gradients in the same time, which outweighs their staleness.]",
+        "sooner_than_sync": "The slowest of 64 lognormal steps takes far longer than the 60th.",
+        "fifth": "The fifth backup worker saves no straggler in most updates, and all transfers share links.",
+        "varied": "Each further worker brings the N-th gradient earlier, by more than its traffic costs.",
+    },
     limits=(
         "In a summary, Chen et al. train Inception with 100 workers. Here the task is so small that batches of 256"
         " waste examples, and the learning rate is constant.",

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 from .records import NUM_REAL_WORKERS, NUM_TRAINED_WORKERS, TARGET_LOSS
 
 TEXTS = PageTexts(
     question="How much waiting does a bound on the lead of fast workers save?",
-    answers=(
-        Outcomes(
-            "few",
-            "a bound of 3 steps takes at least half of the waiting away, where delays come and go",
-            "a bound of 3 steps leaves more than half of the waiting",
-        ),
-        Outcomes(
-            "permanent",
-            "no finite bound helps against one worker that stays slow",
-            "with one worker that stays slow, the others do not all go at its pace",
-        ),
-        Outcomes(
-            "interior",
-            "the objective is reached soonest under a finite bound",
-            "the objective is reached soonest without a bound",
-        ),
-    ),
+    answers={
+        "few": "a bound of 3 steps [takes at least half of the waiting away, where delays come and go|leaves more than"
+        " half of the waiting]",
+        "permanent": "[no finite bound helps against one worker that stays slow|with one worker that stays slow, the"
+        " others do not all go at its pace]",
+        "interior": "the objective is reached soonest [under a finite bound|without a bound]",
+    },
     best_plot="shares",
     background=(
         "Behind a barrier, every step lasts as long as the slowest worker's. Without a barrier nobody waits, but"
@@ -52,26 +42,17 @@ TEXTS = PageTexts(
         f" clusters are {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push. Rates and waiting"
         " are medians over the seeds without the first 20 % of a run; the largest leads are over whole runs."
     ),
-    reasons=(
-        Outcomes("few", "A worker that is slow now is seldom slow three times in a row."),
-        Outcomes("permanent", "Each lead is used up once. After that, all wait for the slow worker in every step."),
-        Outcomes(
-            "work",
-            refuted="Here a worker pulls the newest parameters in each step, so it is at most n − 1 updates behind on"
-            " average, whatever s is. Behind a barrier, n gradients of the same parameters make one step that"
-            " is n times as long. That is too long at a rate that a looser bound tolerates.",
-        ),
-        Outcomes(
-            "interior",
-            refuted="More updates with a larger bound would be needed for a best bound in between. Here a larger bound"
-            " costs no updates, as workers always read the newest parameters, and it saves waiting.",
-        ),
-        Outcomes(
-            "real_rate",
-            refuted="Processes that wake at once wait for a core. The simulations beside older runs had no cost of a"
-            " step besides its delay.",
-        ),
-    ),
+    reasons={
+        "few": "A worker that is slow now is seldom slow three times in a row.",
+        "permanent": "Each lead is used up once. After that, all wait for the slow worker in every step.",
+        "work": "[|Here a worker pulls the newest parameters in each step, so it is at most n − 1 updates behind on"
+        " average, whatever s is. Behind a barrier, n gradients of the same parameters make one step that is n times"
+        " as long. That is too long at a rate that a looser bound tolerates.]",
+        "interior": "[|More updates with a larger bound would be needed for a best bound in between. Here a larger"
+        " bound costs no updates, as workers always read the newest parameters, and it saves waiting.]",
+        "real_rate": "[|Processes that wake at once wait for a core. The simulations beside older runs had no cost of"
+        " a step besides its delay.]",
+    },
     limits=(
         "The rule is not Ho et al.'s: reads come from the ps task, never from a cache that may be s clocks old, and"
         " each gradient makes a separate update. So the claims about updates and objective are not in the verdict.",

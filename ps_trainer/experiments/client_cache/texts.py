@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
 
 from .cases import FRESH_BOUND, NUM_WORKERS
 
 TEXTS = PageTexts(
     question="Do workers that read slightly old parameters from a cache reach an objective sooner?",
-    answers=(
-        Outcomes(
-            "computes",
-            "workers with a cache spend more of their time computing than behind a barrier",
-            "workers with a cache hardly spend more of their time computing than behind a barrier",
-        ),
-        Outcomes(
-            "sooner_than_barrier",
-            "they are at the objective sooner than behind a barrier",
-            "they are not at the objective sooner than behind a barrier",
-        ),
-        Outcomes(
-            "sooner_than_async",
-            "they are there sooner than asynchronous workers",
-            "they are not there sooner than asynchronous workers",
-        ),
-    ),
+    answers={
+        "computes": "workers with a cache [spend|hardly spend] more of their time computing than behind a barrier",
+        "sooner_than_barrier": "they are [at|not at] the objective sooner than behind a barrier",
+        "sooner_than_async": "they are [there|not there] sooner than asynchronous workers",
+    },
     best_plot="times",
     background=(
         "Under stale synchronous parallel (SSP), a worker may be at most s steps ahead of the slowest. It may also read"
@@ -54,16 +42,13 @@ TEXTS = PageTexts(
         f" {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]} choose the bound and the learning rates, of six. The claims are judged"
         " on ten others. The time between two tests of the loss is interpolated."
     ),
-    reasons=(
-        Outcomes(
-            "sooner_than_async",
-            refuted="Here asynchronous workers pull fresh parameters in each step, and the link can serve them all. So"
-            " a cache saves little time, and its old copies cost gradients.",
-        ),
-        Outcomes("computes", "Most steps begin without a pull, and a lead hides the slow steps of others."),
-        Outcomes("quality", "A copy lacks up to s steps of each other worker."),
-        Outcomes("bound", "The rule pulls, and before that waits, whenever a copy could be older."),
-    ),
+    reasons={
+        "sooner_than_async": "[|Here asynchronous workers pull fresh parameters in each step, and the link can serve"
+        " them all. So a cache saves little time, and its old copies cost gradients.]",
+        "computes": "Most steps begin without a pull, and a lead hides the slow steps of others.",
+        "quality": "A copy lacks up to s steps of each other worker.",
+        "bound": "The rule pulls, and before that waits, whenever a copy could be older.",
+    },
     limits=(
         "The sources' problems have up to millions of parameters; these have a few thousand.",
         "A push ends a step here. Ho et al.'s clients send their updates in the background.",

@@ -1,15 +1,14 @@
 """`PageTexts`: what the page of an experiment says in words.
 
-An experiment declares its texts once, in its `texts.py`. None of them is a constant sentence about results: answers and
-reasons are bound to the outcomes of claims, and a page shows them only for the outcome that a claim has.
+An experiment declares its texts once. None of them is a constant sentence about results: answers and reasons are bound
+to the outcomes of claims, and a page shows them only for the outcome that a claim has.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, JudgedClaim
 
@@ -29,25 +28,26 @@ _DEFAULTS = {
     ClaimFinding.UNDECIDED: _NEAR_LIMIT,
     ClaimFinding.REFUTED: NO_CAUSE,
 }
+_ALTERNATIVES = re.compile(r"\[([^\[\]]*\|[^\[\]]*)\]")
+_PLACES = {ClaimFinding.OK: 0, ClaimFinding.REFUTED: 1, ClaimFinding.PARTLY: 2}  # of the words in alternatives
 _CASES = re.compile(r"all (\d+) inside|(\d+) of (\d+) outside")
 
 
-class Outcomes(NamedTuple):
-    """Words for the outcomes of one claim; empty where there is nothing to say."""
+def words_for(text: str, finding: ClaimFinding) -> str:
+    """Returns the words of a text for an outcome of a claim; empty for outcomes that decide nothing.
 
-    claim: str  # key of the claim
-    ok: str = ""
-    refuted: str = ""
-    partly: str = ""  # empty = as `ok`
+    `k workers [need|do not need] more` has words for a claim that holds, and for one that is refuted. A third
+    alternative is for a claim that holds in part. A text without alternatives is about a claim that holds.
+    """
+    place = _PLACES.get(finding)
+    if place is None or (finding is ClaimFinding.REFUTED and not _ALTERNATIVES.search(text)):
+        return ""
 
-    def of(self, finding: ClaimFinding) -> str:
-        """Returns the words for an outcome; empty for outcomes that decide nothing."""
-        words = {
-            ClaimFinding.OK: self.ok,
-            ClaimFinding.PARTLY: self.partly or self.ok,
-            ClaimFinding.REFUTED: self.refuted,
-        }
-        return words.get(finding, "")
+    def chosen(match: re.Match[str]) -> str:
+        words = match[1].split("|")
+        return words[place] if place < len(words) else words[0]
+
+    return _ALTERNATIVES.sub(chosen, text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,42 +56,41 @@ class PageTexts:
 
     Attributes:
         question: Question that the experiment answers, in plain words.
-        answers: Parts of the answer, one claim each; those for the outcomes that the claims have make one sentence.
+        answers: Parts of the answer by the key of their claim, with alternatives as for `words_for`; those for the
+            outcomes that the claims have make one sentence.
         best_plot: Key of the plot that shows the answer.
         background: What a reader must know, in about five lines.
         formula: Formula of the background, with a line for each symbol that is not obvious.
         finding: What the sources found, each with its section, figure or table.
         setup: What was run.
-        reasons: Why a claim has its outcome, for the outcomes that need a reason.
+        reasons: Why a claim has its outcome, by its key, for the outcomes that need a reason; alternatives likewise.
         limits: What the results do not say.
     """
 
     question: str
-    answers: Sequence[Outcomes]
+    answers: Mapping[str, str]
     best_plot: str
     background: str
     formula: str
     finding: str
     setup: str
-    reasons: Sequence[Outcomes] = ()
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limits: Sequence[str] = ()
 
     def answer(self, checked: Iterable[JudgedClaim]) -> str:
         """Returns the answer in one sentence, with the numbers of cases."""
         by_key = {check.claim.key: check for check in checked}
-        asked = [(words, by_key[words.claim]) for words in self.answers if words.claim in by_key]
-        parts = [f"{text}{_cases(check)}" for words, check in asked if (text := words.of(check.finding))]
+        asked = [(text, by_key[key]) for key, text in self.answers.items() if key in by_key]
+        parts = [f"{words}{_cases(check)}" for text, check in asked if (words := words_for(text, check.finding))]
         sentence = "; ".join(parts)
         return f"{sentence[0].upper()}{sentence[1:]}." if parts else UNANSWERED
 
     def seen(self, checked: Sequence[JudgedClaim]) -> list[str]:
         """Returns a text for each claim that needs words, by kind, and one for the number of the others."""
-        reasons = {words.claim: words for words in self.reasons}
         kinds = list(ClaimKind)
         texts = []
         for check in sorted(checked, key=lambda check: kinds.index(check.claim.kind)):
-            why = reasons[check.claim.key].of(check.finding) if check.claim.key in reasons else ""
-            why = why or _DEFAULTS.get(check.finding, "")
+            why = words_for(self.reasons.get(check.claim.key, ""), check.finding) or _DEFAULTS.get(check.finding, "")
             if why or check.finding is not ClaimFinding.OK:
                 head = f"**{_HEADS[check.finding]}** ({check.claim.kind.value})"
                 texts.append(f"{head}: “{check.claim.sentence}” ({check.text}). {why}".rstrip())

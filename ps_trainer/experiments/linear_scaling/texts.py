@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
 TEXTS = PageTexts(
     question="How must the learning rate grow with the number of synchronous workers?",
-    answers=(
-        Outcomes(
-            "same",
-            "with k times the learning rate and a warm-up, a few workers need as many examples as one",
-            "with k times the learning rate and a warm-up, even a few workers do not need as many examples as one",
-        ),
-        Outcomes(
-            "unscaled",
-            "with the learning rate of one worker they need more",
-            "with the learning rate of one worker they do not always need more",
-        ),
-        Outcomes("breaks", "for 32 workers the rule breaks", "for 32 workers the rule still holds"),
-        Outcomes(
-            "warmup",
-            "without the warm-up large batches need more examples",
-            "without the warm-up large batches do not always need more examples",
-        ),
-    ),
+    answers={
+        "same": "with k times the learning rate and a warm-up, [a|even a] few workers [need|do not need] as many"
+        " examples as one",
+        "unscaled": "with the learning rate of one worker they [need|do not always need] more",
+        "breaks": "for 32 workers the rule [breaks|still holds]",
+        "warmup": "without the warm-up large batches [need|do not always need] more examples",
+    },
     best_plot="examples",
     background=(
         "Synchronous SGD with k workers takes the mean of k gradients, so it makes one update where one worker makes k."
@@ -52,15 +41,12 @@ TEXTS = PageTexts(
         f" fastest with 0.2 to 0.4. A run ends when the mean accuracy of the last {WINDOW_EXAMPLES} examples is 97 %."
         " It gives up after 40 epochs. The warm-up lasts one epoch."
     ),
-    reasons=(
-        Outcomes("unscaled", "An update goes as far as that of one worker, and k times fewer updates are made."),
-        Outcomes("breaks", "32 η = 1.6 is far beyond the fastest rates of one worker, 0.2 to 0.4."),
-        Outcomes(
-            "warmup",
-            refuted="An epoch of small rates costs examples. It pays only where training fails without it.",
-        ),
-        Outcomes("root", "√k times the rate moves the parameters less far per example than k times."),
-    ),
+    reasons={
+        "unscaled": "An update goes as far as that of one worker, and k times fewer updates are made.",
+        "breaks": "32 η = 1.6 is far beyond the fastest rates of one worker, 0.2 to 0.4.",
+        "warmup": "[|An epoch of small rates costs examples. It pays only where training fails without it.]",
+        "root": "√k times the rate moves the parameters less far per example than k times.",
+    },
     limits=(
         "A run that gives up counts with the examples of 40 epochs, which is a lower bound.",
         "The sources compare the accuracy at the end of a fixed number of epochs; here it is the way to an accuracy.",

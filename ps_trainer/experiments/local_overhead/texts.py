@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 TEXTS = PageTexts(
     question="What does a ps task cost if everything runs on one machine?",
-    answers=(
-        Outcomes("equal", "the losses stay the same at every step", "the losses differ"),
-        Outcomes("slower", "a step with a ps task takes longer", "a step with a ps task does not always take longer"),
-        Outcomes(
-            "linear",
-            "it takes longer by a fixed time and by a time in proportion to the size of the model",
-            "the additional time is not a fixed time plus a time in proportion to the size of the model",
-        ),
-        Outcomes(
-            "over_stock",
-            "it takes no longer than a step of a hand-written TF1 script",
-            "it takes longer than a step of a hand-written TF1 script",
-        ),
-    ),
+    answers={
+        "equal": "[the losses stay the same at every step|the losses differ]",
+        "slower": "a step with a ps task [takes|does not always take] longer",
+        "linear": "[it takes longer by a fixed time and by|the additional time is not a fixed time plus] a time in"
+        " proportion to the size of the model",
+        "over_stock": "it takes [no longer|longer] than a step of a hand-written TF1 script",
+    },
     best_plot="overhead",
     background=(
         "Without a ps task, one process keeps the parameters in its own memory. With a ps task, the worker pulls them"
@@ -46,20 +39,15 @@ TEXTS = PageTexts(
         " `MonitoredTrainingSession`, one ps task, no class of ps_trainer, as many threads. Further runs compare only"
         " the losses, under other optimizers, update rules and layouts, and with two ps tasks."
     ),
-    reasons=(
-        Outcomes(
-            "equal",
-            "The ps task applies the same updates in the same order to the same values.",
-            "Another order of a sum changes the last bits. The number of threads per op decides that order.",
-        ),
-        Outcomes("slower", "Parameters and gradients are packed, sent and unpacked, once in each direction."),
-        Outcomes("linear", "The fixed part comes from the messages and the calls, the rest from copies."),
-        Outcomes(
-            "over_stock",
-            "The script sends each variable, gradient and learning rate in a message of its own, and pulls only when"
-            " its step begins. ps_trainer sends one message each way, and pulls as soon as the update is applied.",
-        ),
-    ),
+    reasons={
+        "equal": "[The ps task applies the same updates in the same order to the same values.|Another order of a sum"
+        " changes the last bits. The number of threads per op decides that order.]",
+        "slower": "Parameters and gradients are packed, sent and unpacked, once in each direction.",
+        "linear": "The fixed part comes from the messages and the calls, the rest from copies.",
+        "over_stock": "The script sends each variable, gradient and learning rate in a message of its own, and pulls"
+        " only when its step begins. ps_trainer sends one message each way, and pulls as soon as the update is"
+        " applied.",
+    },
     limits=(
         "The largest and the smallest model are outside of the range of the models to which their line is fitted.",
         "There is no network. Between machines, the time on the link comes on top.",

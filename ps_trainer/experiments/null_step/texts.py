@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 from .cases import ROWS_PER_STEP
 
 TEXTS = PageTexts(
     question="How long does a synchronous step take if the workers compute nothing?",
-    answers=(
-        Outcomes(
-            "linear",
-            "the time of a dense step grows with the size of all parameters",
-            "the time of a dense step grows more slowly than the size of all parameters",
-        ),
-        Outcomes(
-            "rows_only",
-            "a sparse step moves only the rows of its batch",
-            "a sparse step moves more than the rows of its batch",
-        ),
-        Outcomes(
-            "table_size",
-            "its time does not depend on the size of the table",
-            "the times of sparse steps from a small and a large table differ by more than 10 %",
-        ),
-    ),
+    answers={
+        "linear": "the time of a dense step grows [with|more slowly than] the size of all parameters",
+        "rows_only": "a sparse step moves [only|more than] the rows of its batch",
+        "table_size": "[its time does not depend on the size of the table|the times of sparse steps from a small and a"
+        " large table differ by more than 10 %]",
+    },
     best_plot="source_scale",
     background=(
         "A null step pulls parameters, computes nothing and pushes an update. What remains is the cost of messages, of"
@@ -52,29 +41,16 @@ TEXTS = PageTexts(
         " processes read them by turns, six updates each. At L0, a simulator has the source's numbers of tasks, with"
         " links of 10 Gbit/s."
     ),
-    reasons=(
-        Outcomes(
-            "table_size",
-            "The same rows travel from both tables.",
-            "The same rows travel from both tables. Steps of separate processes differ by more than this limit from run"
-            " to run.",
-        ),
-        Outcomes("sparse_dense", f"Only {ROWS_PER_STEP} rows travel, and `sgd` applies their gradients row by row."),
-        Outcomes(
-            "scalar",
-            "With few cores, the growth is that of a queue for cores: all workers wake at the same moment. The source"
-            " has one machine for each task.",
-        ),
-        Outcomes(
-            "bandwidth",
-            refuted="Discrepancy: where a step takes longer than its links need, the cause was not found. A step can"
-            " also be shorter, because the first workers push while the others still pull.",
-        ),
-        Outcomes(
-            "phases",
-            "Either pulls and pushes of the source overlap in part, or its links are faster than 10 Gbit/s.",
-        ),
-    ),
+    reasons={
+        "table_size": "The same rows travel from both tables.[| Steps of separate processes differ by more than this"
+        " limit from run to run.]",
+        "sparse_dense": f"Only {ROWS_PER_STEP} rows travel, and `sgd` applies their gradients row by row.",
+        "scalar": "With few cores, the growth is that of a queue for cores: all workers wake at the same moment. The"
+        " source has one machine for each task.",
+        "bandwidth": "[|Discrepancy: where a step takes longer than its links need, the cause was not found. A step"
+        " can also be shorter, because the first workers push while the others still pull.]",
+        "phases": "Either pulls and pushes of the source overlap in part, or its links are faster than 10 Gbit/s.",
+    },
     limits=(
         "The bandwidth of the source's links is inferred from its own dense steps. So the L0 claim about them checks"
         " consistency and predicts nothing.",

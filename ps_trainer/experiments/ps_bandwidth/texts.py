@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 TEXTS = PageTexts(
     question="How many ps tasks does it take until their links are no longer the bottleneck?",
-    answers=(
-        Outcomes(
-            "ps_round",
-            "as many as there are workers, as a synchronous round takes 2nM/(pB) until p = n",
-            "a synchronous round does not take 2nM/(pB)",
-        ),
-        Outcomes(
-            "unsharded",
-            "a variable with most of the bytes defeats additional ps tasks",
-            "a variable with most of the bytes does not defeat additional ps tasks as predicted",
-        ),
-        Outcomes("partitioned", "cut into parts it does not", "cut into parts it still does"),
-        Outcomes(
-            "colocated",
-            "a ring all-reduce, or a ps task on each worker's host, takes the time that its bytes need",
-            "a ring all-reduce, or a ps task on each worker's host, takes longer than its bytes need",
-        ),
-        Outcomes(
-            "pipelined",
-            "pushes and pulls that overlap take M/B in place of 2M/B",
-            "pushes and pulls that overlap do not take M/B",
-        ),
-    ),
+    answers={
+        "ps_round": "[as many as there are workers, as a synchronous round takes 2nM/(pB) until p = n|a synchronous"
+        " round does not take 2nM/(pB)]",
+        "unsharded": "a variable with most of the bytes [defeats additional ps tasks|does not defeat additional ps"
+        " tasks as predicted]",
+        "partitioned": "cut into parts it [does not|still does]",
+        "colocated": "a ring all-reduce, or a ps task on each worker's host, takes [the time that|longer than] its"
+        " bytes need",
+        "pipelined": "pushes and pulls that overlap [take M/B in place of 2M/B|do not take M/B]",
+    },
     best_plot="round",
     background=(
         "In a round, each of n workers sends M bytes of gradients and receives M bytes of parameters. If one ps task"
@@ -56,45 +43,24 @@ TEXTS = PageTexts(
         " chunks that overlap. TCP's congestion control is reno, in some arms bbr. The simulator has up to 64 workers,"
         " whose flows share links fairly."
     ),
-    reasons=(
-        Outcomes(
-            "ps_round",
-            "Where several workers pull through one link, a round may be a few per cent shorter: the first worker to"
-            " have all its parameters pushes while others still pull.",
-        ),
-        Outcomes(
-            "colocated",
-            ok="The time is that of the bytes. Earlier runs took 1.2 to 1.4 times as long, under bbr.",
-            refuted="In these arms every host sends and receives at the same time, and takes longer than its bytes"
-            " need.",
-        ),
-        Outcomes(
-            "pipelined",
-            "A ps task sends the sum of a chunk while the workers still push the next chunks, so each link carries"
-            " data both ways at once.",
-        ),
-        Outcomes(
-            "congestion",
-            "bbr sends as much as the shortest round trip needs. Where a host also receives, acknowledgements wait"
-            " behind data, so a round trip is longer and the link idles. Plain sockets show it, too, so neither"
-            " TensorFlow nor gRPC is the cause.",
-        ),
-        Outcomes(
-            "both_directions",
-            "Once workers are out of step, the pull of one passes at the same time as the push of another. Not all"
-            " coincide, so the gain is less than a factor of two.",
-        ),
-        Outcomes("unsharded", "The ps task with the most bytes decides (A18)."),
-        Outcomes(
-            "simulated_colocated",
-            "Every link carries data in both directions all the time. From 16 workers on, that is nearly 2M/B, as with"
-            " p = n hosts beside the workers'. So such hosts pay only where pushes and pulls overlap.",
-        ),
-        Outcomes(
-            "simulated_async",
-            "With one ps task, pulls and pushes are two queues for n workers, which take (n + 1)M/B in place of 2nM/B.",
-        ),
-    ),
+    reasons={
+        "ps_round": "Where several workers pull through one link, a round may be a few per cent shorter: the first"
+        " worker to have all its parameters pushes while others still pull.",
+        "colocated": "[The time is that of the bytes. Earlier runs took 1.2 to 1.4 times as long, under bbr.|In these"
+        " arms every host sends and receives at the same time, and takes longer than its bytes need.]",
+        "pipelined": "A ps task sends the sum of a chunk while the workers still push the next chunks, so each link"
+        " carries data both ways at once.",
+        "congestion": "bbr sends as much as the shortest round trip needs. Where a host also receives,"
+        " acknowledgements wait behind data, so a round trip is longer and the link idles. Plain sockets show it, too,"
+        " so neither TensorFlow nor gRPC is the cause.",
+        "both_directions": "Once workers are out of step, the pull of one passes at the same time as the push of"
+        " another. Not all coincide, so the gain is less than a factor of two.",
+        "unsharded": "The ps task with the most bytes decides (A18).",
+        "simulated_colocated": "Every link carries data in both directions all the time. From 16 workers on, that is"
+        " nearly 2M/B, as with p = n hosts beside the workers'. So such hosts pay only where pushes and pulls overlap.",
+        "simulated_async": "With one ps task, pulls and pushes are two queues for n workers, which take (n + 1)M/B in"
+        " place of 2nM/B.",
+    },
     limits=(
         "Shaped hosts have at most 4 workers, and one size of model. Larger clusters are simulated.",
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 TEXTS = PageTexts(
     question="Up to how many workers does throughput grow?",
-    answers=(
-        Outcomes(
-            "knee",
-            "up to about p(TB/(2M) + 1) synchronous workers, and twice as many asynchronous ones",
-            "growth does not end at p(TB/(2M) + 1) synchronous, and twice as many asynchronous workers",
-        ),
-        Outcomes(
-            "more_ps",
-            "more ps tasks move this number up",
-            "more ps tasks do not move this number up enough",
-        ),
-        Outcomes(
-            "concave",
-            "each further worker adds no more than the ones before",
-            "some measured steps to more workers add more than in proportion",
-        ),
-    ),
+    answers={
+        "knee": "[up to about p(TB/(2M) + 1) synchronous workers, and twice as many asynchronous ones|growth does not"
+        " end at p(TB/(2M) + 1) synchronous, and twice as many asynchronous workers]",
+        "more_ps": "more ps tasks [move this number up|do not move this number up enough]",
+        "concave": "[each further worker adds no more than the ones before|some measured steps to more workers add"
+        " more than in proportion]",
+    },
     best_plot="throughput",
     background=(
         "Each worker computes for a time T and moves all parameters once in each direction. As long as the links of the"
@@ -51,43 +41,25 @@ TEXTS = PageTexts(
         " compute time from the published rates of 1 and 50 asynchronous workers with 7 ps tasks. The distribution of"
         " compute times is our assumption."
     ),
-    reasons=(
-        Outcomes(
-            "concave",
-            refuted="The rate of one worker divides all the others, and it comes from one short run. If that run is"
-            " slow, larger clusters look better than in proportion.",
-        ),
-        Outcomes("more_ps", "The parameters, and with them the bytes, are spread over more links."),
-        Outcomes(
-            "fit_sync",
-            refuted="A real link serves its queue in order. The first worker has its parameters long before the last"
-            " one and computes in the meantime. That shortens steps whose transfers fit into the queue.",
-        ),
-        Outcomes(
-            "simulator",
-            refuted="Discrepancy: messages take some 20 to 40 ms of a step on the machine, which the simulator leaves"
-            " out. What remains is not explained.",
-        ),
-        Outcomes(
-            "paper_throughput",
-            refuted="All synchronous workers of the simulator pull, then compute, then push, so that each link is used"
-            " in one direction at a time. The published ratio of synchronous to asynchronous workers is 0.8, which"
-            " needs transfers that overlap with computing or with each other. Asynchronous workers whose steps hardly"
-            " vary stay in step for long, and share the links as synchronous ones do.",
-        ),
-        Outcomes(
-            "median",
-            "Most rounds have no long delay, so the median does not show it.",
-            "Synchronous workers use one direction of a link at a time, which takes longer where links are the limit.",
-        ),
-        Outcomes("tail_rare", "A round with one long delay among n workers is much more frequent than the delay."),
-        Outcomes(
-            "tail_frequent",
-            "Where most rounds have a long delay, so has the median. If every step varies a little, the slowest of n is"
-            " slow at the median, too. The maximum of many steps varies less than one step, so the tail is shorter in"
-            " proportion.",
-        ),
-    ),
+    reasons={
+        "concave": "[|The rate of one worker divides all the others, and it comes from one short run. If that run is"
+        " slow, larger clusters look better than in proportion.]",
+        "more_ps": "The parameters, and with them the bytes, are spread over more links.",
+        "fit_sync": "[|A real link serves its queue in order. The first worker has its parameters long before the last"
+        " one and computes in the meantime. That shortens steps whose transfers fit into the queue.]",
+        "simulator": "[|Discrepancy: messages take some 20 to 40 ms of a step on the machine, which the simulator"
+        " leaves out. What remains is not explained.]",
+        "paper_throughput": "[|All synchronous workers of the simulator pull, then compute, then push, so that each"
+        " link is used in one direction at a time. The published ratio of synchronous to asynchronous workers is 0.8,"
+        " which needs transfers that overlap with computing or with each other. Asynchronous workers whose steps"
+        " hardly vary stay in step for long, and share the links as synchronous ones do.]",
+        "median": "[Most rounds have no long delay, so the median does not show it.|Synchronous workers use one"
+        " direction of a link at a time, which takes longer where links are the limit.]",
+        "tail_rare": "A round with one long delay among n workers is much more frequent than the delay.",
+        "tail_frequent": "Where most rounds have a long delay, so has the median. If every step varies a little, the"
+        " slowest of n is slow at the median, too. The maximum of many steps varies less than one step, so the tail is"
+        " shorter in proportion.",
+    },
     limits=(
         "In virtual time, the knee follows from the simulator's own parameters. There it checks the simulator.",
         "In virtual time, transfers and computing of one worker do not overlap. TensorFlow already pushes the gradients"

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 from .cases import NUM_REAL_LEARNERS
 
 TEXTS = PageTexts(
     question="Does it help to divide the learning rate by the staleness?",
-    answers=(
-        Outcomes(
-            "fails_small",
-            "without the division, training fails at the largest staleness",
-            "without the division, training does not fail at the largest staleness",
-        ),
-        Outcomes(
-            "aware_small",
-            "with it, training ends where synchronous training ends",
-            "with it, training does not always end where synchronous training ends",
-        ),
-        Outcomes(
-            "aware",
-            "this is so even at the largest rate of synchronous training",
-            "from the largest rate of synchronous training it fails, too",
-        ),
-    ),
+    answers={
+        "fails_small": "without the division, training [fails|does not fail] at the largest staleness",
+        "aware_small": "with it, training [ends|does not always end] where synchronous training ends",
+        "aware": "[this is so even at the largest rate of synchronous training|from the largest rate of synchronous"
+        " training it fails, too]",
+    },
     best_plot="errors",
     background=(
         "In n-softsync, the ps task makes an update of every c = λ/n gradients of λ learners. A larger n means more"
@@ -53,23 +42,18 @@ TEXTS = PageTexts(
         f" {NUM_REAL_LEARNERS} processes on one machine that sleep. There,"
         " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
     ),
-    reasons=(
-        Outcomes("fails_small", "The largest stable rate falls nearly as 1/τ, so the full rate is far above it."),
-        Outcomes("fails", "The full rate is at the limit without staleness, and the limit falls with the staleness."),
-        Outcomes(
-            "aware_small",
-            "The largest stable rate falls nearly as 1/τ. So α₀/τ keeps the same distance from it for every n.",
-        ),
-        Outcomes(
-            "aware",
-            refuted="In 1-softsync the staleness is about 1, where α₀/τ is α₀. With momentum μ, the limit on a"
-            " quadratic is 2 (1 + μ) without staleness and 1 − μ at a staleness of 1. At μ = 0.9, 38 times less.",
-        ),
-        Outcomes("global", "With nearly even steps, nearly every gradient has the staleness n."),
-        Outcomes("dispersed", "Gradients that are staler than the mean move the parameters less, and fresh ones more."),
-        Outcomes("cnn_fails", "The α₀ that is best for α₀/τ is about λ times the rate that staleness λ can stand."),
-        Outcomes("batch", "The mean of λ gradients of batches of μ is the gradient of a batch of λμ."),
-    ),
+    reasons={
+        "fails_small": "The largest stable rate falls nearly as 1/τ, so the full rate is far above it.",
+        "fails": "The full rate is at the limit without staleness, and the limit falls with the staleness.",
+        "aware_small": "The largest stable rate falls nearly as 1/τ. So α₀/τ keeps the same distance from it for every"
+        " n.",
+        "aware": "[|In 1-softsync the staleness is about 1, where α₀/τ is α₀. With momentum μ, the limit on a"
+        " quadratic is 2 (1 + μ) without staleness and 1 − μ at a staleness of 1. At μ = 0.9, 38 times less.]",
+        "global": "With nearly even steps, nearly every gradient has the staleness n.",
+        "dispersed": "Gradients that are staler than the mean move the parameters less, and fresh ones more.",
+        "cnn_fails": "The α₀ that is best for α₀/τ is about λ times the rate that staleness λ can stand.",
+        "batch": "The mean of λ gradients of batches of μ is the gradient of a batch of λμ.",
+    },
     limits=(
         "Two arms end alike if the 90 % t interval of their difference, of the same seeds, is within 1 point. All arms"
         " see the same 360 test digits, so the claims are about these.",

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 TEXTS = PageTexts(
     question="How stale are the gradients of asynchronous workers?",
-    answers=(
-        Outcomes(
-            "mean",
-            "on average n − 1 updates for n workers",
-            "the average is not n − 1 updates for n workers",
-        ),
-        Outcomes(
-            "spike",
-            "with nearly even steps almost every gradient has this staleness",
-            "with nearly even steps the staleness spreads more than expected",
-        ),
-        Outcomes(
-            "geometric",
-            "with exponential steps the distribution is geometric",
-            "with exponential steps the distribution is not quite geometric",
-        ),
-    ),
+    answers={
+        "mean": "[on average|the average is not] n − 1 updates for n workers",
+        "spike": "with nearly even steps [almost every gradient has this staleness|the staleness spreads more than"
+        " expected]",
+        "geometric": "with exponential steps the distribution is [geometric|not quite geometric]",
+    },
     best_plot="histograms-L0",
     background=(
         "The staleness of a gradient is the number of updates by others between its pull and its push. While a worker"
@@ -48,32 +37,18 @@ TEXTS = PageTexts(
         " four times slower. n-softsync makes updates of c gradients. In virtual time no gradient is computed. The"
         " first 20 % of each run are left out, and seeds are pooled."
     ),
-    reasons=(
-        Outcomes(
-            "mean",
-            "While one gradient is computed, n − 1 others are under way. Idle gaps between a push and the next pull"
-            " would lower the mean, and parameters pulled ahead would raise it.",
-        ),
-        Outcomes(
-            "spike",
-            refuted="Real steps are even only if a core is free whenever a worker wakes. A wait for a core changes the"
-            " order of the pushes.",
-        ),
-        Outcomes(
-            "geometric",
-            refuted="A real step has a constant part besides its exponential delay. So two pushes of one worker follow"
-            " each other more rarely than in the model.",
-        ),
-        Outcomes(
-            "simulated", refuted="Several workers that wake at once wait for a core, which the simulator leaves out."
-        ),
-        Outcomes(
-            "per_worker",
-            refuted="The slow worker makes few gradients, so its mean is uncertain. The constant part of its real steps"
-            " also makes its staleness smaller.",
-        ),
-        Outcomes("heavy_tail", "So the sources' bound of 2n is a statement about even steps."),
-    ),
+    reasons={
+        "mean": "While one gradient is computed, n − 1 others are under way. Idle gaps between a push and the next"
+        " pull would lower the mean, and parameters pulled ahead would raise it.",
+        "spike": "[|Real steps are even only if a core is free whenever a worker wakes. A wait for a core changes the"
+        " order of the pushes.]",
+        "geometric": "[|A real step has a constant part besides its exponential delay. So two pushes of one worker"
+        " follow each other more rarely than in the model.]",
+        "simulated": "[|Several workers that wake at once wait for a core, which the simulator leaves out.]",
+        "per_worker": "[|The slow worker makes few gradients, so its mean is uncertain. The constant part of its real"
+        " steps also makes its staleness smaller.]",
+        "heavy_tail": "So the sources' bound of 2n is a statement about even steps.",
+    },
     limits=(
         "In virtual time, the means of asynchronous workers and of n-softsync are counts that must come out. There they"
         " check the simulator.",

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.virtual_training import TARGET_ACCURACY, WINDOW_EXAMPLES
 
 from .records import FASTEST_OVER_RATE, OPTIMIZER_TAU
 
 TEXTS = PageTexts(
     question="What does staleness do to training?",
-    answers=(
-        Outcomes(
-            "slower",
-            "at one learning rate staler gradients take more updates to the same accuracy",
-            "at one learning rate staler gradients do not always take more updates to the same accuracy",
-        ),
-        Outcomes(
-            "boundary",
-            "on a quadratic the largest stable rate falls about as 1/(1 + τ)",
-            "on a quadratic the largest stable rate does not fall as 1/(1 + τ)",
-        ),
-        Outcomes(
-            "depth_at_one_rate",
-            "at one learning rate a deeper model suffers more",
-            "at one learning rate a deeper model does not always suffer more",
-        ),
-        Outcomes(
-            "depth",
-            "it does so at the same share of its fastest rate, too",
-            "at the same share of its fastest rate it does not always suffer more",
-        ),
-        Outcomes(
-            "ramp",
-            "staleness that grows slowly rescues runs that otherwise fail",
-            "staleness that grows slowly does not rescue runs that otherwise fail",
-        ),
-        Outcomes(
-            "adagrad",
-            "Adagrad suffers less than momentum and Adam",
-            "Adagrad does not suffer less than both momentum and Adam",
-        ),
-        Outcomes(
-            "rmsprop",
-            "RMSProp suffers more than Adagrad and SGD",
-            "RMSProp does not suffer more than both Adagrad and SGD",
-        ),
-    ),
+    answers={
+        "slower": "at one learning rate staler gradients [take|do not always take] more updates to the same accuracy",
+        "boundary": "on a quadratic the largest stable rate [falls about|does not fall] as 1/(1 + τ)",
+        "depth_at_one_rate": "at one learning rate a deeper model [suffers|does not always suffer] more",
+        "depth": "[it does so at the same share of its fastest rate, too|at the same share of its fastest rate it does"
+        " not always suffer more]",
+        "ramp": "staleness that grows slowly [rescues|does not rescue] runs that otherwise fail",
+        "adagrad": "Adagrad [suffers less than|does not suffer less than both] momentum and Adam",
+        "rmsprop": "RMSProp [suffers more than|does not suffer more than both] Adagrad and SGD",
+    },
     best_plot="grid",
     background=(
         "A stale gradient belongs to parameters that are τ updates old. It corrects an error that other updates may"
@@ -73,34 +46,21 @@ TEXTS = PageTexts(
         f" the updates without staleness; for optimizers, with τ = {OPTIMIZER_TAU}, after 20 times. The ramp takes 300"
         " updates, at the rate where it rescues most pilot seeds."
     ),
-    reasons=(
-        Outcomes("slower", "An old gradient corrects an error that other updates have corrected already."),
-        Outcomes(
-            "boundary_geometric",
-            "The random choice of the old version adds noise, which feeds in η²w² per update, while the momentum that"
-            " geometric staleness brings damps at 1/(1 + τ). Single sequences stay small up to larger rates.",
-        ),
-        Outcomes(
-            "depth_at_one_rate",
-            "One learning rate is a larger part of the largest stable one in a deep model than in a shallow one.",
-        ),
-        Outcomes(
-            "depth",
-            refuted="At the same share of its fastest rate a deep model is no nearer to its limit than a shallow one."
-            " Softmax regression has no such limit, so its fastest rate is large, and so is the share of it.",
-        ),
-        Outcomes(
-            "rmsprop",
-            refuted="RMSProp needs more updates without staleness than the others, so the same delay is a smaller part"
-            " of its training.",
-        ),
-        Outcomes(
-            "ramp",
-            refuted="A ramp does not move the limit of stability. The loss falls while the present staleness is inside"
-            " of the limit, and rises once it is outside.",
-        ),
-        Outcomes("adagrad", "Adagrad divides its rate by the gradients so far, so a rate that is too large shrinks."),
-    ),
+    reasons={
+        "slower": "An old gradient corrects an error that other updates have corrected already.",
+        "boundary_geometric": "The random choice of the old version adds noise, which feeds in η²w² per update, while"
+        " the momentum that geometric staleness brings damps at 1/(1 + τ). Single sequences stay small up to larger"
+        " rates.",
+        "depth_at_one_rate": "One learning rate is a larger part of the largest stable one in a deep model than in a"
+        " shallow one.",
+        "depth": "[|At the same share of its fastest rate a deep model is no nearer to its limit than a shallow one."
+        " Softmax regression has no such limit, so its fastest rate is large, and so is the share of it.]",
+        "rmsprop": "[|RMSProp needs more updates without staleness than the others, so the same delay is a smaller"
+        " part of its training.]",
+        "ramp": "[|A ramp does not move the limit of stability. The loss falls while the present staleness is inside"
+        " of the limit, and rises once it is outside.]",
+        "adagrad": "Adagrad divides its rate by the gradients so far, so a rate that is too large shrinks.",
+    },
     limits=(
         "Of a run that gives up, only a lower bound is known. Medians and intervals take it as unknown: a value with ≥"
         " or ≤ is a bound, and pairs of two unknown medians are left out.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 
 from .cases import PERIOD
 
@@ -10,33 +10,13 @@ LEAST_MS, MOST_MS = 20, 90  # mean steps of the models
 
 TEXTS = PageTexts(
     question="How do the strategies of training compare in speed, quality and resources, for six kinds of models?",
-    answers=(
-        Outcomes(
-            "async_speed",
-            "asynchronous workers are faster than synchronous ones",
-            "asynchronous workers are not faster than synchronous ones",
-        ),
-        Outcomes(
-            "backup_speed",
-            "a backup worker makes synchronous updates faster",
-            "a backup worker does not make synchronous updates faster",
-        ),
-        Outcomes(
-            "sync_quality",
-            "with momentum, two synchronous workers train as well as one process",
-            "with momentum, two synchronous workers do not train as well as one process",
-        ),
-        Outcomes(
-            "local_bytes",
-            f"local SGD sends the {PERIOD}-th part of the bytes",
-            f"local SGD does not send the {PERIOD}-th part of the bytes",
-        ),
-        Outcomes(
-            "table_bytes",
-            "of large tables few rows travel",
-            "of large tables more than half travels",
-        ),
-    ),
+    answers={
+        "async_speed": "asynchronous workers are [faster|not faster] than synchronous ones",
+        "backup_speed": "a backup worker [makes|does not make] synchronous updates faster",
+        "sync_quality": "with momentum, two synchronous workers [train|do not train] as well as one process",
+        "local_bytes": f"local SGD [sends|does not send] the {PERIOD}-th part of the bytes",
+        "table_bytes": "of large tables [few rows travel|more than half travels]",
+    },
     best_plot="strategies",
     background=(
         "One process trains without messages. Synchronous workers push to a ps task and wait for each other;"
@@ -68,18 +48,15 @@ TEXTS = PageTexts(
         " are digits, drawn glyphs, tones, number words, planted clicks and planted synonyms. The test metric is"
         " accuracy, AUC, exact match, the share of synonyms recovered, or 1 − label error rate."
     ),
-    reasons=(
-        Outcomes("async_speed", "They do not wait for the slower of two steps."),
-        Outcomes("backup_speed", "Two of three steps are over before two of two are."),
-        Outcomes("sync_quality", "As long as the parameters hardly move, one double step goes as far as two steps."),
-        Outcomes("table_bytes", "A step reads and updates the rows of its batch."),
-        Outcomes("local_bytes", "Nothing travels in a local step."),
-        Outcomes(
-            "adaptive_quality",
-            refuted="They make half of the updates, and the learning rate stays that of one process.",
-        ),
-        Outcomes("cpu", "Sending, receiving and applying take processor time that one process does not need."),
-    ),
+    reasons={
+        "async_speed": "They do not wait for the slower of two steps.",
+        "backup_speed": "Two of three steps are over before two of two are.",
+        "sync_quality": "As long as the parameters hardly move, one double step goes as far as two steps.",
+        "table_bytes": "A step reads and updates the rows of its batch.",
+        "local_bytes": "Nothing travels in a local step.",
+        "adaptive_quality": "[|They make half of the updates, and the learning rate stays that of one process.]",
+        "cpu": "Sending, receiving and applying take processor time that one process does not need.",
+    },
     limits=(
         "Trainings are short, and no model is trained to its end. Differences of test metrics are means over the models"
         " and seeds, with t intervals; the models' metrics differ in scale.",

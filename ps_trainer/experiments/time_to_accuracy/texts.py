@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.page_texts import Outcomes, PageTexts
+from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
 
 TEXTS = PageTexts(
     question="How much sooner do several workers reach an accuracy than one?",
-    answers=(
-        Outcomes(
-            "async_sooner",
-            "in virtual time, more asynchronous workers of the same batch are there sooner than one",
-            "in virtual time, more asynchronous workers of the same batch are not always there sooner than one",
-        ),
-        Outcomes(
-            "sync_sooner",
-            "so are synchronous ones",
-            "synchronous ones are not always there sooner",
-        ),
-        Outcomes(
-            "halves",
-            "two synchronous workers need half of one worker's updates",
-            "two synchronous workers do not need half of one worker's updates",
-        ),
-        Outcomes("wastes", "16 need more examples than one", "16 do not need many more examples than one"),
-        Outcomes(
-            "fixed_batch",
-            "workers that share one batch need as many examples as one worker",
-            "workers that share one batch do not need as many examples as one worker",
-        ),
-    ),
+    answers={
+        "async_sooner": "in virtual time, more asynchronous workers of the same batch are [there|not always there]"
+        " sooner than one",
+        "sync_sooner": "[so are synchronous ones|synchronous ones are not always there sooner]",
+        "halves": "two synchronous workers [need|do not need] half of one worker's updates",
+        "wastes": "16 [need more|do not need many more] examples than one",
+        "fixed_batch": "workers that share one batch [need|do not need] as many examples as one worker",
+    },
     best_plot="speedups",
     background=(
         "Strong scaling keeps the work of an update: n workers share the batch of one, so each computes for the n-th"
@@ -62,24 +47,16 @@ TEXTS = PageTexts(
         " claims are judged on ten others. A training gives up after 12 epochs. All times are in mean steps of a worker"
         " that works alone."
     ),
-    reasons=(
-        Outcomes("async_sooner", "No worker waits: n compute n times the gradients, which outweighs staleness."),
-        Outcomes("sync_sooner", "Waiting for the slowest of few similar steps costs less than the others' work gains."),
-        Outcomes("halves", "With so small a batch, the noise of the gradient limits an update."),
-        Outcomes(
-            "wastes", "With 128 examples the noise limits an update less, so a more exact gradient goes hardly further."
-        ),
-        Outcomes("update_time", "This follows from the drawn step times, so it checks the simulator."),
-        Outcomes(
-            "small_pushes",
-            "The others make n − 1 small updates meanwhile, which together are less than one whole update.",
-        ),
-        Outcomes(
-            "async_first",
-            "They do not wait for the slowest step.",
-            "What they gain by not waiting, their stale gradients lose.",
-        ),
-    ),
+    reasons={
+        "async_sooner": "No worker waits: n compute n times the gradients, which outweighs staleness.",
+        "sync_sooner": "Waiting for the slowest of few similar steps costs less than the others' work gains.",
+        "halves": "With so small a batch, the noise of the gradient limits an update.",
+        "wastes": "With 128 examples the noise limits an update less, so a more exact gradient goes hardly further.",
+        "update_time": "This follows from the drawn step times, so it checks the simulator.",
+        "small_pushes": "The others make n − 1 small updates meanwhile, which together are less than one whole update.",
+        "async_first": "[They do not wait for the slowest step.|What they gain by not waiting, their stale gradients"
+        " lose.]",
+    },
     limits=(
         "No process sleeps or computes here for as long as the time says. `ps_trainer experiment"
         " ps_trainer.experiments.time_to_accuracy.experiment:TimeToAccuracyOnClusters` also trains on real clusters of"

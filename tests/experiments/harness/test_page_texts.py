@@ -9,7 +9,7 @@ import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, ClaimKind, JudgedClaim, Limit
-from ps_trainer.experiments.harness.page_texts import NO_CAUSE, UNANSWERED, Outcomes
+from ps_trainer.experiments.harness.page_texts import NO_CAUSE, UNANSWERED, words_for
 from tests.experiments.fakes import Dice
 
 OK, REFUTED, PARTLY = ClaimFinding.OK, ClaimFinding.REFUTED, ClaimFinding.PARTLY
@@ -44,12 +44,14 @@ def test_every_experiment_has_all_texts(experiment):
 def test_texts_name_claims_and_a_plot_that_exist(experiment):
     keys = {claim.key for claim in experiment.claims}
     texts = experiment.texts
-    for words in (*texts.answers, *texts.reasons):
-        assert words.claim in keys
-        assert words.ok or words.refuted
-    assert all(words.ok and words.refuted for words in texts.answers)
-    for named in (texts.answers, texts.reasons):
-        assert len({words.claim for words in named}) == len(named)
+    assert {*texts.answers, *texts.reasons} <= keys
+    for text in texts.reasons.values():
+        assert words_for(text, OK) or words_for(text, REFUTED)
+    assert all(words_for(text, OK) and words_for(text, REFUTED) for text in texts.answers.values())
+    words = [
+        words_for(text, one) for text in (*texts.answers.values(), *texts.reasons.values()) for one in ClaimFinding
+    ]
+    assert not any("|" in one for one in words)
     assert texts.best_plot.partition("-")[0] in experiment.captions
 
 
@@ -113,11 +115,26 @@ def test_claims_of_the_literature_come_first():
 
 
 def test_words_of_a_partly_kept_claim_default_to_those_of_a_kept_one():
-    words = Outcomes("a", "holds", "fails")
-    assert [words.of(finding) for finding in (OK, PARTLY, REFUTED)] == ["holds", "holds", "fails"]
-    assert words._replace(partly="nearly").of(PARTLY) == "nearly"
+    words = "it [holds|fails]"
+    assert [words_for(words, finding) for finding in (OK, PARTLY, REFUTED)] == ["it holds", "it holds", "it fails"]
+    assert words_for("it [holds|fails|nearly holds]", PARTLY) == "it nearly holds"
+
+
+def test_a_text_has_several_places_with_alternatives_and_other_brackets_stay():
+    text = "[a|even a] few (E[X]) [|do not ]need [words](page.md)"
+    assert words_for(text, OK) == "a few (E[X]) need [words](page.md)"
+    assert words_for(text, REFUTED) == "even a few (E[X]) do not need [words](page.md)"
+
+
+@pytest.mark.parametrize("finding", [ClaimFinding.UNDECIDED, ClaimFinding.NOT_TESTABLE])
+def test_an_outcome_that_decides_nothing_has_no_words(finding):
+    assert words_for("it [holds|fails|nearly holds]", finding) == words_for("it holds", finding) == ""
+
+
+def test_a_text_without_alternatives_is_about_a_claim_that_holds():
+    assert [words_for("so it is", finding) for finding in (OK, PARTLY, REFUTED)] == ["so it is", "so it is", ""]
 
 
 def test_texts_without_reasons_give_none():
-    texts = dataclasses.replace(Dice.texts, reasons=())
+    texts = dataclasses.replace(Dice.texts, reasons={})
     assert texts.seen([check()]) == ["1 claim is ok."]
