@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import (
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    simulator_claim,
+    theory_claim,
+)
 from ps_trainer.experiments.toolkit import virtual_training
 from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate, ratio_by_seed, ratio_interval
 
@@ -58,10 +65,9 @@ _RATES = "2026-11-27: pilot runs with other seeds choose the learning rates, in 
 _INTERVAL = "2026-11-27: geometric means over the seeds, with an interval by Student's t"
 
 OF_THROUGHPUT = (
-    Claim(
+    theory_claim(
         key="throughput",
         sentence="Asynchronous workers compute E[max]/E[X] times the gradients that synchronous ones do",
-        kind=ClaimKind.THEORY,
         quantity="measured over predicted ratio",
         limit=Limit(low=0.85, high=1.15),
         expected=Limit(low=0.97, high=1.03),
@@ -74,37 +80,33 @@ OF_THROUGHPUT = (
 )
 
 OF_TRAINING = (
-    Claim(
+    extension_claim(
         key="examples",
         sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
-        kind=ClaimKind.EXTENSION,
         quantity="its examples above those of synchronous SGD, in standard errors",
         limit=Limit(low=-2.0),
         amended=_RATES,
         measure=lambda arms: _leads(arms, Mode.SYNC_SAME),
     ),
-    Claim(
+    literature_claim(
         key="examples_global",
         sentence="With the same batch per update asynchronous SGD needs no fewer examples, each at its best rate",
-        kind=ClaimKind.LITERATURE,
         quantity="its examples above those of synchronous SGD, in standard errors",
         limit=Limit(low=-2.0),
         amended=_RATES,
         measure=lambda arms: _leads(arms, Mode.SYNC_GLOBAL),
     ),
-    Claim(
+    literature_claim(
         key="time_even",
         sentence="With nearly even steps synchronous SGD is at the target as soon as asynchronous SGD",
-        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous time",
         limit=Limit(low=1.0),
         amended=f"2026-11-24: geometric means over the seeds, with an interval; {_RATES}",
         measure=lambda arms: _times(arms, TRAINED_ALPHAS[0]),
     ),
-    Claim(
+    literature_claim(
         key="time_uneven",
         sentence="With exponential steps asynchronous SGD is at the target sooner",
-        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous time",
         limit=Limit(high=1.0),
         amended=f"2026-11-24: geometric means over the seeds, with an interval; {_RATES}",
@@ -113,10 +115,9 @@ OF_TRAINING = (
 )
 
 OF_REAL_THROUGHPUT = (
-    Claim(
+    theory_claim(
         key="real_throughput",
         sentence="Asynchronous workers of real clusters compute E[max]/E[X] times the gradients, too",
-        kind=ClaimKind.THEORY,
         quantity="measured over predicted ratio",
         limit=Limit(low=0.85, high=1.15),
         amended=_INTERVAL,
@@ -126,20 +127,18 @@ OF_REAL_THROUGHPUT = (
             if n > 1 and len(pairs) > 1
         ],
     ),
-    Claim(
+    simulator_claim(
         key="real_rates",
         sentence="Real clusters of both kinds compute as many gradients as the simulator says of the same delays",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated gradients per second",
         limit=Limit(low=0.9, high=1.1),
         measure=lambda rates: [
             Measure(pair.case, pair.ratio, pair.interval) for pairs in rates.values() for pair in pairs.values()
         ],
     ),
-    Claim(
+    theory_claim(
         key="real_control",
         sentence="With one worker asynchronous and synchronous rates are the same",
-        kind=ClaimKind.THEORY,
         quantity="asynchronous over synchronous gradients per second",
         limit=Limit(low=0.95, high=1.05),
         amended=_INTERVAL,
@@ -152,10 +151,9 @@ OF_REAL_THROUGHPUT = (
 )
 
 OF_REAL_TRAINING = (
-    Claim(
+    simulator_claim(
         key="real_examples",
         sentence="A real training needs as many examples as the one in virtual time",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over virtual examples to the target, medians over the seeds",
         limit=Limit(low=0.6, high=1.6),
         expected=Limit(low=0.75, high=1.33),
@@ -164,10 +162,9 @@ OF_REAL_TRAINING = (
         ],
         amended="2026-11-26: five seeds in place of one, with an interval of their ratios",
     ),
-    Claim(
+    literature_claim(
         key="real_time",
         sentence="With exponential steps asynchronous SGD is at the target sooner on a real cluster, too",
-        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous time",
         limit=Limit(high=1.0),
         amended=_INTERVAL,

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import (
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    simulator_claim,
+    theory_claim,
+)
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import mean_interval, median_interval, ratio_by_seed, ratio_interval
@@ -98,10 +105,9 @@ _BEST = "2026-11-27: for each seed the others choose b, with an interval by Stud
 
 
 OF_TIMING = (
-    Claim(
+    literature_claim(
         key="falls",
         sentence="More backup workers make an update faster",
-        kind=ClaimKind.LITERATURE,
         quantity="time per update over that with the next fewer backup workers",
         limit=Limit(high=1.01),
         amended=_BY_SEED,
@@ -111,10 +117,9 @@ OF_TIMING = (
             for before, case in pairwise(sweep.cases)
         ],
     ),
-    Claim(
+    extension_claim(
         key="diminishing",
         sentence="Each backup worker saves less than the one before",
-        kind=ClaimKind.EXTENSION,
         quantity="(what one saved before − what one saves now) / time per update without any",
         limit=Limit(low=-0.05),
         expected=Limit(low=-0.01),
@@ -123,10 +128,9 @@ OF_TIMING = (
             Measure(sweep.case_name(case), *lost) for sweep in timings.sweeps for case, lost in sweep.lost_gains()
         ],
     ),
-    Claim(
+    simulator_claim(
         key="prediction",
         sentence="The true barrier takes its model's time (A4), TensorFlow's rule the time of a queue of tokens",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over predicted time per update",
         limit=Limit(low=0.9, high=1.1),
         amended=_BY_SEED,
@@ -137,10 +141,9 @@ OF_TIMING = (
             if case.predicted is not None
         ],
     ),
-    Claim(
+    theory_claim(
         key="optimistic",
         sentence="Textbook order statistics (A3) overstate the gain, as no parameter server cancels stragglers",
-        kind=ClaimKind.THEORY,
         quantity="the true barrier's time per update over order statistics, heavy tails, N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.02),
@@ -152,20 +155,18 @@ OF_TIMING = (
             if case.cancelled is not None
         ],
     ),
-    Claim(
+    literature_claim(
         key="pays",
         sentence="With heavy tails backup workers gain more than they cost",
-        kind=ClaimKind.LITERATURE,
         quantity="best normalised speed-up (A5), N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
         amended=_BEST,
         measure=lambda timings: _best_speedups(timings.where(sizes=["N = 8"], shapes=_HEAVY)),
     ),
-    Claim(
+    literature_claim(
         key="interior",
         sentence="With heavy tails there is a best number of backup workers, beyond which more of them lose",
-        kind=ClaimKind.LITERATURE,
         quantity="best number of 0 to 6 backup workers, N = 8",
         limit=Limit(low=1, high=5),
         amended="2026-11-27: with an interval by a bootstrap of the seeds",
@@ -173,10 +174,9 @@ OF_TIMING = (
             Measure(sweep.name, *sweep.best_number) for sweep in timings.where(sizes=["N = 8"], shapes=_HEAVY)
         ],
     ),
-    Claim(
+    theory_claim(
         key="light",
         sentence="With light tails and few workers no number of backup workers pays",
-        kind=ClaimKind.THEORY,
         quantity="best normalised speed-up with any; ±2 % for all N, shifted exponential for N ≤ 8",
         limit=Limit(high=1.0),
         amended=_BEST,
@@ -184,20 +184,18 @@ OF_TIMING = (
             [*timings.where(shapes=[Shape.EVEN]), *timings.where(sizes=_SMALL, shapes=[Shape.SHIFTED])]
         ),
     ),
-    Claim(
+    theory_claim(
         key="size",
         sentence="The tail of the slowest of N counts, so the same shifted exponential pays with 50 workers",
-        kind=ClaimKind.THEORY,
         quantity="best normalised speed-up, N = 50",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
         amended=_BEST,
         measure=lambda timings: _best_speedups(timings.where(sizes=[OF_50], shapes=[Shape.SHIFTED])),
     ),
-    Claim(
+    theory_claim(
         key="tokens_drop",
         sentence="The token queue drops b/(N + b) of the gradients, whatever the delays",
-        kind=ClaimKind.THEORY,
         quantity="|dropped share − b/(N + b)|",
         limit=Limit(high=0.01),
         amended=_MEAN,
@@ -207,10 +205,9 @@ OF_TIMING = (
             for case in sweep.cases
         ],
     ),
-    Claim(
+    theory_claim(
         key="barrier_drop",
         sentence="A true barrier drops b/(b + Nτ), τ the mean staleness of what it drops: b/(N + b) at most",
-        kind=ClaimKind.THEORY,
         quantity="|dropped share − b/(b + Nτ)|",
         limit=Limit(high=0.01),
         amended=_MEAN,
@@ -220,20 +217,18 @@ OF_TIMING = (
             for case in sweep.cases
         ],
     ),
-    Claim(
+    literature_claim(
         key="restores",
         sentence="With one persistently slow worker, one backup worker behind a true barrier undoes the harm",
-        kind=ClaimKind.LITERATURE,
         quantity="time per update over that of N workers without a slow one, N ≤ 8",
         limit=Limit(high=1.1),
         expected=Limit(high=1.05),
         amended="2026-11-27: geometric means over the seeds, with an interval by Welch's t",
         measure=_restored,
     ),
-    Claim(
+    extension_claim(
         key="penalty",
         sentence="With such a worker the token queue is slower: fast ones take the slow one's old tokens and come late",
-        kind=ClaimKind.EXTENSION,
         quantity="token queue's over true barrier's time per update, b = 1 and 2, N ≤ 8",
         limit=Limit(low=1.05, high=1.25),
         amended=_BY_SEED,
@@ -242,10 +237,9 @@ OF_TIMING = (
 )
 
 OF_TRAINING = (
-    Claim(
+    literature_claim(
         key="work",
         sentence="Backup workers cost no updates: what is used is as fresh as without them",
-        kind=ClaimKind.LITERATURE,
         quantity="updates to the training accuracy over those without backup workers",
         limit=Limit(high=1.1),
         amended="2026-11-24: geometric means over the seeds, with an interval",
@@ -254,10 +248,9 @@ OF_TRAINING = (
 )
 
 OF_REAL_CLUSTERS = (
-    Claim(
+    simulator_claim(
         key="real_time",
         sentence="Real clusters take as long per update as the simulator says of the same delays",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated mean time per update",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-27: an interval over the seeds decides, by Student's t",
@@ -265,10 +258,9 @@ OF_REAL_CLUSTERS = (
             Measure(pair.case, pair.ratio, pair.interval) for case in cases for pair in [case.pair("step")]
         ],
     ),
-    Claim(
+    simulator_claim(
         key="real_median",
         sentence="The median update of real clusters takes as long as the simulator says",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated median time per update, the median over all cases of a rule",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-21: one value for all cases, as medians of 60 updates vary by 6 %; 2026-11-27: one per rule;"
@@ -280,10 +272,9 @@ OF_REAL_CLUSTERS = (
             for rule in dict.fromkeys(case.rule for case in cases)
         ],
     ),
-    Claim(
+    simulator_claim(
         key="real_barrier_drop",
         sentence="The true barrier of a real cluster drops what the simulator says",
-        kind=ClaimKind.SIMULATOR,
         quantity="|dropped − simulated dropped share|",
         limit=Limit(high=0.02),
         amended=_MEAN,
@@ -293,10 +284,9 @@ OF_REAL_CLUSTERS = (
             if case.rule is Rule.BARRIER
         ],
     ),
-    Claim(
+    literature_claim(
         key="real_pays",
         sentence="Backup workers pay on a real cluster of N = 8 with lognormal steps",
-        kind=ClaimKind.LITERATURE,
         quantity="best normalised speed-up of 1, 2 and 4 backup workers",
         limit=Limit(low=1.0),
         amended=_BEST,
@@ -304,19 +294,17 @@ OF_REAL_CLUSTERS = (
             Measure(Rule.BARRIER.words, *gain) for gain in [real_gain(cases, Shape.MODERATE, Rule.BARRIER)] if gain
         ],
     ),
-    Claim(
+    literature_claim(
         key="real_pays_exponential",
         sentence="Backup workers pay on a real cluster of N = 8 with exponential steps, by TensorFlow's class as well",
-        kind=ClaimKind.LITERATURE,
         quantity="best normalised speed-up of each rule's backup workers",
         limit=Limit(low=1.0),
         amended=f"2026-11-27: new, before its first run; the gain of lognormal steps is as small as its noise; {_BEST}",
         measure=_real_gains,
     ),
-    Claim(
+    theory_claim(
         key="real_stock_drop",
         sentence="TensorFlow's own class drops b/(N + b) of the gradients on a real cluster",
-        kind=ClaimKind.THEORY,
         quantity="dropped share − b/(N + b), the mean over the seeds",
         limit=Limit(low=-0.01, high=0.01),
         amended="2026-11-27: new, before its first run; the limit is that of `tokens_drop`",
@@ -326,28 +314,25 @@ OF_REAL_CLUSTERS = (
             if case.rule is Rule.STOCK and case.num_backups
         ],
     ),
-    Claim(
+    extension_claim(
         key="real_stock_penalty",
         sentence="With one slow worker, TensorFlow's own class is slower than a true barrier on a real cluster",
-        kind=ClaimKind.EXTENSION,
         quantity="its time per update over the true barrier's, N = 4, b = 1 and 2",
         limit=Limit(low=1.05, high=1.25),
         amended="2026-11-27: new, before its first run; the limit is that of `penalty`",
         measure=lambda cases: _over_barrier(cases, Rule.STOCK, Shape.PERSISTENT),
     ),
-    Claim(
+    extension_claim(
         key="real_replicas_equal",
         sentence="With a queue of tokens for each worker, such a class is as fast as a true barrier",
-        kind=ClaimKind.EXTENSION,
         quantity="time per update of `sync_replicas` over the true barrier's",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-27: new, before its first run; the limit is that of `real_time`",
         measure=lambda cases: _over_barrier(cases, Rule.REPLICAS, Shape.EXPONENTIAL, Shape.PERSISTENT),
     ),
-    Claim(
+    literature_claim(
         key="real_restores",
         sentence="With one slow worker, one backup worker behind a real barrier undoes the harm",
-        kind=ClaimKind.LITERATURE,
         quantity="time per update over that of N workers without a slow one, N = 8",
         limit=Limit(high=1.1),
         amended="2026-11-27: geometric means over the seeds, with an interval by Welch's t",

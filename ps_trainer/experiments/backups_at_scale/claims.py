@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.cases import find
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim, simulator_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.targets import ratio
 from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
@@ -55,43 +55,38 @@ def _published_median(cases: Sequence[TimedTraffic]) -> list[Measure]:
 
 
 OF_TRAINING = (
-    Claim(
+    literature_claim(
         key="accuracy",
         sentence="With many workers, synchronous training with backup workers ends at a better test accuracy than"
         " asynchronous training",
-        kind=ClaimKind.LITERATURE,
         quantity="its final test accuracy minus that of asynchronous workers",
         limit=Limit(low=0.0),
         measure=_gains(UpdateKind.BACKUP, UpdateKind.ASYNC),
     ),
-    Claim(
+    literature_claim(
         key="sooner_than_async",
         sentence="It reaches an accuracy sooner than asynchronous training",
-        kind=ClaimKind.LITERATURE,
         quantity="time of asynchronous workers over its own",
         limit=Limit(low=1.0),
         measure=_times(UpdateKind.ASYNC, UpdateKind.BACKUP),
     ),
-    Claim(
+    literature_claim(
         key="sooner_than_sync",
         sentence="It reaches an accuracy sooner than synchronous training that waits for all workers",
-        kind=ClaimKind.LITERATURE,
         quantity="time without backup workers over its own",
         limit=Limit(low=1.0),
         measure=_times(UpdateKind.SYNC, UpdateKind.BACKUP),
     ),
-    Claim(
+    extension_claim(
         key="falls",
         sentence="Asynchronous training ends at a worse test accuracy with many workers than with few",
-        kind=ClaimKind.EXTENSION,
         quantity=f"final test accuracy of {MANY} workers minus that of {FEW}",
         limit=Limit(high=0.0),
         measure=_gains(UpdateKind.ASYNC, UpdateKind.ASYNC, MANY, FEW),
     ),
-    Claim(
+    extension_claim(
         key="same",
         sentence="Backup workers change the final test accuracy of synchronous training by less than one in a hundred",
-        kind=ClaimKind.EXTENSION,
         quantity="final test accuracy with minus without backup workers",
         limit=Limit(low=-0.01, high=0.01),
         measure=_gains(UpdateKind.BACKUP, UpdateKind.SYNC),
@@ -99,35 +94,31 @@ OF_TRAINING = (
 )
 
 OF_TRAFFIC = (
-    Claim(
+    literature_claim(
         key="fifth",
         sentence="Of 50 workers of which 4 are stragglers on average, a fifth backup worker makes the median update"
         " slightly longer, by its traffic",
-        kind=ClaimKind.LITERATURE,
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(low=1.0, high=1.05),
         measure=_fifth(Delays.STRAGGLERS),
     ),
-    Claim(
+    extension_claim(
         key="without_traffic",
         sentence="Without traffic it does not",
-        kind=ClaimKind.EXTENSION,
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(high=1.0),
         measure=_fifth(Delays.STRAGGLERS, has_transfers=False),
     ),
-    Claim(
+    extension_claim(
         key="varied",
         sentence="Where every step varies, it still makes the update shorter, for all its traffic",
-        kind=ClaimKind.EXTENSION,
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(high=1.0),
         measure=_fifth(Delays.VARIED),
     ),
-    Claim(
+    simulator_claim(
         key="published_median",
         sentence="With 4 backup workers the median update takes as long as a summary says of the source",
-        kind=ClaimKind.SIMULATOR,
         quantity="simulated over published median",
         limit=Limit(low=0.8, high=1.25),
         measure=_published_median,

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import (
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    simulator_claim,
+    theory_claim,
+)
 from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate, mean_estimate, ratio_by_seed
 
@@ -70,10 +77,9 @@ _BY_SEED = "2026-11-27: geometric means over the seeds, with an interval by Stud
 _RATES = "2026-11-27: for each seed the others choose learning rate and bound, with an interval by Student's t"
 
 OF_TIMING = (
-    Claim(
+    theory_claim(
         key="wait",
         sentence="Workers wait as long as the model of clocks (A17) says",
-        kind=ClaimKind.THEORY,
         quantity="|measured − predicted share of the workers' time that they wait|",
         limit=Limit(high=0.08),
         expected=Limit(high=0.03),
@@ -83,10 +89,9 @@ OF_TIMING = (
             for case in cases
         ],
     ),
-    Claim(
+    literature_claim(
         key="falls",
         sentence="The larger the bound, the less they wait",
-        kind=ClaimKind.LITERATURE,
         quantity="share of time waited minus that under the next smaller bound, no slow worker",
         limit=Limit(high=0.01),
         amended=_MEAN,
@@ -96,10 +101,9 @@ OF_TIMING = (
             for before, case in pairwise(own.values())
         ],
     ),
-    Claim(
+    extension_claim(
         key="few",
         sentence=f"A bound of {FEW} clocks takes most of the waiting away where delays are transient",
-        kind=ClaimKind.EXTENSION,
         quantity=f"share of time waited under s = {FEW} over that under s = 0",
         limit=Limit(high=0.5),
         amended=f"2026-11-27: an extension, as no text of the sources that was found has such a number; {_BY_SEED}",
@@ -109,10 +113,9 @@ OF_TIMING = (
             if FEW in own and 0 in own
         ],
     ),
-    Claim(
+    theory_claim(
         key="barrier",
         sentence="A bound of 0 is a barrier: a clock takes as long as the slowest worker's step",
-        kind=ClaimKind.THEORY,
         quantity="clock rate under s = 0 times the mean of the slowest step",
         limit=Limit(low=0.95, high=1.05),
         amended=_MEAN,
@@ -122,10 +125,9 @@ OF_TIMING = (
             if case.bound == 0 and not case.is_slow
         ],
     ),
-    Claim(
+    theory_claim(
         key="free",
         sentence="Without a bound workers make steps as fast as they can",
-        kind=ClaimKind.THEORY,
         quantity="clock rate over that of workers that wait for nobody",
         limit=Limit(low=0.95, high=1.05),
         amended=_MEAN,
@@ -135,10 +137,9 @@ OF_TIMING = (
             if case.bound is None
         ],
     ),
-    Claim(
+    theory_claim(
         key="permanent",
         sentence="With one worker that stays slow, all make steps at its rate, whatever the finite bound",
-        kind=ClaimKind.THEORY,
         quantity="clock rate over the slow worker's own",
         limit=Limit(low=0.93, high=1.07),
         amended=_MEAN,
@@ -148,10 +149,9 @@ OF_TIMING = (
             if case.is_slow and case.bound is not None
         ],
     ),
-    Claim(
+    theory_claim(
         key="bound",
         sentence="A worker that begins a step has made at most s more steps than the slowest, s + 1 while it waits",
-        kind=ClaimKind.THEORY,
         quantity="largest lead minus its bound, at the begin and at the end of a step",
         limit=Limit(high=0),
         measure=lambda cases: [
@@ -164,10 +164,9 @@ OF_TIMING = (
             )
         ],
     ),
-    Claim(
+    theory_claim(
         key="staleness",
         sentence="Workers that pull afresh in each step are (n − 1)/2 updates behind if s = 0, n − 1 without one",
-        kind=ClaimKind.THEORY,
         quantity="|mean staleness − that| / n, no slow worker",
         limit=Limit(high=0.05),
         amended=_MEAN,
@@ -180,19 +179,17 @@ OF_TIMING = (
 )
 
 OF_TRAINING = (
-    Claim(
+    extension_claim(
         key="work",
         sentence="The larger the bound, the more updates the objective takes",
-        kind=ClaimKind.EXTENSION,
         quantity="updates needed without a bound over those under s = 0",
         limit=Limit(low=1.0),
         amended=f"2026-11-21: compared at one learning rate and at the best ones; {_RATES}",
         measure=_more_updates,
     ),
-    Claim(
+    extension_claim(
         key="interior",
         sentence="With transient delays the objective is reached soonest under a finite bound above 0",
-        kind=ClaimKind.EXTENSION,
         quantity="time to the objective without a bound over the shortest under one above 0, best learning rates",
         limit=Limit(low=1.0),
         amended=f"2026-11-21: the limit became 1; {_RATES}",
@@ -201,10 +198,9 @@ OF_TRAINING = (
 )
 
 OF_REAL_CLUSTERS = (
-    Claim(
+    simulator_claim(
         key="real_rate",
         sentence="Workers of real clusters make as many steps as the simulator says of the same delays",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated clock rate",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-27: an interval over the seeds decides, by Student's t",
@@ -215,10 +211,9 @@ OF_REAL_CLUSTERS = (
             for pair in [case.pair("rate")]
         ],
     ),
-    Claim(
+    simulator_claim(
         key="real_wait",
         sentence="Workers of real clusters wait as long as the simulator says",
-        kind=ClaimKind.SIMULATOR,
         quantity="|measured − simulated share of the workers' time that they wait|",
         limit=Limit(high=0.08),
         amended=_MEAN,
@@ -228,10 +223,9 @@ OF_REAL_CLUSTERS = (
             if case.timed() and case.bound is not None
         ],
     ),
-    Claim(
+    theory_claim(
         key="real_bound",  # about the largest lead of all runs, which has no interval: one larger lead refutes it
         sentence="No worker of a real cluster begins a step more than s completed steps ahead of the slowest",
-        kind=ClaimKind.THEORY,
         quantity="largest lead minus s",
         limit=Limit(high=0),
         measure=lambda cases: [

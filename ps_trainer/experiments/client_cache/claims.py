@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim, theory_claim
 from ps_trainer.experiments.harness.targets import ratio
 
 from .cases import BOUNDS, FRESH_BOUND, CacheArm, CacheComparison, Reads
@@ -40,61 +40,54 @@ def _ratios(name: str, of: Find, over: Find) -> Callable[[Sequence[CacheComparis
 
 
 OF_READS = (
-    Claim(
+    literature_claim(
         key="computes",
         sentence="Stale synchronous parallel raises the share of time in which workers compute",
-        kind=ClaimKind.LITERATURE,
         quantity="share of computing with cached reads at the chosen bound over that behind the averaging barrier",
         limit=Limit(low=MORE),
         measure=_ratios("computes", _best, _at(Reads.BARRIER)),
     ),
-    Claim(
+    literature_claim(
         key="sooner_than_barrier",
         sentence="It reaches the objective sooner than fully synchronous training",
-        kind=ClaimKind.LITERATURE,
         quantity="time behind the averaging barrier over that with cached reads at the chosen bound",
         limit=Limit(low=MARGIN),
         measure=_ratios("times", _at(Reads.BARRIER), _best),
     ),
-    Claim(
+    literature_claim(
         key="sooner_than_async",
         sentence="It reaches the objective sooner than asynchronous training",
-        kind=ClaimKind.LITERATURE,
         quantity="time of asynchronous workers over that with cached reads at the chosen bound",
         limit=Limit(low=MARGIN),
         measure=_ratios("times", _at(Reads.NONE), _best),
     ),
-    Claim(
+    theory_claim(
         key="bound",
         sentence="A read lacks no update that is more than s of the reader's own steps old",
-        kind=ClaimKind.THEORY,
         quantity="largest number of missing steps of another worker minus s",
         limit=Limit(high=0),
         measure=lambda comparisons: [
             Measure(f"{one.problem}, {arm.name}", arm.age - arm.bound) for one in comparisons for arm in one.cached
         ],
     ),
-    Claim(
+    extension_claim(
         key="quality",
         sentence="With older copies each gradient is worth less",
-        kind=ClaimKind.EXTENSION,
         quantity=f"gradients to the objective with cached reads at s = {LARGE} over those at s = 0",
         limit=Limit(low=1.0),
         measure=_ratios("gradients", _at(Reads.CACHED, LARGE), _at(Reads.CACHED, 0)),
     ),
-    Claim(
+    extension_claim(
         key="interior",
         sentence="The best bound is smaller than the largest",
-        kind=ClaimKind.EXTENSION,
         quantity=f"time with cached reads at s = {LARGE} over that at the chosen bound",
         limit=Limit(low=1.0),
         measure=_ratios("times", _at(Reads.CACHED, LARGE), _best),
         why_none=lambda comparisons: f"s = {LARGE} is the chosen bound, or was not run",
     ),
-    Claim(
+    extension_claim(
         key="cache",
         sentence="At the same bound cached reads are sooner than fresh ones, as most of their pulls are left out",
-        kind=ClaimKind.EXTENSION,
         quantity=f"time with fresh reads over that with cached reads, s = {FRESH_BOUND}",
         limit=Limit(low=1.0),
         measure=_ratios("times", _at(Reads.FRESH, FRESH_BOUND), _at(Reads.CACHED, FRESH_BOUND)),

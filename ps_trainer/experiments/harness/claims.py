@@ -1,13 +1,14 @@
 """Claims: a sentence, its measure, and the threshold beyond which the claim is refuted.
 
-A claim is written down, threshold and measure included, in the experiment's `claims.py` before anything is run. A
-later change is named in its `amended`. This module judges the measured values by the threshold alone.
+A claim is written down, threshold and measure included, in a file of the experiment before anything is run. A later
+change is named in its `amended`. This module judges the measured values by the threshold alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -169,6 +170,13 @@ class Claim:
         expected = self.expected or self.limit
         is_expected = all(expected.margin(measure.value) >= 0 for measure in judged)
         return ClaimFinding.OK if is_expected else ClaimFinding.PARTLY, expected
+
+
+# Each makes a `Claim` of its kind; `functools.partial` binds further fields that several claims share.
+literature_claim = functools.partial(Claim, kind=ClaimKind.LITERATURE)
+theory_claim = functools.partial(Claim, kind=ClaimKind.THEORY)
+simulator_claim = functools.partial(Claim, kind=ClaimKind.SIMULATOR)
+extension_claim = functools.partial(Claim, kind=ClaimKind.EXTENSION)
 
 
 def _median(measured: Sequence[Measure]) -> Measure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.targets import ratio
 
@@ -30,45 +30,40 @@ def _over(other: Scaling | None, scaling: Scaling, *counts: int) -> Callable[[Se
 
 
 OF_TRAINING = (
-    Claim(
+    literature_claim(
         key="same",
         sentence="With k times the learning rate and warm-up, k workers need as many examples as one",
-        kind=ClaimKind.LITERATURE,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=0.8, high=1.25),
         measure=_over(None, Scaling.WARM, *SAME),
     ),
-    Claim(
+    extension_claim(
         key="unscaled",
         sentence="With the learning rate of one worker, k workers need more examples",
-        kind=ClaimKind.EXTENSION,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
         amended="2026-11-26: the sentence said k times as many, which the limit does not test;"
         " 2026-11-27: an extension, as no text of the source that was found has such a number",
         measure=_over(None, Scaling.NONE, *SAME, *LARGE),
     ),
-    Claim(
+    literature_claim(
         key="breaks",
         sentence="Beyond some batch the rule breaks, and larger batches need more examples",
-        kind=ClaimKind.LITERATURE,
         quantity="examples to the target over those of one worker",
         limit=Limit(low=1.25),
         measure=_over(None, Scaling.WARM, LARGEST),
         why_none=lambda cases: "the short form has no 32 workers",
     ),
-    Claim(
+    literature_claim(
         key="warmup",
         sentence="Without warm-up large batches need more examples than with it",
-        kind=ClaimKind.LITERATURE,
         quantity="examples without over with warm-up",
         limit=Limit(low=1.0),
         measure=_over(Scaling.WARM, Scaling.LINEAR, *LARGE, LARGEST),
     ),
-    Claim(
+    extension_claim(
         key="root",
         sentence="With √k times the learning rate, k workers need more examples than with k times and warm-up",
-        kind=ClaimKind.EXTENSION,
         quantity="examples with √k over those with k and warm-up",
         limit=Limit(low=1.0),
         measure=_over(Scaling.WARM, Scaling.ROOT, *SAME, *LARGE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim, theory_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.local_control import LARGEST_DIFFERENCE
 
@@ -29,20 +29,18 @@ def _none_timed(overheads: Overheads) -> str:
 
 
 CLAIMS = (
-    Claim(
+    theory_claim(
         key="equal",
         sentence="One worker with ps tasks has the loss of one process at every step",
-        kind=ClaimKind.THEORY,
         quantity="largest |difference| of a step's loss",
         limit=Limit(high=LARGEST_DIFFERENCE),
         measure=lambda overheads: [
             Measure(result.run.key, result.figures.loss_difference) for result in overheads.results
         ],
     ),
-    Claim(
+    literature_claim(
         key="slower",
         sentence="A step with a ps task on the same machine is slower than one without",
-        kind=ClaimKind.LITERATURE,
         quantity="median step with a ps task over median step without",
         limit=Limit(low=1.0),
         amended="2026-11-21: runs count unless other programs ran beside them",
@@ -51,10 +49,9 @@ CLAIMS = (
         ],
         why_none=lambda overheads: "other programs ran beside every run",
     ),
-    Claim(
+    theory_claim(
         key="linear",
         sentence="The overhead is a + b·M for models of M bytes",
-        kind=ClaimKind.THEORY,
         quantity="overhead over a + b·M as fitted to all other models",
         limit=Limit(low=0.6, high=1.5),
         expected=Limit(low=0.75, high=1.25),
@@ -64,10 +61,9 @@ CLAIMS = (
             f"needs {MIN_SIZES + 1} models whose runs nothing disturbed; has {len(overheads.timed)}"
         ),
     ),
-    Claim(
+    theory_claim(
         key="stock_equal",
         sentence="The hand-written TF1 script trains the same, so that its times can be compared",
-        kind=ClaimKind.THEORY,
         quantity="largest |difference| of a step's loss from that of one process",
         limit=Limit(high=_SAME_TRAINING),
         amended=_NEW,
@@ -77,10 +73,9 @@ CLAIMS = (
             if (difference := result.figures.stock_loss_difference) is not None
         ],
     ),
-    Claim(
+    literature_claim(
         key="stock_slower",
         sentence="A step of the TF1 script with a ps task on the same machine is slower than one of one process",
-        kind=ClaimKind.LITERATURE,
         quantity="median step of the script over median step of one process",
         limit=Limit(low=1.0),
         amended="2026-11-26: new, before its first run; issue 15 is about such scripts",
@@ -89,10 +84,9 @@ CLAIMS = (
         ],
         why_none=_none_timed,
     ),
-    Claim(
+    extension_claim(
         key="over_stock",
         sentence="A step of ps_trainer with a ps task takes no longer than one of the TF1 script",
-        kind=ClaimKind.EXTENSION,
         quantity="median step of ps_trainer over that of the script",
         limit=Limit(high=1.0),
         amended=_NEW,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, literature_claim, simulator_claim, theory_claim
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.sized_settings import TABLE_RATIO
@@ -78,29 +78,26 @@ _BYTES = "2026-11-27: where there are several runs, the interval of their mean d
 
 
 CLAIMS = (
-    Claim(
+    theory_claim(
         key="applied",
         sentence="Nothing is computed beforehand: each loss is the one that all updates before it make",
-        kind=ClaimKind.THEORY,
         quantity="largest |relative error| of a dense or scalar step's loss",
         limit=Limit(high=1e-3),
         # The largest error of all steps, which has no interval: one wrong loss refutes it.
         measure=lambda steps: [Measure(c.name, c.loss_error) for c in steps.cases if c.loss_error is not None],
     ),
-    Claim(
+    literature_claim(
         key="table_size",
         sentence="A sparse step does not depend on the size of the table",
-        kind=ClaimKind.LITERATURE,
         quantity=f"median step of a table over that of one {TABLE_RATIO} times smaller, read by turns",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-27: both tables in the same processes, by turns, with an interval over pairs of blocks",
         measure=lambda steps: [Measure(pair.name, *pair.ratio) for pair in steps.table_pairs if not pair.is_contended],
         why_none=_contended,
     ),
-    Claim(
+    literature_claim(
         key="rows_only",
         sentence="A sparse step moves the rows of its batch and no more: its gradient stays sparse",
-        kind=ClaimKind.LITERATURE,
         quantity="bytes of a worker's step over those of its rows and ids, both ways",
         limit=Limit(high=2.0),
         amended=_BYTES,
@@ -110,30 +107,27 @@ CLAIMS = (
             if case.curve is Curve.SPARSE and case.bytes_per_step is not None
         ],
     ),
-    Claim(
+    literature_claim(
         key="sparse_dense",
         sentence="A sparse step takes far less time than a dense one with as many parameters",
-        kind=ClaimKind.LITERATURE,
         quantity="median sparse step over median dense step",
         limit=Limit(high=0.2),
         amended=_BOOTSTRAP,
         measure=lambda steps: _sparse_over_dense(steps.timed),
         why_none=_contended,
     ),
-    Claim(
+    literature_claim(
         key="scalar",
         sentence="The scalar step grows more slowly than the number of workers",
-        kind=ClaimKind.LITERATURE,
         quantity="growth of the median step from 1 to n workers, over n",
         limit=Limit(high=0.9),
         amended=_BOOTSTRAP,
         measure=lambda steps: _growth([case for case in steps.timed if case.curve is Curve.SCALAR]),
         why_none=_contended,
     ),
-    Claim(
+    theory_claim(
         key="dense_bytes",
         sentence="A dense step moves all parameters once each way",
-        kind=ClaimKind.THEORY,
         quantity="bytes of a worker's step, headers included, over twice the model",
         limit=Limit(low=0.95, high=1.1),
         amended=_BYTES,
@@ -143,28 +137,25 @@ CLAIMS = (
             if case.level is Level.SHAPED and case.curve is Curve.DENSE
         ],
     ),
-    Claim(
+    theory_claim(
         key="bandwidth",
         sentence="A dense step takes 2 · max(M/B, nM/(pB)), a pull and then a push, with B as plain TCP gets it",
-        kind=ClaimKind.THEORY,
         quantity="median step over the predicted one",
         limit=Limit(low=0.85, high=1.15),
         amended=_BOOTSTRAP,
         measure=_over_predicted,
     ),
-    Claim(
+    literature_claim(
         key="linear",
         sentence="The dense step grows with the parameters, and no more slowly than they do",
-        kind=ClaimKind.LITERATURE,
         quantity="growth of the median step over that of the parameters",
         limit=Limit(low=0.9),
         amended=_BOOTSTRAP,
         measure=lambda steps: _linear(steps.on_links),
     ),
-    Claim(
+    simulator_claim(
         key="phases",
         sentence="The source's dense steps lie between a pull and a push at once and one after the other, at 10 Gbit/s",
-        kind=ClaimKind.SIMULATOR,
         quantity="the source's median step over the simulated one, whose pull and push do not overlap",
         limit=Limit(low=0.5, high=1.0),
         amended="2026-11-27: the interval of the simulated median decides, by a bootstrap; the source states none",

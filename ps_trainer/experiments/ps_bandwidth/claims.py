@@ -5,7 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import (
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    simulator_claim,
+    theory_claim,
+)
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.statistics import mean_ratio, ratio_by_seed
 
@@ -64,9 +71,7 @@ def _simulated(cases: Sequence[SimulatedCase], *arms: Arm) -> list[Measure]:
 
 
 _NEW = "2026-11-27: new, before its first run; no source has a threshold"
-_simulator_claim = functools.partial(
-    Claim, kind=ClaimKind.SIMULATOR, quantity="simulated over predicted time of a round"
-)
+_simulator_claim = functools.partial(simulator_claim, quantity="simulated over predicted time of a round")
 
 OF_SIMULATOR = (
     _simulator_claim(
@@ -93,10 +98,9 @@ OF_SIMULATOR = (
 )
 
 CLAIMS = (
-    Claim(
+    literature_claim(
         key="bytes",
         sentence="The busiest host of n workers and p ps tasks receives O(nM/p), that of a ring 2(n − 1)M/n",
-        kind=ClaimKind.LITERATURE,
         quantity="measured over predicted bytes that it receives in a round",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-27: the interval of the mean decides, by Student's t",
@@ -107,28 +111,25 @@ CLAIMS = (
             if c.setting.arm is not Arm.ASYNC and c.setting.is_usual
         ],
     ),
-    Claim(
+    literature_claim(
         key="ps_round",
         sentence="A synchronous round takes 2nM/(pB) until p ≥ n, then 2M/B whatever n",
-        kind=ClaimKind.LITERATURE,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         amended=_INTERVAL,
         measure=lambda cases: _over_predicted(cases, Arm.PS),
     ),
-    Claim(
+    literature_claim(
         key="colocated",
         sentence="A ps task on each worker's host, and a ring all-reduce, take 2(n − 1)M/(nB)",
-        kind=ClaimKind.LITERATURE,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         amended=f"2026-11-27: under TCP's reno, as bbr does not fill both directions of a link at once; {_INTERVAL}",
         measure=lambda cases: _over_predicted(cases, Arm.COLOCATED, Arm.RING),
     ),
-    Claim(
+    literature_claim(
         key="d2l",
         sentence="With one ps task, four workers' gradients take 4 or 5.3 times as long as with a share on each worker",
-        kind=ClaimKind.LITERATURE,
         quantity="measured ratio over the book's",
         limit=_WITHIN,
         amended=f"2026-11-26: new; no claim was about the plot, whose ratios are 2.6 and 3.6; {_INTERVAL}",
@@ -136,10 +137,9 @@ CLAIMS = (
             Measure(bar.what, *measured.over(published)) for bar, published, measured in d2l_ratios(cases)[:-1]
         ],
     ),
-    Claim(
+    theory_claim(
         key="equals_ring",
         sentence="A ps task on each worker's host costs what a ring costs",
-        kind=ClaimKind.THEORY,
         quantity="time of a round with them over that of the ring",
         limit=Limit(low=0.8, high=1.25),
         amended=_INTERVAL,
@@ -148,28 +148,25 @@ CLAIMS = (
             for c, ring in pairs(cases, Arm.COLOCATED, Arm.RING)
         ],
     ),
-    Claim(
+    literature_claim(
         key="pipelined",
         sentence="With p = n hosts beside the workers', pushes and pulls that overlap take M/B",
-        kind=ClaimKind.LITERATURE,
         quantity="measured time of a round over M/B",
         limit=_WITHIN,
         amended=f"2026-11-27: by an arm that overlaps, as the source does, not by a push and then a pull; {_INTERVAL}",
         measure=lambda cases: _over_predicted(cases, Arm.PIPELINED),
     ),
-    Claim(
+    theory_claim(
         key="sockets",
         sentence="By plain sockets, too, a push and then a pull take 2M/B, and on the workers' hosts 2(n − 1)M/(nB)",
-        kind=ClaimKind.THEORY,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         amended=f"2026-11-27: new, a control of links and TCP; {_INTERVAL}",
         measure=lambda cases: _over_predicted(cases, Arm.SOCKETS, Arm.SOCKETS_COLOCATED),
     ),
-    Claim(
+    extension_claim(
         key="congestion",
         sentence="Under bbr, hosts that send and receive at once take longer than under reno, without gRPC as well",
-        kind=ClaimKind.EXTENSION,
         quantity="time of a round under bbr over that under reno",
         limit=Limit(low=1.0),
         expected=Limit(low=1.1),
@@ -179,28 +176,25 @@ CLAIMS = (
             for other, usual in by_congestion_control(cases)
         ],
     ),
-    Claim(
+    theory_claim(
         key="both_directions",
         sentence="Asynchronous workers use both directions of a ps task's link at once, sync ones one at a time",
-        kind=ClaimKind.THEORY,
         quantity="measured over the simulator's time in which each worker makes a step",
         limit=_WITHIN,
         amended=_INTERVAL,
         measure=lambda cases: _over_predicted(cases, Arm.ASYNC),
     ),
-    Claim(
+    theory_claim(
         key="unsharded",
         sentence=f"A variable with {LARGEST_SHARE:.0%} of the bytes on one ps task defeats p > 1: max_j bytes_j",
-        kind=ClaimKind.THEORY,
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         amended=_INTERVAL,
         measure=lambda cases: _over_predicted(cases, Arm.UNSHARDED),
     ),
-    Claim(
+    theory_claim(
         key="partitioned",
         sentence="Cut into parts, such a variable does not defeat p > 1",
-        kind=ClaimKind.THEORY,
         quantity="measured time of a round over 2M/B",
         limit=_WITHIN,
         amended=_INTERVAL,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, literature_claim, simulator_claim, theory_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.statistics import Interval
 
@@ -112,58 +112,52 @@ _BY_MEDIAN = (
 )
 
 OF_OUR_SCALE = (
-    Claim(
+    literature_claim(
         key="concave",
         sentence="Throughput grows with the number of workers, by less and less",
-        kind=ClaimKind.LITERATURE,
         quantity="throughput of the next larger number of workers over the proportional one",
         limit=Limit(low=0.4, high=1.05),
         by_median=True,
         amended=_BY_MEDIAN,
         measure=lambda scale: [one for curve in scale.curves for one in _concave(curve)],
     ),
-    Claim(
+    theory_claim(
         key="knee",
         sentence="Growth ends at n* = p(TB/(2M) + 1) workers, asynchronous ones at twice as many",
-        kind=ClaimKind.THEORY,
         quantity="knee over predicted knee",
         limit=Limit(low=1 / 1.5, high=1.5),
         amended=_INTERVAL,
         measure=_knees,
     ),
-    Claim(
+    theory_claim(
         key="more_ps",
         sentence="More ps tasks move the knee to the right",
-        kind=ClaimKind.THEORY,
         quantity="throughput of 8 workers with 4 ps tasks over that with one, 4 MB",
         limit=Limit(low=1.5),
         amended=_INTERVAL,
         measure=lambda scale: _more_ps(scale.points),
     ),
-    Claim(
+    theory_claim(
         key="fit_sync",
         sentence="A synchronous step takes the slowest worker's compute time and then 2nM/(pB)",
-        kind=ClaimKind.THEORY,
         quantity="measured over predicted time of a step",
         limit=Limit(low=0.85, high=1.15),
         by_median=True,
         amended=_BY_MEDIAN,
         measure=lambda scale: _over_predicted(scale.real, SYNC),
     ),
-    Claim(
+    theory_claim(
         key="fit_async",
         sentence="An asynchronous step takes the time of a closed network: a delay, and links that are shared (A19)",
-        kind=ClaimKind.THEORY,
         quantity="measured over predicted time of a step",
         limit=Limit(low=0.85, high=1.15),
         by_median=True,
         amended=f"2026-11-24: 2nM/(pB) before, which holds where all workers transfer at once; {_BY_MEDIAN}",
         measure=lambda scale: _over_predicted(scale.real, ASYNC),
     ),
-    Claim(
+    simulator_claim(
         key="simulator",
         sentence="The simulator gives the real clusters' throughput",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated time of a step",
         limit=Limit(low=0.85, high=1.15),
         by_median=True,
@@ -173,20 +167,18 @@ OF_OUR_SCALE = (
 )
 
 OF_THE_PAPERS = (
-    Claim(
+    literature_claim(
         key="paper_throughput",
         sentence="A model calibrated on 1 and 50 workers gives the published throughput of 200",
-        kind=ClaimKind.LITERATURE,
         quantity="simulated over published images per second, 17 ps, rare long delays",
         limit=Limit(low=0.85, high=1.15),
         amended="2026-11-26: new; no claim tested throughput at the sources' scale before",
         measure=_paper_rates,
         why_none=lambda scale: "the quick form has no 200 workers",
     ),
-    Claim(
+    literature_claim(
         key="median",
         sentence="At the median a synchronous step is little longer than an asynchronous one",
-        kind=ClaimKind.LITERATURE,
         quantity="median step, sync over async, 17 ps, rare long delays (virtual time)",
         limit=Limit(high=1.5),
         amended=f"2026-11-26: 100 and 200 workers, too; {_INTERVAL}",
@@ -194,19 +186,17 @@ OF_THE_PAPERS = (
             Measure(p.name, *p.over_seeds(50)) for p in scale.pairs if any(p.is_(RARE, n) for n in _TAIL_WORKERS)
         ],
     ),
-    Claim(
+    literature_claim(
         key="tail_rare",
         sentence="Far above the median a synchronous step is much longer where long delays are rare",
-        kind=ClaimKind.LITERATURE,
         quantity="99th percentile, sync over async, over the same of the median; 17 ps (virtual time)",
         limit=Limit(low=1.2),
         amended=_INTERVAL,
         measure=lambda scale: _tails(scale.pairs, RARE),
     ),
-    Claim(
+    theory_claim(
         key="tail_frequent",
         sentence="It is not where long delays are no rarer than one in n, or all steps vary a little",
-        kind=ClaimKind.THEORY,
         quantity="99th percentile, sync over async, over the same of the median; 17 ps (virtual time)",
         limit=Limit(high=1.2),
         amended=f"2026-11-26: the opposite before, for steps that vary a little, which no source claims; {_INTERVAL}",

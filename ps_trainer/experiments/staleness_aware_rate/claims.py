@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure, extension_claim, simulator_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.statistics import mean_interval
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -176,10 +176,9 @@ OF_VIRTUAL_TIME = (
         kind=ClaimKind.LITERATURE,
         measure=_single_over_sync,
     ),
-    Claim(
+    extension_claim(
         key="dispersed",
         sentence="Where the staleness is widely spread, α₀/τ ends lower than α₀/n",
-        kind=ClaimKind.EXTENSION,
         quantity="test error with α₀/n less that with α₀/τ",
         limit=Limit(low=0.0),
         measure=_dispersed,
@@ -195,10 +194,9 @@ OF_TUNED_ARMS = (
         measure=_tuned_aware_over_sync,
         amended="",
     ),
-    Claim(
+    extension_claim(
         key="tuned_dispersed",
         sentence="With the best rate of each, and widely spread staleness, α₀/τ ends lower than one rate for all",
-        kind=ClaimKind.EXTENSION,
         quantity="test error with one rate less that with α₀/τ",
         limit=Limit(low=0.0),
         measure=_tuned_full_over_aware,
@@ -220,19 +218,17 @@ OF_TUNED_ARMS = (
 )
 
 OF_REAL_CLUSTERS = (
-    Claim(
+    simulator_claim(
         key="real_staleness",
         sentence="A real cluster's mean staleness is that of virtual time",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured less virtual mean staleness, over n",
         limit=Limit(low=-0.05, high=0.05),
         measure=lambda arms: [_real_difference(arm, "staleness", NUM_REAL_LEARNERS) for arm in arms],
         amended=_AMENDED,
     ),
-    Claim(
+    simulator_claim(
         key="real_arms",
         sentence="On a real cluster the arms fail that fail in virtual time, and no others",
-        kind=ClaimKind.SIMULATOR,
         quantity="share of the seeds in which one of the two fails and the other does not",
         limit=Limit(high=0),
         measure=lambda arms: [
@@ -241,10 +237,9 @@ OF_REAL_CLUSTERS = (
         ],
         amended=_AMENDED,
     ),
-    Claim(
+    simulator_claim(
         key="real_errors",
         sentence="On a real cluster the other arms end where they end in virtual time",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured less virtual test error, in the arms in which no seed fails",
         limit=Limit(low=-0.05, high=0.05),
         measure=lambda arms: [_real_difference(arm, "test_error") for arm in arms if not np.any(_have_failed(arm))],

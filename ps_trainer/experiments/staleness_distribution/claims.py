@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, literature_claim, simulator_claim, theory_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram, share_interval
@@ -68,10 +68,9 @@ def _tail(cases: Sequence[Staleness]) -> Measure:
 _AMENDED = "2026-11-27: an interval over the seeds decides, by the jackknife"
 
 CLAIMS = (
-    Claim(
+    literature_claim(
         key="mean",
         sentence="The mean staleness of n asynchronous workers is n − 1, whatever the delays and the mix of speeds",
-        kind=ClaimKind.LITERATURE,
         quantity="|mean − (n − 1)| / n",
         limit=Limit(high=0.05),
         amended=_AMENDED,
@@ -81,10 +80,9 @@ CLAIMS = (
             if c.per_update == 1
         ],
     ),
-    Claim(
+    literature_claim(
         key="spike",
         sentence="With nearly even steps almost every gradient has the staleness n − 1",
-        kind=ClaimKind.LITERATURE,
         quantity="standard deviation of the staleness / n",
         limit=Limit(high=0.1),
         amended=_AMENDED,
@@ -92,10 +90,9 @@ CLAIMS = (
             Measure(c.name, *c.estimate(lambda one: one.summary.sd / one.n)) for c in _alike(cases, Shape.EVEN)
         ],
     ),
-    Claim(
+    theory_claim(
         key="geometric",
         sentence="With exponential steps the staleness is geometric",
-        kind=ClaimKind.THEORY,
         quantity="Kolmogorov–Smirnov distance to the geometric distribution of mean n − 1",
         limit=Limit(high=0.05),
         amended=_AMENDED,
@@ -103,10 +100,9 @@ CLAIMS = (
             Measure(c.name, *c.estimate(Staleness.ks_to_geometric)) for c in _alike(cases, Shape.EXPONENTIAL)
         ],
     ),
-    Claim(
+    simulator_claim(
         key="simulated",
         sentence="The staleness on a real cluster has the distribution that the simulator gives the same delays",
-        kind=ClaimKind.SIMULATOR,
         quantity="Kolmogorov–Smirnov distance to the simulation with the calibrated cost of a step",
         limit=Limit(high=0.05),
         amended=_AMENDED,
@@ -114,19 +110,17 @@ CLAIMS = (
             Measure(c.name, *c.estimate(Staleness.ks_to_simulated)) for c in cases if c.simulated is not None
         ],
     ),
-    Claim(
+    theory_claim(
         key="per_worker",
         sentence="A worker's mean staleness is the others' rate over its own: slow ones carry the stale gradients",
-        kind=ClaimKind.THEORY,
         quantity="a worker's measured over predicted mean staleness",
         limit=Limit(low=0.9, high=1.1),
         amended=_AMENDED,
         measure=_over_others_rate,
     ),
-    Claim(
+    literature_claim(
         key="softsync",
         sentence="With c gradients to an update the mean staleness is (n − 1)/c updates",
-        kind=ClaimKind.LITERATURE,
         quantity="measured over predicted mean staleness",
         limit=Limit(low=0.9, high=1.1),
         amended=_AMENDED,
@@ -136,19 +130,17 @@ CLAIMS = (
             if c.per_update > 1
         ],
     ),
-    Claim(
+    literature_claim(
         key="tail",
         sentence="Fewer than 1 in 10,000 gradients are staler than 2n/c updates when steps are nearly even",
-        kind=ClaimKind.LITERATURE,
         quantity="share of gradients staler than 2n/c",
         limit=Limit(high=_MOST),
         amended="2026-11-27: Wilson's interval decides; cases with too few gradients for it are counted together",
         measure=_tails,
     ),
-    Claim(
+    theory_claim(
         key="heavy_tail",
         sentence="With exponential steps (1 − 1/n)^(2n+1) of the gradients are staler than 2n: up to one in eight",
-        kind=ClaimKind.THEORY,
         quantity="|measured − predicted share| of gradients staler than 2n",
         limit=Limit(high=0.03),
         amended=_AMENDED,

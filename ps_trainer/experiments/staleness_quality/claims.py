@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import (
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    theory_claim,
+)
 from ps_trainer.experiments.toolkit import quadratic
 from ps_trainer.experiments.toolkit.statistics import bootstrap_interval, resampled_medians, share_interval
 
@@ -111,52 +117,46 @@ def _why_no_ramp(cases: Sequence[RampTraining]) -> str:
 
 
 _of_depth = functools.partial(
-    Claim,
-    kind=ClaimKind.LITERATURE,
+    literature_claim,
     quantity=f"slowdown with {_DEEP} hidden layers over that of softmax regression",
     limit=Limit(low=1.0),
     expected=Limit(low=1.2),
 )
 
 _of_optimizers = functools.partial(
-    Claim,
-    kind=ClaimKind.LITERATURE,
+    literature_claim,
     quantity="the first one's slowdown over the second one's",
     limit=Limit(low=1.0),
     why_none=lambda cases: "the short form has no other optimizers",
 )
 
 OF_QUADRATIC = (
-    Claim(
+    theory_claim(
         key="exact",
         sentence="On a quadratic with constant staleness the largest stable rate is 2 sin(π / (2 (2τ + 1)))",
-        kind=ClaimKind.THEORY,
         quantity="measured over exact rate",
         limit=Limit(low=0.98, high=1.02),
         measure=lambda rates: _over_exact(rates, Kind.CONSTANT, quadratic.largest_stable_rate),
     ),
-    Claim(
+    theory_claim(
         key="exact_geometric",
         sentence="With geometric staleness the largest rate that is stable in mean square is that of the recursion",
-        kind=ClaimKind.THEORY,
         quantity="measured over exact rate",
         limit=Limit(low=0.98, high=1.02),
         amended="2026-11-26: new, as the recursion gives the limit in mean square",
         measure=lambda rates: _over_exact(rates, MEAN_SQUARE, quadratic.largest_stable_geometric_rate),
     ),
-    Claim(
+    theory_claim(
         key="boundary",
         sentence="On a quadratic the largest stable rate falls about as 1 / (1 + τ), τ constant or uniform on 0…2τ",
-        kind=ClaimKind.THEORY,
         quantity="largest over smallest product of rate and 1 + τ, of all τ",
         limit=Limit(high=4),
         expected=Limit(high=2),
         measure=lambda rates: _variations(rates, Kind.CONSTANT, Kind.UNIFORM),
     ),
-    Claim(
+    theory_claim(
         key="boundary_geometric",
         sentence="With geometric staleness that rate is about √2 / √(1 + τ) in mean square, for τ of 2 or more",
-        kind=ClaimKind.THEORY,
         quantity="measured rate over √2 / √(1 + τ)",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-26: 1/(1 + τ) before, of single sequences, which was refuted and which no source claims",
@@ -169,10 +169,9 @@ OF_QUADRATIC = (
 )
 
 OF_RAMPS = (
-    Claim(
+    extension_claim(
         key="ramp",
         sentence="Staleness that grows from 0 lets runs train that otherwise fail",
-        kind=ClaimKind.EXTENSION,
         quantity="share of the seeds that fail without a ramp and end at the target with it",
         limit=Limit(low=0.5),
         amended="2026-11-26: pilot seeds choose the rate; before, no rate was below the limit of the full staleness;"
@@ -183,10 +182,9 @@ OF_RAMPS = (
 )
 
 OF_TRAINING = (
-    Claim(
+    literature_claim(
         key="slower",
         sentence="At one learning rate more staleness takes more updates to the same accuracy",
-        kind=ClaimKind.LITERATURE,
         quantity="share of pairs of two staleness values of which the greater takes more updates",
         limit=Limit(low=0.75),
         expected=Limit(low=0.9),

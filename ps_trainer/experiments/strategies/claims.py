@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim, theory_claim
 from ps_trainer.experiments.toolkit import theory
 from ps_trainer.experiments.toolkit.statistics import mean_interval, spread
 
@@ -59,101 +59,89 @@ def _table_bytes(cells: Sequence[StrategyCell]) -> list[Measure]:
 
 
 OF_CELLS = (
-    Claim(
+    literature_claim(
         key="async_speed",
         sentence="Asynchronous workers use more examples per second than synchronous ones",
-        kind=ClaimKind.LITERATURE,
         quantity="asynchronous over synchronous examples per second",
         limit=Limit(low=1.0),
         by_median=True,
         measure=_ratios(Strategy.ASYNC, Strategy.SYNC, lambda cell: cell.speeds),
     ),
-    Claim(
+    literature_claim(
         key="backup_speed",
         sentence="With a backup worker, synchronous updates are faster",
-        kind=ClaimKind.LITERATURE,
         quantity="used examples per second with over without a backup worker",
         limit=Limit(low=1.0),
         by_median=True,
         measure=_ratios(Strategy.BACKUP, Strategy.SYNC, lambda cell: cell.speeds),
     ),
-    Claim(
+    literature_claim(
         key="sync_quality",
         sentence="With momentum and twice the learning rate, two synchronous workers train as well as one process",
-        kind=ClaimKind.LITERATURE,
         quantity="test metric of synchronous training minus that of one process, from as many examples",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.SYNC, Strategy.ALONE, WITH_MOMENTUM),
     ),
-    Claim(
+    literature_claim(
         key="table_bytes",
         sentence="Of a model with large tables, less than half travels in a step",
-        kind=ClaimKind.LITERATURE,
         quantity="bytes per step over those of all parameters, both ways",
         limit=Limit(high=0.5),
         measure=_table_bytes,
     ),
-    Claim(
+    theory_claim(
         key="local_bytes",
         sentence=f"Workers that average every {PERIOD} steps send and receive the {PERIOD}-th part of the bytes",
-        kind=ClaimKind.THEORY,
         quantity="bytes per step of local SGD over those of synchronous training",
         limit=Limit(low=0.8 / PERIOD, high=1.25 / PERIOD),
         measure=_ratios(Strategy.LOCAL, Strategy.SYNC, lambda cell: cell.step_bytes),
     ),
-    Claim(
+    theory_claim(
         key="ring_bytes",
         sentence="With two workers a ring moves as many bytes as a ps task",
-        kind=ClaimKind.THEORY,
         quantity="bytes per step and worker of a ring over those of synchronous training",
         limit=Limit(low=0.8, high=1.25),
         measure=_ratios(Strategy.RING, Strategy.SYNC, lambda cell: cell.step_bytes),
     ),
-    Claim(
+    theory_claim(
         key="hybrid_bytes",
         sentence="With two workers the hybrid moves as many bytes as a ps task",
-        kind=ClaimKind.THEORY,
         quantity="bytes per step and worker of the hybrid over those of synchronous training",
         limit=Limit(low=0.8, high=1.25),
         measure=_ratios(Strategy.HYBRID, Strategy.SYNC, lambda cell: cell.step_bytes),
     ),
-    Claim(
+    theory_claim(
         key="speedup",
         sentence=f"Two synchronous workers are {SPEEDUP:.2f} times as fast as one process",
-        kind=ClaimKind.THEORY,
         quantity="synchronous over single examples per second",
         limit=Limit(low=0.8 * SPEEDUP, high=1.25 * SPEEDUP),
         by_median=True,
         measure=_ratios(Strategy.SYNC, Strategy.ALONE, lambda cell: cell.speeds),
     ),
-    Claim(
+    extension_claim(
         key="adaptive_quality",
         sentence="With optimizers that adapt the rate, two synchronous workers train as well as one process",
-        kind=ClaimKind.EXTENSION,
         quantity="test metric of synchronous training minus that of one process, from as many examples",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.SYNC, Strategy.ALONE, ADAPTIVE),
     ),
-    Claim(
+    extension_claim(
         key="local_quality",
         sentence=f"Workers that average every {PERIOD} steps train as well as synchronous ones from the same examples",
-        kind=ClaimKind.EXTENSION,
         quantity="test metric of local SGD minus that of synchronous training",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.LOCAL, Strategy.SYNC, DENSE),
     ),
-    Claim(
+    extension_claim(
         key="async_quality",
         sentence="Two asynchronous workers train as well as one process from the same number of examples",
-        kind=ClaimKind.EXTENSION,
         quantity="test metric of asynchronous training minus that of one process",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.ASYNC, Strategy.ALONE),
     ),
-    Claim(
+    extension_claim(
         key="cpu",
         sentence="A cluster of workers and a ps task uses more CPU time per example than one process",
-        kind=ClaimKind.EXTENSION,
         quantity="CPU time per used example, synchronous over one process",
         limit=Limit(low=1.0),
         by_median=True,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure
+from ps_trainer.experiments.harness.claims import (
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    simulator_claim,
+    theory_claim,
+)
 from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
 
@@ -88,67 +95,59 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
 
 
 OF_TRAINING = (
-    Claim(
+    simulator_claim(
         key="async_sooner",
         sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
-        kind=ClaimKind.SIMULATOR,
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
         measure=_over_one(BatchKind.WEAK, WorkerRule.ASYNC),
     ),
-    Claim(
+    simulator_claim(
         key="sync_sooner",
         sentence="In virtual time, more synchronous workers of the same batch reach the accuracy sooner than one",
-        kind=ClaimKind.SIMULATOR,
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
         measure=_over_one(BatchKind.WEAK, WorkerRule.SYNC),
     ),
-    Claim(
+    literature_claim(
         key="halves",
         sentence="Two synchronous workers of the same batch need as many examples as one, so half of the updates",
-        kind=ClaimKind.LITERATURE,
         quantity="examples to the accuracy over those of one worker",
         limit=SAME,
         measure=_over_one(BatchKind.WEAK, WorkerRule.SYNC, "examples", FEW),
     ),
-    Claim(
+    literature_claim(
         key="wastes",
         sentence="Beyond some batch more synchronous workers need more examples",
-        kind=ClaimKind.LITERATURE,
         quantity="examples to the accuracy over those of one worker",
         limit=Limit(low=1.25),
         measure=_over_one(BatchKind.WEAK, WorkerRule.SYNC, "examples", (MANY,)),
         why_none=lambda cases: f"the short form has no {MANY} workers",
     ),
-    Claim(
+    theory_claim(
         key="fixed_batch",
         sentence="Synchronous workers that share the batch of one worker need as many examples as it",
-        kind=ClaimKind.THEORY,
         quantity="examples to the accuracy over those of one worker",
         limit=SAME,
         measure=_over_one(BatchKind.STRONG, WorkerRule.SYNC, "examples"),
     ),
-    Claim(
+    theory_claim(
         key="update_time",
         sentence="A synchronous update takes the slowest of n steps and a constant cost",
-        kind=ClaimKind.THEORY,
         quantity="simulated over predicted time of an update",
         limit=Limit(low=0.9, high=1.1),
         measure=_update_times,
     ),
-    Claim(
+    extension_claim(
         key="small_pushes",
         sentence="Asynchronous workers with the n-th part of a batch each need as many examples as one worker",
-        kind=ClaimKind.EXTENSION,
         quantity="examples to the accuracy over those of one worker",
         limit=SAME,
         measure=_over_one(BatchKind.STRONG, WorkerRule.ASYNC, "examples"),
     ),
-    Claim(
+    extension_claim(
         key="async_first",
         sentence="Asynchronous workers reach the accuracy before as many synchronous ones",
-        kind=ClaimKind.EXTENSION,
         quantity="asynchronous over synchronous time",
         limit=Limit(high=1.0),
         by_median=True,
@@ -157,26 +156,23 @@ OF_TRAINING = (
 )
 
 OF_CLUSTERS = (
-    Claim(
+    literature_claim(
         key="real_sooner",
         sentence="On a real cluster more workers reach a loss sooner than one",
-        kind=ClaimKind.LITERATURE,
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
         measure=_paced_over_one,
     ),
-    Claim(
+    simulator_claim(
         key="real_rates",
         sentence="Real workers compute as many gradients as the calibrated simulator says",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated gradients per second",
         limit=Limit(low=0.9, high=1.1),
         measure=_against_simulator("gradients"),
     ),
-    Claim(
+    simulator_claim(
         key="real_times",
         sentence="Real workers reach the loss when the calibrated simulator says",
-        kind=ClaimKind.SIMULATOR,
         quantity="measured over simulated time",
         limit=SAME,
         by_median=True,
