@@ -72,6 +72,7 @@ def test_files_and_folders_that_are_named_exist():
         *package.iterdir(),
         package / "experiments/toolkit",
         package / "experiments/backup_workers",
+        package / "experiments/linear_scaling",
     ]
     assert [name for name in sorted(names) if not any((place / name).exists() for place in places)] == []
 

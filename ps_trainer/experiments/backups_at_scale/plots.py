@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
-from ps_trainer.experiments.harness.targets import draw_spreads
+from ps_trainer.experiments.harness.targets import draw_cases, draw_spreads
 from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -28,9 +28,9 @@ def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
     left, right = figure.subplots(1, 2)
     for updates, style in _STYLES.items():
         own = sorted((case for case in cases if case.updates == updates), key=lambda case: case.n)
-        counts, lost = [case.n for case in own], [case.is_lost for case in own]
-        draw_spreads(left, counts, [[100 * one for one in case.accuracies] for case in own], label=updates, **style)
-        draw_spreads(right, counts, [case.times for case in own], lost, label=updates, **style)
+        percent = [[100 * one for one in case.accuracies] for case in own]
+        draw_spreads(left, [case.n for case in own], percent, label=updates, **style)
+        draw_cases(right, own, "n", "times", label=updates, **style)
     finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
     finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
     left.set_yscale("linear")

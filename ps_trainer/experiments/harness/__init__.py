@@ -1,1 +1,66 @@
-"""Common parts of all experiments: claims and verdicts, runs and their files, progress, tables, plots, pages."""
+"""Common parts of all experiments: claims and verdicts, runs and their files, progress, tables, plots, pages.
+
+The names that an experiment declares itself with are here: `from ps_trainer.experiments import harness`.
+"""
+
+from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.cases import Case, case_factory, count, figures, find, mean, median, settings
+from ps_trainer.experiments.harness.claims import (
+    Claim,
+    Limit,
+    Measure,
+    extension_claim,
+    literature_claim,
+    simulator_claim,
+    theory_claim,
+)
+from ps_trainer.experiments.harness.labels import Label, Level
+from ps_trainer.experiments.harness.page_texts import PageTexts
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.published import Published, Tag
+from ps_trainer.experiments.harness.records import Record
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_by_key, runs_of_seeds
+from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_spreads, ratio
+
+__all__ = [
+    "Axes",
+    "Case",
+    "Claim",
+    "Experiment",
+    "Figure",
+    "Label",
+    "Level",
+    "Limit",
+    "Measure",
+    "Measured",
+    "PageTexts",
+    "Part",
+    "Plot",
+    "Published",
+    "Record",
+    "Results",
+    "Run",
+    "Table",
+    "Tag",
+    "TargetCase",
+    "case_factory",
+    "count",
+    "draw_cases",
+    "draw_spreads",
+    "extension_claim",
+    "figures",
+    "find",
+    "finish",
+    "literature_claim",
+    "mean",
+    "median",
+    "numbers",
+    "ratio",
+    "runs_by_key",
+    "runs_of_seeds",
+    "settings",
+    "simulator_claim",
+    "texts",
+    "theory_claim",
+]

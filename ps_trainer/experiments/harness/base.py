@@ -3,7 +3,7 @@
     part.runs ─► part.execute, once per run ─► part.cases ─► claims, tables, plots, notes
 
 An experiment consists of parts, one for each kind of runs. The harness is responsible for order, files, repetition,
-progress, verdicts and pages: `runner.py`, `store.py`, `claims.py`, `report.py`.
+progress, verdicts and pages: `runner.py`, `run_store.py`, `claims.py`, `report.py`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class Analysis:
 class Part(abc.ABC, Generic[SettingsT, FiguresT]):
     """Runs of one kind: their execution and their analysis.
 
+    A class sets the attributes. Where its file is only about the runs, the file that presents them gives claims,
+    tables, plots and notes to the constructor instead: `Trainings(claims=CLAIMS, tables=tables, plots=PLOTS)`.
+
     `cases`, `tables`, `notes` and `why_none` are functions. One that does not need the part itself is a `staticmethod`.
 
     Attributes:
@@ -53,12 +56,24 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
     figures_type: ClassVar[type[Record]]
     selects: ClassVar[Mapping[str, Any]] = {}
     sees_all: ClassVar[bool] = False
-    claims: ClassVar[Sequence[Claim]] = ()
-    plots: ClassVar[Sequence[Plot]] = ()
+    claims: Sequence[Claim] = ()
+    plots: Sequence[Plot] = ()
     cases: Callable[[Results], Any] = staticmethod(lambda results: results)
     tables: Callable[[Any], Sequence[Table]] = staticmethod(lambda cases: ())
     notes: Callable[[Any], Sequence[str]] = staticmethod(lambda cases: ())
     why_none: Callable[[Any], str] = staticmethod(lambda cases: "")
+
+    def __init__(
+        self,
+        *,
+        claims: Sequence[Claim] = (),
+        tables: Callable[[Any], Sequence[Table]] | None = None,
+        plots: Sequence[Plot] = (),
+        notes: Callable[[Any], Sequence[str]] | None = None,
+    ):
+        """Creates a part, with what another file declares about its runs in place of the class's own attributes."""
+        given = {"claims": claims, "tables": tables, "plots": plots, "notes": notes}
+        vars(self).update({name: value for name, value in given.items() if value})
 
     @abc.abstractmethod
     def runs(self, seeds: Sequence[int], *, quick: bool) -> Sequence[Run[SettingsT]]:

@@ -67,6 +67,14 @@ def setting(name: str) -> Any:
     return Accessor(name, lambda case: case.runs.setting(name))
 
 
+def settings(*names: str) -> tuple[Any, ...]:
+    """Returns several attributes of a case, each a setting of its runs.
+
+    A class body unpacks them: `n, rule = settings("n", "rule")`.
+    """
+    return tuple(map(setting, names))
+
+
 def figures(name: str, missing: Any = None) -> Any:
     """Returns an attribute of a case: a figure of each run, where None becomes `missing`."""
     return Accessor(name, lambda case: [missing if value is None else value for value in case.runs.figures(name)])

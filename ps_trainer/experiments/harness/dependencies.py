@@ -2,10 +2,11 @@
 
 The code has two parts, because imports reveal only one:
 
-* The experiment's own: its file, the files of its base classes, and the modules that these import, directly or not.
-  Only modules of the experiments count, or of the package of a user's own experiment. A text that names a module, as
-  `--model=package.module:Class` does, is an import, too. Code that only presents finished runs is left out: the
-  harness, and the modules `PRESENTING` where the experiment's file imports them.
+* The experiment's own: the files of its parts, which plan and execute the runs, and of their base classes, and the
+  modules that these import, directly or not. Only modules of the experiments count, or of the package of a user's own
+  experiment. A text that names a module, as `--model=package.module:Class` does, is an import, too. Code that only
+  presents finished runs is left out: the harness; the experiment's file where none of its parts is; and the modules
+  `PRESENTING` where a part's file imports them.
 * The core: components are loaded by name and tasks are started by command lines. Imports do not reveal them, so whole
   folders count. `_FOLDERS` says which runs execute a folder; a folder that is not in it is an error. Runs in virtual
   time execute only the simulation. So code that starts, connects or recovers tasks does not affect them, except for
@@ -86,7 +87,7 @@ def code_version(experiment_type: type, level: Level) -> str:
 
 def own_files(experiment_type: type) -> set[pathlib.Path]:
     """Returns the files of the experiment's own part, found without importing anything."""
-    own_classes = [cls for cls in experiment_type.__mro__ if _is_own(cls)]
+    own_classes = [cls for cls in _executing_classes(experiment_type) if _is_own(cls)]
     roots = {_package_of(cls.__module__): _root_of(cls) for cls in own_classes}
     left_out = {f"{cls.__module__.rpartition('.')[0]}.{name}" for cls in own_classes for name in PRESENTING}
     found = {pathlib.Path(inspect.getfile(cls)) for cls in own_classes}
@@ -94,7 +95,7 @@ def own_files(experiment_type: type) -> set[pathlib.Path]:
     while todo:
         module = todo.pop()
         root = roots.get(_package_of(module))
-        path = _file_of(module, root) if root is not None and not module.startswith(f"{_HARNESS}.") else None
+        path = _file_of(module, root) if root is not None and not f"{module}.".startswith(f"{_HARNESS}.") else None
         if path is not None and path not in found:
             found.add(path)
             todo += imports_of(path) - left_out
@@ -204,6 +205,12 @@ def _absolute(node: ast.ImportFrom, path: pathlib.Path) -> str:
         above = above.parent
         parts.insert(0, above.name)
     return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _executing_classes(experiment_type: type) -> list[type]:
+    """Returns the classes of the parts and their base classes; those of the experiment itself if it has no parts."""
+    parts = [type(part) for part in getattr(experiment_type, "parts", ())]
+    return [cls for one in parts or [experiment_type] for cls in one.__mro__]
 
 
 def _package_of(module: str) -> str:

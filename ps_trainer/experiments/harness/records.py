@@ -5,8 +5,8 @@ class TimingSettings(Record):
     n: int
     splits: int | None = None  # left out of the JSON where it is None
 
-Each experiment defines its records in `cases.py`, or in `records.py` if it has many. Only `store.py` and
-`report.py` see their JSON.
+An experiment defines its records in `runs.py`, or in `cases.py` or `records.py` if it has more files. Only
+`run_store.py` and `report.py` see their JSON.
 """
 
 from __future__ import annotations

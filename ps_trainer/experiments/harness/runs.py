@@ -61,6 +61,13 @@ def runs_of_seeds(
     return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level, is_paced) for seed in seeds]
 
 
+def runs_by_key(
+    seeds: Sequence[int], settings: Mapping[str, SettingsT], expected_secs: float, level: Level = Level.VIRTUAL
+) -> list[Run[SettingsT]]:
+    """Returns the runs of each of these settings, by their keys, with each seed."""
+    return [run for key, one in settings.items() for run in runs_of_seeds(seeds, key, one, expected_secs, level)]
+
+
 def run_key(level: str, settings: Record, without: Sequence[str] = ()) -> str:
     """Returns a key of runs made of their settings, without settings that are None."""
     shown = {name: value for name, value in settings.as_json().items() if value is not None and name not in without}

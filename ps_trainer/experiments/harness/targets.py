@@ -6,7 +6,7 @@ miss the target, so is their median.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,20 @@ def ratio(name: str, case: TargetCase | None, other: TargetCase | None, figure: 
     if case is None or other is None or (case.is_lost and other.is_lost):
         return []
     return [Measure(name, *ratio_interval(getattr(case, figure), getattr(other, figure)))]
+
+
+def draw_cases(axis: Axes, cases: Collection[TargetCase], x: str, y: str, /, **style: Any) -> None:
+    """Draws a figure of each case against a setting as `draw_spreads` does; lower bounds where most seeds miss.
+
+    Args:
+        axis: Axis.
+        cases: Cases, by rising setting.
+        x: Attribute of a case, its place on the x axis.
+        y: Attribute of a case, a value of each seed.
+        **style: Arguments of `Axes.errorbar`.
+    """
+    samples, lost = [getattr(case, y) for case in cases], [case.is_lost for case in cases]
+    draw_spreads(axis, [getattr(case, x) for case in cases], samples, lost, **style)
 
 
 def draw_spreads(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.harness.targets import draw_spreads
+from ps_trainer.experiments.harness.targets import draw_cases
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval, spread
 
@@ -71,8 +71,7 @@ def _draw_examples(figure: Figure, cases: Sequence[TimedAccuracy]) -> None:
     for axis, batches in _panels(figure, cases):
         for rule in WorkerRule:
             own = [found for n in [1, *counts_of(cases)] if (found := find(cases, batches, rule, n))]
-            samples, lost = [case.examples for case in own], [case.is_lost for case in own]
-            draw_spreads(axis, [case.n for case in own], samples, lost, label=rule, **_LOOKS[rule])
+            draw_cases(axis, own, "n", "examples", label=rule, **_LOOKS[rule])
         finish(axis, "workers n", "examples to the accuracy", log="x")
 
 

@@ -49,22 +49,31 @@ def is_changed_by(monkeypatch, name: str, path: str, added: str = "\nX = 1\n", l
         ("null_step", "experiments/toolkit/sized_models.py"),  # named in a text
         ("staleness_aware_rate", "experiments/toolkit/per_gradient.py"),
         ("staleness_quality", "experiments/toolkit/quadratic.py"),
+        ("linear_scaling", "experiments/toolkit/target_trainings.py"),  # the base class of its part
     ],
 )
 def test_a_change_of_measuring_code_repeats_a_run(monkeypatch, name, path):
     assert is_changed_by(monkeypatch, name, path)
 
 
+def modules_of(name: str) -> tuple[set[str], set[str]]:
+    """The modules of an experiment that measure, and those that present: small experiments have one file of each."""
+    if (PACKAGE / "experiments" / name / "runs.py").exists():
+        return {"runs"}, {"experiment"}
+    return {"experiment", "cases"}, set(dependencies.PRESENTING)
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_depends_on_the_statistics_and_on_its_own_file(monkeypatch, name):
+def test_every_experiment_depends_on_the_statistics(monkeypatch, name):
     assert is_changed_by(monkeypatch, name, "experiments/toolkit/statistics.py")
-    assert is_changed_by(monkeypatch, name, f"experiments/{name}/experiment.py")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_change_of_measured_code_repeats_runs_and_a_change_of_texts_keeps_them(monkeypatch, name):
-    assert is_changed_by(monkeypatch, name, f"experiments/{name}/cases.py")
-    for module in dependencies.PRESENTING:
+    measuring, presenting = modules_of(name)
+    for module in measuring:
+        assert is_changed_by(monkeypatch, name, f"experiments/{name}/{module}.py"), module
+    for module in presenting:
         assert not is_changed_by(monkeypatch, name, f"experiments/{name}/{module}.py"), module
 
 
@@ -72,6 +81,7 @@ def test_a_change_of_measured_code_repeats_runs_and_a_change_of_texts_keeps_them
     ("path", "added"),
     [
         ("experiments/harness/report.py", "\nX = 1\n"),
+        ("experiments/harness/__init__.py", "\nX = 1\n"),
         ("experiments/staleness_quality/cases.py", "\nX = 1\n"),
         ("cli/local.py", "\nX = 1\n"),
         ("comparison/page.py", "\nX = 1\n"),
@@ -147,7 +157,28 @@ def test_a_users_experiment_depends_on_its_package(tmp_path, monkeypatch):
             del sys.modules[module]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_users_experiment_depends_on_the_file_of_its_parts_and_not_on_its_own(tmp_path, monkeypatch):
+    package = tmp_path / "own_lab"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "runs.py").write_text("class Throws:\n    pass\n")
+    (package / "mine.py").write_text("from .runs import Throws\n\nclass Mine:\n    parts = (Throws(),)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("own_lab.mine").Mine
+    try:
+        assert dependencies.own_files(mine) == {package / "runs.py"}
+    finally:
+        for module in [name for name in sys.modules if name.startswith("own_lab")]:
+            del sys.modules[module]
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if "runs" in modules_of(name)[0]])
+def test_the_runs_of_a_small_experiment_do_not_import_the_file_that_presents_them(name):
+    imported = dependencies.imports_of(PACKAGE / "experiments" / name / "runs.py")
+    assert not [module for module in imported if module.startswith(f"ps_trainer.experiments.{name}")]
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if "runs" not in modules_of(name)[0]])
 def test_no_run_executes_modules_that_are_not_among_its_dependencies(name):
     """Code that executes a run does not use the modules that present its results."""
     tree = ast.parse((PACKAGE / "experiments" / name / "experiment.py").read_text(encoding="utf-8"))

@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from ps_trainer.experiments.harness.base import Experiment, Part
-from ps_trainer.experiments.harness.cases import Case, cases_by, mean, median, setting
+from ps_trainer.experiments.harness.cases import Case, cases_by, mean, median, setting, settings
 from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, ClaimKind, Limit, Measure
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Results, Run, RunResult
+from ps_trainer.experiments.harness.plots import Plot
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, RunResult, runs_by_key
+from ps_trainer.experiments.harness.tables import Table
 
 
 class Colour(Case):
@@ -114,6 +116,39 @@ def test_a_claim_or_its_part_gives_the_reason_for_a_missing_measurement():
     assert {one.finding for one in found.values()} == {ClaimFinding.REFUTED, ClaimFinding.NOT_TESTABLE}
     assert (found["rest"].text, found["own"].text) == ("too grey", "0 colours")
     assert checked(Results())["few"].text == "nothing was measured"
+
+
+def test_a_file_that_presents_runs_gives_a_part_its_claims_tables_and_plots():
+    own = Plot(key="own", title="t", shows="s", expected="e", draw=lambda figure, cases: None)
+    part = Few(claims=(claim("given"),), tables=lambda cases: [Table("t", (), [[]])], plots=(own,))
+    shown = type("Shown", (Colours,), {"parts": (part,)})
+    assert [one.key for one in shown.claims] == ["given"]
+    analysis = shown().analyse(results_of(RUNS[:-1]))
+    assert [one.claim.key for one in analysis.checked] == ["given"]
+    assert [table.title for table in analysis.tables] == ["t"]
+    assert [drawing.plot for drawing in shown().plots(results_of(RUNS[:-1]))] == [own]
+    assert [one.key for one in Few().claims] == ["few"]
+    assert Few().plots == ()
+
+
+def test_several_settings_of_a_case_are_declared_at_once():
+    class Pair(Case):
+        name, level = settings("colour", "level")
+
+    (red, _, grey) = cases_by(Pair, results_of(RUNS), "colour")
+    assert (red.name, red.level) == ("red", Level.VIRTUAL)
+    assert (grey.name, grey.level) == ("grey", Level.PROCESSES)
+
+
+def test_runs_by_key_have_each_of_the_settings_with_each_seed():
+    planned = runs_by_key([3, 5], {"a": "A", "b": "B"}, 2.0, Level.PROCESSES)
+    assert [(run.key, run.settings, run.seed) for run in planned] == [
+        ("a-seed=3", "A", 3),
+        ("a-seed=5", "A", 5),
+        ("b-seed=3", "B", 3),
+        ("b-seed=5", "B", 5),
+    ]
+    assert {(run.expected_secs, run.level) for run in planned} == {(2.0, Level.PROCESSES)}
 
 
 @pytest.mark.parametrize(("name", "value"), [("name", "blue"), ("typical", 6), ("average", 6)])

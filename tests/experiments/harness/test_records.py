@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from ps_trainer import component_tables
+from ps_trainer.experiments.harness.base import Part
 from ps_trainer.experiments.harness.cases import Accessor, Case
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record, from_json
@@ -67,10 +69,12 @@ def test_a_value_without_a_field_is_ignored_and_a_missing_one_is_named():
 
 @pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_accessor_of_a_case_names_a_setting_or_a_figure(name):
-    files = [f"ps_trainer.experiments.{name}.{file}" for file in ("records", "cases")]
+    files = [f"ps_trainer.experiments.{name}.{file}" for file in ("records", "cases", "runs")]
     modules = [importlib.import_module(file) for file in files if importlib.util.find_spec(file)]
     kinds = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
     records = [kind for kind in kinds if issubclass(kind, Record)]
+    # A part whose base class is of the toolkit may have the figures of that class.
+    records += [kind.figures_type for kind in kinds if issubclass(kind, Part) and not inspect.isabstract(kind)]
     known = {field.name for kind in records for field in dataclasses.fields(kind)} | {"level", "seed"}
     cases = [kind for kind in kinds if issubclass(kind, Case)]
     named = [value.name for kind in cases for value in vars(kind).values() if isinstance(value, Accessor)]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ps_trainer.experiments.harness.cases import count, figures, find
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
-from ps_trainer.experiments.harness.targets import TargetCase, draw_spreads, ratio
+from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_spreads, ratio
 from tests.experiments.fakes import DieSettings
 
 CAP = 100.0
@@ -70,6 +70,14 @@ def test_large_triangles_mark_lower_bounds_in_the_colour_of_their_arm():
     *_, triangles = axis.get_lines()
     assert (triangles.get_marker(), triangles.get_color()) == ("^", "#0072B2")
     np.testing.assert_array_equal(triangles.get_xydata(), [[2, CAP]])
+
+
+def test_cases_are_drawn_at_their_settings_and_lost_ones_as_lower_bounds():
+    axis = Figure().add_subplot()
+    draw_cases(axis, [climb([1.0, 2.0, 3.0]), climb([None] * 3, sides=8)], "sides", "steps", fmt="o-", label="arm")
+    line, *_, triangles = axis.get_lines()
+    np.testing.assert_array_equal(line.get_xydata(), [[6, 2.0], [8, CAP]])
+    np.testing.assert_array_equal(triangles.get_xydata(), [[8, CAP]])
 
 
 def test_without_lower_bounds_there_are_no_triangles():

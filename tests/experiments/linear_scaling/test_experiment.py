@@ -9,8 +9,8 @@ import pytest
 
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.runs import Results, RunResult
-from ps_trainer.experiments.linear_scaling.cases import NUM_EXAMPLES, Scaling
-from ps_trainer.experiments.linear_scaling.experiment import RATE, LinearScaling
+from ps_trainer.experiments.linear_scaling.experiment import LinearScaling
+from ps_trainer.experiments.linear_scaling.runs import NUM_EXAMPLES, RATE, Scaling
 from tests.experiments.executed import drawn
 
 
@@ -77,7 +77,7 @@ def test_the_rates_are_those_of_the_rules():
 
 
 def test_four_workers_at_four_times_the_rate_need_fewer_updates_than_one(monkeypatch):
-    monkeypatch.setattr("ps_trainer.experiments.linear_scaling.experiment.TARGET", 0.8)  # after few windows
+    monkeypatch.setattr("ps_trainer.experiments.linear_scaling.runs.TARGET", 0.8)  # after few windows
     found = {}
     for run in LinearScaling().runs([0], quick=False):
         settings = run.settings
