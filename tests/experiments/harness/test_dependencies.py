@@ -81,7 +81,6 @@ def test_a_change_of_measured_code_repeats_runs_and_a_change_of_texts_keeps_them
     ("path", "added"),
     [
         ("experiments/harness/report.py", "\nX = 1\n"),
-        ("experiments/harness/__init__.py", "\nX = 1\n"),
         ("experiments/staleness_quality/cases.py", "\nX = 1\n"),
         ("cli/local.py", "\nX = 1\n"),
         ("comparison/page.py", "\nX = 1\n"),
@@ -170,6 +169,12 @@ def test_a_users_experiment_depends_on_the_file_of_its_parts_and_not_on_its_own(
     finally:
         for module in [name for name in sys.modules if name.startswith("own_lab")]:
             del sys.modules[module]
+
+
+def test_the_names_that_the_harness_exports_are_not_measured_code(monkeypatch):
+    runs = PACKAGE / "experiments" / "linear_scaling" / "runs.py"
+    assert "ps_trainer.experiments.harness" in dependencies.imports_of(runs)
+    assert not is_changed_by(monkeypatch, "linear_scaling", "experiments/harness/__init__.py")
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if "runs" in modules_of(name)[0]])
