@@ -48,8 +48,8 @@ RATE = "200mbit"
 _MODULE = "ps_trainer.experiments.toolkit.sized_models"
 _NUM_VIRTUAL_UPDATES = 200
 
-_START_SECS = 8.0
-_START_SECS_PER_WORKER = 1.5
+_START_SECS = 4.0
+_START_SECS_PER_TASK = 0.5
 _VIRTUAL_SECS_PER_WORKER = 0.01
 _PAPER_COUNTS = (1, 2, 5, 10, 25, 50, 100)
 _QUICK_PAPER_COUNTS = (1, 10, 100)
@@ -68,26 +68,36 @@ class _StepPlan(NamedTuple):
     is_repeated: bool = False  # whether a claim needs a run for every seed, not only for the first
 
 
+def _paced(curve: Curve, megabytes: int, n: int, p: int, updates: int, *, is_repeated: bool = False) -> _StepPlan:
+    """Returns a plan whose workers sleep so long that tasks wait for two cores for less than 2 % of a step.
+
+    Threads that wake each other wait for cores, whatever the sleep. On an idle machine they waited for 5 ms of a step
+    of one worker and one ps task, for 12 ms with 4 workers, and for more than 50 ms with 4 workers and 4 ps tasks. So
+    the sleep grows with both numbers, and with the bytes of large dense models.
+    """
+    more = max(1, megabytes // 8) if curve is Curve.DENSE else 1
+    return _StepPlan(curve, megabytes, n, p, updates, 200 * (n + 1) * p * more, is_repeated)
+
+
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
 _TABLES = Curve.TABLES
-_BLOCK_PAIRS = 25  # of which a fifth is warm-up
-_PAIR_UPDATES = 2 * BLOCK_STEPS * _BLOCK_PAIRS
+_PAIR_UPDATES = 2 * BLOCK_STEPS  # a block of each table; a fifth of the pairs of blocks is warm-up
 _LOCAL = (
-    *(_StepPlan(_SCALAR, 0, n, 1, 60, 100, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
-    *(_StepPlan(_SCALAR, 0, 4, p, 60, 100) for p in (2, 4)),
-    *(_StepPlan(_SPARSE, size, 1, 1, 120, 50, is_repeated=True) for size in (16, 256)),
-    *(_StepPlan(_SPARSE, size, 4, p, 60, 100) for p in (1, 4) for size in (16, 256)),
-    *(_StepPlan(_DENSE, size, 1, 1, 40, 100) for size in (1, 4, 16)),
-    _StepPlan(_DENSE, 64, 1, 1, 15, 400),
-    *(_StepPlan(_DENSE, 4, n, 1, 40, 100) for n in (2, 4)),
-    _StepPlan(_TABLES, 16, 1, 1, _PAIR_UPDATES, 50, is_repeated=True),
-    *(_StepPlan(_TABLES, 16, 4, p, _PAIR_UPDATES, 100) for p in (1, 4)),
+    *(_paced(_SCALAR, 0, n, 1, 20 if n == 8 else 40, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
+    *(_paced(_SCALAR, 0, 1, p, 25) for p in (2, 4)),
+    *(_paced(_SPARSE, size, 1, 1, 40, is_repeated=True) for size in (16, 256)),
+    *(_paced(_SPARSE, size, n, p, 25) for n, p in ((4, 1), (1, 4)) for size in (16, 256)),
+    *(_paced(_DENSE, size, 1, 1, 40) for size in (1, 4, 16)),
+    _paced(_DENSE, 64, 1, 1, 12),
+    *(_paced(_DENSE, 4, n, 1, 40) for n in (2, 4)),
+    _paced(_TABLES, 16, 1, 1, 20 * _PAIR_UPDATES, is_repeated=True),
+    _paced(_TABLES, 16, 4, 1, 40 * _PAIR_UPDATES),
 )
 _SHAPED = (
     _StepPlan(_GOODPUT, 0, 1, 1, 3, is_repeated=True),
-    *(_StepPlan(_SCALAR, 0, n, 1, 40, 100) for n in (1, 4)),
-    *(_StepPlan(_SPARSE, size, 2, 1, 40, 100) for size in (16, 256)),
-    _StepPlan(_TABLES, 16, 2, 1, _PAIR_UPDATES, 100),
+    *(_paced(_SCALAR, 0, n, 1, 40) for n in (1, 4)),
+    *(_paced(_SPARSE, size, 2, 1, 40) for size in (16, 256)),
+    _paced(_TABLES, 16, 2, 1, 40 * _PAIR_UPDATES),
     _StepPlan(_DENSE, 1, 2, 1, 30, is_repeated=True),
     _StepPlan(_DENSE, 4, 2, 1, 15, is_repeated=True),
     _StepPlan(_DENSE, 16, 2, 1, 8, is_repeated=True),
@@ -96,10 +106,11 @@ _SHAPED = (
     _StepPlan(_DENSE, 4, 8, 4, 12),
 )
 _QUICK_LOCAL = (
-    *(_StepPlan(_SCALAR, 0, n, 1, 30, 60) for n in (1, 4)),
-    _StepPlan(_SPARSE, 16, 1, 1, 60, 50),
-    _StepPlan(_TABLES, 1, 1, 1, _PAIR_UPDATES // 2, 50),
-    _StepPlan(_DENSE, 16, 1, 1, 20, 100),
+    _paced(_SCALAR, 0, 1, 1, 12),
+    _paced(_SCALAR, 0, 4, 1, 10),
+    _paced(_SPARSE, 16, 1, 1, 15),
+    _paced(_TABLES, 1, 1, 1, 5 * _PAIR_UPDATES),
+    _paced(_DENSE, 16, 1, 1, 10),
 )
 _QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 20), _StepPlan(_DENSE, 4, 2, 1, 10))
 
@@ -210,19 +221,26 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
     settings = RealStepSettings(
         curve=plan.curve, megabytes=plan.megabytes, n=plan.n, p=plan.p, updates=plan.updates, delay_ms=plan.delay_ms
     )
-    transfer = 2 * plan.megabytes * MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
-    secs = transfer if level is Level.SHAPED and plan.curve is Curve.DENSE else 0.01 + 0.002 * plan.megabytes
-    steps_secs = plan.updates * (secs + plan.delay_ms / 1000)
+    steps_secs = plan.updates * (_step_secs(plan, level) + plan.delay_ms / 1000)
     return runs_of_seeds(
         seeds if plan.is_repeated else seeds[:1],
         f"{level.value[:2]}-{plan.curve}-{plan.megabytes:g}MB-n={plan.n}-p={plan.p}",
         settings,
-        3.0 * plan.updates
-        if plan.curve is Curve.GOODPUT
-        else _START_SECS + _START_SECS_PER_WORKER * plan.n + steps_secs,
+        _START_SECS + _START_SECS_PER_TASK * (plan.n + plan.p) + steps_secs,
         level,
         is_paced=bool(plan.delay_ms),
     )
+
+
+def _step_secs(plan: _StepPlan, level: Level) -> float:
+    """Returns the approximate duration of a step without its sleep, or of a transfer."""
+    if plan.curve is Curve.GOODPUT:
+        return 1.0
+    if plan.curve is not Curve.DENSE:
+        return 0.01
+    if level is Level.SHAPED:
+        return 2 * plan.megabytes * MEGABYTE * max(1, plan.n / plan.p) / _BYTES_PER_SEC
+    return 0.01 + 0.002 * plan.megabytes
 
 
 def _virtual_runs(seeds: Sequence[int], curve: Curve, megabytes: int, n: int) -> list[Run[StepSettings]]:

@@ -37,9 +37,9 @@ TEXTS = PageTexts(
         "At L2, tasks are processes of one machine. At L3, each has a network namespace behind a link of 200 mbit/s."
         " There are 1 to 8 workers, 1 to 4 ps tasks, parameters of 1 to 64 MB, and tables of 16 and 256 MB. A step"
         " lasts from the moment at which every worker has an update to that of the next. Where workers would wait for a"
-        " core, they sleep between pull and push, and this time is subtracted. To compare two tables, the same"
-        " processes read them by turns, six updates each. At L0, a simulator has the source's numbers of tasks, with"
-        " links of 10 Gbit/s."
+        " core, they sleep 0.4 s and more between pull and push, which is subtracted. The same processes read two"
+        " tables by turns, six updates each. At L0, a simulator has the source's numbers of tasks, with links of"
+        " 10 Gbit/s."
     ),
     reasons={
         "table_size": "The same rows travel from both tables.[| Steps of separate processes differ by more than this"
@@ -60,6 +60,8 @@ TEXTS = PageTexts(
         "The gradient is the pulled values times 1, so no constant can replace it, and graph rewriting is off. Tables"
         " are written in full before the first step.",
         "Most cases have a single run. Their intervals have the noise of its steps, and not that of another run.",
+        "Steps with a sleep have several workers or several ps tasks, not both: on two cores, threads of 4 and 4 tasks"
+        " would wait for each other.",
         "More than 8 real workers, and tables above 256 MB, were not run.",
     ),
 )

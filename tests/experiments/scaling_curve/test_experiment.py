@@ -64,10 +64,10 @@ def real_results(monkeypatch, folder, secs_of):
         update, n = cluster.settings["update"], cluster.num_workers
         num_bytes = 4 * int(cluster.settings["model_option"][0].partition("=")[2])
         setting = ClusterSetting(
-            update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 200.0
+            update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 800.0
         )
         assert cluster.settings["straggler"] == (setting.compute,)
-        assert cluster.settings["max_steps"] == 15 * (1 if update == SYNC else n)
+        assert cluster.settings["max_steps"] == 10 * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
         training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
         lost = {"num_retransmitted": 40, "num_dropped": 20}
@@ -233,6 +233,24 @@ def test_pairs_belong_to_the_same_cluster(virtual_results):
     pairs = pairs_of(points_of(virtual_results.where(scale="paper")))
     assert all(pair.sync.setting == pair.other.setting._replace(update=SYNC) for pair in pairs)
     assert sorted({pair.sync.setting.n for pair in pairs}) == [10, 25, 50]
+
+
+def test_slow_links_leave_the_knees_where_fast_ones_have_them(monkeypatch):
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
+    real = [run.settings for run in ScalingCurve().runs(range(5), quick=False) if run.level is Level.SHAPED]
+    assert {(one.rate, one.rounds, one.cluster.mean_ms) for one in real} == {("50mbit", 15, 800.0)}
+    assert {one.cluster.bytes_per_sec for one in real} == {50e6 / 8 * 1448 / 1514}
+    for one in (one.cluster for one in real):
+        fast = one._replace(bytes_per_sec=200e6 / 8 * 1448 / 1514, mean_ms=200.0)
+        assert one.knee() == pytest.approx(fast.knee())
+        assert one.predicted_secs() == pytest.approx(4 * fast.predicted_secs())
+
+
+@pytest.mark.parametrize(("is_quick", "most_minutes"), [(False, 60), (True, 2)])
+def test_the_runs_are_planned_to_end_in_time(monkeypatch, is_quick, most_minutes):
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
+    runs = ScalingCurve().runs(range(5), quick=is_quick)
+    assert sum(run.expected_secs for run in runs) < 60 * most_minutes
 
 
 def test_without_any_run_there_is_no_finding():
