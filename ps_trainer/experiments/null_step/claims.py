@@ -105,7 +105,7 @@ CLAIMS = (
         sentence="A sparse step moves the rows of its batch and no more: its gradient stays sparse",
         quantity="bytes of a worker's step over those of its rows and ids, both ways",
         limit=Limit(high=2.0),
-        amended=f"{_BYTES}; 2026-11-27: one worker with 4 ps tasks, not 4, which waited for two cores",
+        amended=f"{_BYTES}; 2026-11-27: 4 workers with 4 ps tasks do not sleep",
         measure=lambda steps: [
             Measure(case.name, *case.bytes_over_payload)
             for case in steps.cases

@@ -73,9 +73,10 @@ def _paced(curve: Curve, megabytes: int, n: int, p: int, updates: int, *, is_rep
 
     Threads that wake each other wait for cores, whatever the sleep. On an idle machine they waited for 5 ms of a step
     of one worker and one ps task, for 12 ms with 4 workers, and for more than 50 ms with 4 workers and 4 ps tasks. So
-    the sleep grows with both numbers, and with the bytes of large dense models.
+    the sleep grows with both numbers. It also grows with the bytes of dense models: with 16 MB, tasks of one worker
+    waited for 34 ms.
     """
-    more = max(1, megabytes // 8) if curve is Curve.DENSE else 1
+    more = 1 + megabytes // 3 if curve is Curve.DENSE else 1
     return _StepPlan(curve, megabytes, n, p, updates, 200 * (n + 1) * p * more, is_repeated)
 
 
@@ -86,10 +87,12 @@ _LOCAL = (
     *(_paced(_SCALAR, 0, n, 1, 20 if n == 8 else 40, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
     *(_paced(_SCALAR, 0, 1, p, 25) for p in (2, 4)),
     *(_paced(_SPARSE, size, 1, 1, 40, is_repeated=True) for size in (16, 256)),
-    *(_paced(_SPARSE, size, n, p, 25) for n, p in ((4, 1), (1, 4)) for size in (16, 256)),
-    *(_paced(_DENSE, size, 1, 1, 40) for size in (1, 4, 16)),
-    _paced(_DENSE, 64, 1, 1, 12),
-    *(_paced(_DENSE, 4, n, 1, 40) for n in (2, 4)),
+    *(_paced(_SPARSE, size, 4, 1, 25) for size in (16, 256)),
+    # For their bytes: during a sleep, processes exchange bytes that belong to no step.
+    *(_StepPlan(_SPARSE, size, 4, 4, 60) for size in (16, 256)),
+    *(_paced(_DENSE, size, 1, 1, 25) for size in (1, 4, 16)),
+    _paced(_DENSE, 64, 1, 1, 8),
+    *(_paced(_DENSE, 4, n, 1, 20) for n in (2, 4)),
     _paced(_TABLES, 16, 1, 1, 20 * _PAIR_UPDATES, is_repeated=True),
     _paced(_TABLES, 16, 4, 1, 40 * _PAIR_UPDATES),
 )
@@ -110,7 +113,7 @@ _QUICK_LOCAL = (
     _paced(_SCALAR, 0, 4, 1, 10),
     _paced(_SPARSE, 16, 1, 1, 15),
     _paced(_TABLES, 1, 1, 1, 5 * _PAIR_UPDATES),
-    _paced(_DENSE, 16, 1, 1, 10),
+    _paced(_DENSE, 16, 1, 1, 6),
 )
 _QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 20), _StepPlan(_DENSE, 4, 2, 1, 10))
 

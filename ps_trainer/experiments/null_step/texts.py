@@ -60,8 +60,9 @@ TEXTS = PageTexts(
         "The gradient is the pulled values times 1, so no constant can replace it, and graph rewriting is off. Tables"
         " are written in full before the first step.",
         "Most cases have a single run. Their intervals have the noise of its steps, and not that of another run.",
-        "Steps with a sleep have several workers or several ps tasks, not both: on two cores, threads of 4 and 4 tasks"
-        " would wait for each other.",
+        "As processes of one machine, 4 workers with 4 ps tasks do not sleep. Their threads wait for two cores, so only"
+        " the bytes of their steps are judged.",
+        "During a sleep, tasks exchange bytes that belong to no step. The bytes of a step include them.",
         "More than 8 real workers, and tables above 256 MB, were not run.",
     ),
 )
