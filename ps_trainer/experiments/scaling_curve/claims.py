@@ -108,7 +108,7 @@ def _over_predicted(points: Sequence[CurvePoint], update: str) -> list[Measure]:
 
 _INTERVAL = "2026-11-27: geometric means over the seeds, with an interval by Student's t"
 _LINKS = (
-    "2026-11-27: links of 50 mbit/s and compute times of 800 ms, not 200 mbit/s and 200 ms, as tasks waited for two"
+    "2026-11-27: links of 32 mbit/s and compute times of 1.25 s, not 200 mbit/s and 200 ms, as tasks waited for two"
     " cores for up to 16 % of a step"
 )
 _BY_MEDIAN = (

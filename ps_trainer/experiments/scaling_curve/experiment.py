@@ -26,8 +26,8 @@ from .texts import TEXTS
 
 # Packets wake tasks, and each wake-up may wait for a core. On slow links with long compute times, that is a small share
 # of a step. Curves bend where they do on links of 200 mbit/s with 200 ms, as TB is the same.
-_RATE = "50mbit"
-_MEAN_MS = 800.0
+_RATE = "32mbit"
+_MEAN_MS = 1250.0
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _FULL_REAL = (
     *((records.ASYNC, 1, 1, m) for m in (1, 4)),

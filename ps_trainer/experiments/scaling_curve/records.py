@@ -29,8 +29,8 @@ SHAPE_NAMES = {
 PERCENTILES = (10, 50, 90, 99)
 
 IMAGES_PER_STEP = 32
-ROUNDS = 15  # steps of each worker of a real cluster
-QUICK_ROUNDS = 10
+ROUNDS = 14  # steps of each worker of a real cluster
+QUICK_ROUNDS = 8
 NUM_REAL_SEEDS = 2
 
 # The paper's cluster: two points that calibrate the costs of a step, and one that they predict.

@@ -34,8 +34,8 @@ TEXTS = PageTexts(
         " quotes Dean: 25 to 40 on 50 GPUs."
     ),
     setup=(
-        "Real clusters of up to 8 workers and 4 ps tasks in network namespaces behind links of 50 mbit/s each way. The"
-        " model has 1 or 4 MB and computes nothing: a worker sleeps 800 ms (lognormal, σ = 0.2) between pull and push,"
+        "Real clusters of up to 8 workers and 4 ps tasks in network namespaces behind links of 32 mbit/s each way. The"
+        " model has 1 or 4 MB and computes nothing: a worker sleeps 1.25 s (lognormal, σ = 0.2) between pull and push,"
         " and a step counts as one image. The simulator repeats these and continues to 64 workers. It also has the"
         " paper's 200 workers, 17 ps tasks and Inception-v3. There, the closed network (A19) gives bandwidth and"
         " compute time from the published rates of 1 and 50 asynchronous workers with 7 ps tasks. The distribution of"

@@ -64,10 +64,10 @@ def real_results(monkeypatch, folder, secs_of):
         update, n = cluster.settings["update"], cluster.num_workers
         num_bytes = 4 * int(cluster.settings["model_option"][0].partition("=")[2])
         setting = ClusterSetting(
-            update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 800.0
+            update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 1250.0
         )
         assert cluster.settings["straggler"] == (setting.compute,)
-        assert cluster.settings["max_steps"] == 10 * (1 if update == SYNC else n)
+        assert cluster.settings["max_steps"] == 8 * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
         training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
         lost = {"num_retransmitted": 40, "num_dropped": 20}
@@ -238,12 +238,12 @@ def test_pairs_belong_to_the_same_cluster(virtual_results):
 def test_slow_links_leave_the_knees_where_fast_ones_have_them(monkeypatch):
     monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
     real = [run.settings for run in ScalingCurve().runs(range(5), quick=False) if run.level is Level.SHAPED]
-    assert {(one.rate, one.rounds, one.cluster.mean_ms) for one in real} == {("50mbit", 15, 800.0)}
-    assert {one.cluster.bytes_per_sec for one in real} == {50e6 / 8 * 1448 / 1514}
+    assert {(one.rate, one.rounds, one.cluster.mean_ms) for one in real} == {("32mbit", 14, 1250.0)}
+    assert {one.cluster.bytes_per_sec for one in real} == {32e6 / 8 * 1448 / 1514}
     for one in (one.cluster for one in real):
         fast = one._replace(bytes_per_sec=200e6 / 8 * 1448 / 1514, mean_ms=200.0)
         assert one.knee() == pytest.approx(fast.knee())
-        assert one.predicted_secs() == pytest.approx(4 * fast.predicted_secs())
+        assert one.predicted_secs() == pytest.approx(200 / 32 * fast.predicted_secs())
 
 
 @pytest.mark.parametrize(("is_quick", "most_minutes"), [(False, 60), (True, 2)])
