@@ -35,7 +35,7 @@ from ps_trainer.updates.group_policy import GroupPolicy
 from ps_trainer.updates.group_state import VisitResult
 from ps_trainer.updates.live_workers import LiveWorkerOps, LiveWorkers, Membership, ReleaseOps
 
-_NUM_PARTS, _LEAST_PART_BYTES = 4, 2**18
+_NUM_PARTS, _LEAST_PART_BYTES = 8, 2**19
 """Number of parts on all ps tasks together, unless these would be smaller; each part costs 250 ops a step."""
 
 
