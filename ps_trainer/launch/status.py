@@ -29,6 +29,9 @@ from ps_trainer.worker_reports import WorkerReport
 
 # Six reports of each worker with the default of --report_secs.
 RATE_WINDOW_SECS = 30.0
+# Two workers report at nearly the same time. A report lags behind by the steps of a call, and two reports that are
+# closer than this lie within that error.
+MIN_RATE_SECS = 1.0
 
 # Prefixes of lines that are not states. A later state must not replace them, so they are kept apart.
 _NOTE, _WARNING = "note: ", "warning: "
@@ -217,9 +220,12 @@ class Board:
     @property
     def global_steps_per_sec(self) -> float | None:
         """Rate of `global_step` over the last reports of all workers; None if it is unknown."""
-        if len(self._steps) < 2 or self._steps[-1][0] <= self._steps[0][0] or self._steps[-1][1] < self._steps[0][1]:
-            return None  # the last condition holds after a rollback to a checkpoint
-        return (self._steps[-1][1] - self._steps[0][1]) / (self._steps[-1][0] - self._steps[0][0])
+        if len(self._steps) < 2:
+            return None
+        (began_at, first), (ended_at, last) = self._steps[0], self._steps[-1]
+        if ended_at - began_at < MIN_RATE_SECS or last < first:  # the latter after a rollback to a checkpoint
+            return None
+        return (last - first) / (ended_at - began_at)
 
     @property
     def examples_per_sec(self) -> float | None:

@@ -111,6 +111,18 @@ def test_time_left_follows_from_the_rate_of_global_step_over_all_workers(board, 
     assert board.secs_left == (1000 - 300) / ((300 - 100) / 4.0)
 
 
+def test_first_reports_of_two_workers_at_nearly_the_same_time_give_no_rate(board, tmp_path):
+    write(tmp_path, "worker-0", train(5.0, 590))
+    write(tmp_path, "worker-1", train(5.073, 594))
+    board.refresh()
+    assert board.global_step == 594
+    assert board.global_steps_per_sec is None and board.secs_left is None
+    write(tmp_path, "worker-0", train(10.0, 990))
+    board.refresh()
+    assert board.global_steps_per_sec == (990 - 590) / 5.0
+    assert board.secs_left == (1000 - 990) / ((990 - 590) / 5.0)
+
+
 def test_rate_ignores_reports_older_than_its_window(board, tmp_path):
     later = RATE_WINDOW_SECS + 1.0
     write(tmp_path, "worker-0", train(0.0, 0), train(later, 10), train(later + 2.0, 110))
