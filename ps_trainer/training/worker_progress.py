@@ -16,7 +16,10 @@ from ps_trainer.metrics.traffic import BytesPerStep, StepTraffic, Traffic
 from ps_trainer.training.chance_level import ChanceLevel
 
 _DIVERGED_GROWTH = 100.0
-"""A mean loss above this multiple of the first loss gives a warning that the training diverges."""
+"""A mean loss above this multiple of the first loss, and of a guess's, gives a warning that the training diverges.
+
+A worker that joins trained parameters has a small first loss, to which a single batch may be 100 times as large.
+"""
 _AT_CHANCE = 0.99
 """A mean loss, or a test metric, of this many times the value of a guess counts as chance."""
 _RECENT_STEPS = 100
@@ -192,14 +195,15 @@ class WorkerProgress:
         return report
 
     def warning_of(self, report: StepReport) -> str:
-        """Returns a warning if the loss is far above this worker's first one, or after an epoch as high as a guess's.
+        """Returns a warning if the loss is far above its first value and a guess's, or is a guess's after an epoch.
 
         Empty if the loss is neither, or after a warning.
         """
         first = self._first_loss
         if self._has_warned or first is None:
             return ""
-        if first > 0 and report.loss > _DIVERGED_GROWTH * first:
+        guess = self.chance.loss if self.chance is not None and math.isfinite(self.chance.loss) else 0.0
+        if first > 0 and report.loss > _DIVERGED_GROWTH * max(first, guess):
             self._has_warned = True
             return (
                 f"the loss has grown from {first:.4g} to {report.loss:.4g}; lower --learning_rate, or scale the inputs:"

@@ -76,6 +76,27 @@ def test_a_loss_that_has_grown_is_warned_of_once(fake_time):
     assert "the loss has grown from 0.7 to 71; lower --learning_rate, or scale the inputs" in warnings[2]
 
 
+def test_a_worker_that_joins_trained_parameters_warns_of_a_loss_far_above_a_guess_only(fake_time):
+    progress = WorkerProgress(BATCH_SIZE, fake_time)
+    progress.chance = ChanceLevel(loss=2.0, local_steps=1000)
+    warnings = []
+    for step, loss in enumerate((0.001, 0.2, 199.0, 201.0), 1):
+        add(progress, fake_time, 0.5, step, [0], loss)
+        warnings.append(progress.warning_of(progress.report()))
+    assert warnings[:3] == ["", "", ""]
+    assert "the loss has grown from 0.001 to 201; lower --learning_rate" in warnings[3]
+
+
+@pytest.mark.parametrize("loss", [math.inf, 0.1])
+def test_a_loss_that_has_grown_from_above_a_guess_is_warned_of(fake_time, loss):
+    progress = WorkerProgress(BATCH_SIZE, fake_time)
+    progress.chance = ChanceLevel(loss=loss, local_steps=1000)
+    for step, value in ((1, 0.5), (2, 51.0)):
+        add(progress, fake_time, 0.5, step, [0], value)
+        warning = progress.warning_of(progress.report())
+    assert "the loss has grown from 0.5 to 51" in warning
+
+
 def test_a_first_loss_of_zero_gives_no_warning(fake_time):
     progress = WorkerProgress(BATCH_SIZE, fake_time)
     for step, loss in ((1, 0.0), (2, 5.0)):
