@@ -66,3 +66,10 @@ class OwnLayout(Packed):
 def test_a_users_layout_needs_no_option_for_the_size_of_shares():
     train = build(1, layout=f"{__name__}:OwnLayout", layout_option=())
     assert tasks_of(train.store.clocks) == {0}
+
+
+def test_the_time_of_the_update_is_taken_after_that_of_the_gradient():
+    """The chief's share is in its own process, where an update may end before the first time is taken."""
+    (fetches,) = build(0, step_log=True).fetches
+    computed, applied = fetches.times
+    assert computed.op in applied.op.control_inputs

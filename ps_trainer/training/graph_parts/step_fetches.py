@@ -61,7 +61,9 @@ def build(
     with tf.device(store.worker_device):
         computed = None if timed is None else _time_after([gradient.value for gradient in timed])
         for phase, batch_ops in zip(step.phases, count_ops, strict=True):
-            times = [] if computed is None else [computed, _time_after([phase.global_step])]
+            # The second time also waits for the first: a task that holds the parameters itself may be faster with the
+            # update than with taking that time.
+            times = [] if computed is None else [computed, _time_after([phase.global_step, computed])]
             counts = own.push_counts.build(phase) if own is not None else []
             if _is_only_pull(store, step, phase):
                 # A fetch from a ps task is a message. An op on the worker can read the counts from a combined one.
