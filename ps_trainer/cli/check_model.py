@@ -13,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 
+from ps_trainer import component_tables
 from ps_trainer.cli import flags as flags_lib
 from ps_trainer.cli.command_wrapper import importing_tensorflow, run_main
 from ps_trainer.cli.help import CommandHelp
-from ps_trainer.config import MODEL_PARALLEL, TrainConfig
+from ps_trainer.config import COLOCATED, MODEL_PARALLEL, TrainConfig
 from ps_trainer.errors import EXIT_DONE, EXIT_USAGE, UsageError
 from ps_trainer.launch.trial_build import COMMAND, ERROR, NO_GPU, WARNING, may_be_rejected, needs_model
 from ps_trainer.options import option
@@ -94,6 +95,8 @@ def _check(config: TrainConfig, num_workers: int, given: Collection[str], *, bui
     if builds or needs_model(config):
         config = model_defaults.fill_in_defaults(config, given, num_workers).config
     components.check_options(config, num_workers)
+    layout_options = component_tables.LAYOUTS.parse_options(config.layout, config.layout_option)
+    components.check_shares(layout_options, is_colocated=config.placement == COLOCATED)
     if not builds:
         return None
     config = dataclasses.replace(config, logdir=None)  # a check leaves nothing in the run's folder

@@ -58,7 +58,7 @@ def run(
         UsageError: A setting of a component is wrong, a class does not exist or is of another kind, or the model cannot
             be trained. The message says what to change.
     """
-    if not (config.has_own_class or may_be_rejected(config, num_workers)):
+    if not is_needed(config, num_workers):
         return []
     child = TaskProcess(
         job_name=COMMAND,
@@ -87,6 +87,11 @@ def run(
     return [line.removeprefix(WARNING) for line in lines if line.startswith(WARNING)]
 
 
+def is_needed(config: TrainConfig, num_workers: int) -> bool:
+    """Returns whether the components of a run can be wrong, so that `run` starts a child."""
+    return config.has_own_class or may_be_rejected(config, num_workers)
+
+
 def may_be_rejected(config: TrainConfig, num_workers: int) -> bool:
     """Returns whether a setting of a packaged component may be wrong; the answer needs no TensorFlow.
 
@@ -97,7 +102,7 @@ def may_be_rejected(config: TrainConfig, num_workers: int) -> bool:
     return (
         _has_options(config)
         or bool(config.gradient_transform)
-        or (has_rule and (has_optimizer or num_workers == 1))
+        or (has_rule and (has_optimizer or num_workers == 1 or config.pull_dtype != TrainConfig.pull_dtype))
         or config.steps_per_call > 1
         or config.init_from is not None
         or config.lacks_data_dir

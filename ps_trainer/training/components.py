@@ -201,6 +201,24 @@ def check_options(config: TrainConfig, num_workers: int, objects: ComponentObjec
     step_calls.check(config, rule, has_hooks=bool(hooks))
 
 
+def check_shares(layout_options: Any, *, is_colocated: bool) -> None:
+    """Rejects an option about the workers' shares in a run whose workers hold no parameters.
+
+    Args:
+        layout_options: Options of the run's layout; None if it takes none.
+        is_colocated: Whether the workers hold the parameters.
+
+    Raises:
+        OptionError: The run has such an option.
+    """
+    least = getattr(layout_options, "least_share_bytes", 0)  # a user's layout may lack it
+    if least and not is_colocated:
+        raise OptionError(
+            f"--layout_option least_share_bytes={least} has no effect, because the workers hold no parameters; leave it"
+            " out, or let several workers hold them with --placement=colocated"
+        )
+
+
 def _load_hooks(config: TrainConfig) -> tuple[type, ...]:
     return tuple(component_tables.HOOKS.load(name) for name in config.hook)
 

@@ -42,6 +42,7 @@ def check(
         assigned=optimizers.all[1:],
         transforms=[split_inline(text)[0] for text in config.gradient_transform],
         is_lossy=any(transform.is_lossy for transform in transforms),
+        pull_dtype=config.pull_dtype,
     )
     rule.check(plan)
     for variable_optimizer in optimizers.all:

@@ -74,6 +74,7 @@ def create_worker(
     Raises:
         UsageError: The data, the target metric or the checkpoints do not fit the run.
     """
+    components.check_shares(loaded.layout_options, is_colocated=cluster.is_colocated)
     group = group_of(cluster, loaded.num_stages)
     if group.stage:
         return StageHost(cluster, config, group, create_server(cluster, config))

@@ -41,8 +41,8 @@ class AllReduce(UpdateRule):
 
     Memory: parameters and slots on each worker, and once more on the ps tasks. Traffic per step and worker:
     2 (n − 1)/n · O(parameters) each way, nearly independent of n, in 2 (n − 1) rounds. The ps tasks receive only the
-    model's own updates (UPDATE_OPS, such as batch norm's averages), which all workers make. `--pull_dtype` has no
-    effect, because workers pull nothing.
+    model's own updates (UPDATE_OPS, such as batch norm's averages), which all workers make. Workers pull nothing, so
+    `--pull_dtype` is rejected.
 
     Departs from Horovod: a worker fuses its gradients when it has computed all of them, not while it computes them.
     """
@@ -58,6 +58,11 @@ class AllReduce(UpdateRule):
 
     def check(self, plan: RunPlan) -> None:
         reject_packing(plan)
+        if plan.pull_dtype != "float32":
+            raise OptionError(
+                f"--pull_dtype={plan.pull_dtype} has no effect: under --update=all_reduce workers pull no parameters;"
+                " leave it out, or choose a rule whose workers pull them, such as --update=sync"
+            )
 
     def min_workers(self, num_workers: int) -> int:
         return num_workers

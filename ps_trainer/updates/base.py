@@ -59,6 +59,7 @@ class RunPlan(NamedTuple):
         assigned: Optimizers that `--optimizer_for` assigns to some variables in place of the run's own.
         transforms: Names of the gradient transforms, in order.
         is_lossy: Whether one of the transforms loses part of the gradient.
+        pull_dtype: Value of `--pull_dtype`.
     """
 
     num_workers: int
@@ -67,6 +68,7 @@ class RunPlan(NamedTuple):
     assigned: Sequence[VariableOptimizer] = ()
     transforms: Sequence[str] = ()
     is_lossy: bool = False
+    pull_dtype: str = "float32"
 
     def reject_assigned(self, reason: str) -> None:
         """Rejects optimizers that `--optimizer_for` assigns to some variables.

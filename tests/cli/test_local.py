@@ -56,6 +56,7 @@ WRONG_OPTIONS = {
     "--model=bert --model_option=num_heads=7": "--model_option: ",
     "--dataset_option=foo=1": "--dataset_option foo=1",
     "--layout_option=foo=1": "--layout_option foo=1: unknown key 'foo'",
+    "--layout_option=least_share_bytes=1": "least_share_bytes=1 has no effect, because the workers hold no parameters",
     "--schedule_option=foo=1": "--schedule_option foo=1",
     "--update=sync --update_option=replicas_to_aggregate=3": "replicas_to_aggregate=3 exceeds num_workers=2",
     "--gradient_transform=clip_norm:norm=0": "norm must be above 0",
@@ -68,6 +69,7 @@ WRONG_OPTIONS = {
     "--update=hogwild --optimizer=adam": "use --optimizer=lazy_adam, sgd or adagrad",
     "--update=downpour --optimizer_for=*=adam": "use --update=async, sync or another rule",
     "--update=all_reduce --gradient_transform=sign": "--gradient_transform sign",
+    "--update=all_reduce --pull_dtype=bfloat16": "--pull_dtype=bfloat16 has no effect: under --update=all_reduce",
     "--update=model_averaging --gradient_transform=terngrad": "leave it out (clip_norm and",
     "--gradient_transform=dgc --optimizer=adam": "keeps the momentum on the worker",
     "--gradient_transform=error_feedback": "error_feedback has no loss to compensate for",
@@ -103,8 +105,8 @@ CHECKED_BY_A_CHILD = [
 def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsys, monkeypatch, args, message, how):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", how, *args]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {message}") and error.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {message}") and captured.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
     assert "tensorflow" not in sys.modules
 
