@@ -239,8 +239,10 @@ class _LocalRun:
     def supervise(self, tasks: Sequence[TaskProcess], faults: Sequence[faults_lib.Fault]) -> RunOutcome:
         """Runs the tasks to their end, shows them meanwhile, and completes the summary of the run."""
         cluster, logdir = self.cluster, self.folder.path
-        where = f" in {self.hosts.summary}" if self.hosts.summary else ""
-        self.console.print(f"{cluster.summary}{where}; files in {logdir}", highlight=False, soft_wrap=True)
+        # Settings that may be rejected are checked first, because a rejected run leaves no folder.
+        is_checked_first = self.server is not None and trial_build.is_needed(cluster.config, cluster.num_workers)
+        if not is_checked_first:
+            self._print_tasks()
         # Wall time, because `summary_file.complete` compares it with the time of a file.
         started_at = time.time()
         # Made before any task starts: a board ignores the lines that exist by then, which an earlier run has left.
@@ -254,7 +256,11 @@ class _LocalRun:
         with create_view(board, self.console, self.time_fn, plain=cluster.plain) as view:
             if self.server is not None:
                 self.server.wait_until_ready(lambda: self.signals.first is not None)
-                self._check_components(self.server)
+                warnings = self._check_components(self.server)
+                if is_checked_first:
+                    self._print_tasks()
+                for warning in warnings:
+                    self.console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
             outcome = TaskSupervisor(
                 board=board,
                 observer=view,
@@ -278,8 +284,13 @@ class _LocalRun:
             )
         return outcome
 
-    def _check_components(self, server: ForkServer) -> None:
-        """Checks the components and the user's own classes, and prints the warnings about the model.
+    def _print_tasks(self) -> None:
+        where = f" in {self.hosts.summary}" if self.hosts.summary else ""
+        text = f"{self.cluster.summary}{where}; files in {self.folder.path}"
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def _check_components(self, server: ForkServer) -> list[str]:
+        """Checks the components and the user's own classes; returns the warnings about the model.
 
         Without a fork server a check of the user's own classes would have to import TensorFlow. That takes longer than
         everything else up to the first step. Each worker makes the same check before it joins the run, so a wrong model
@@ -289,8 +300,8 @@ class _LocalRun:
             UsageError: A setting is wrong, a class cannot be loaded, or the model cannot be trained.
         """
         if self.signals.first is not None:
-            return
-        warnings = trial_build.run(
+            return []
+        return trial_build.run(
             self.cluster.config,
             self.cluster.num_workers,
             self.cluster.train_args,
@@ -299,8 +310,6 @@ class _LocalRun:
             folder=pathlib.Path(self.environment["TMPDIR"]),
             is_cancelled=lambda: self.signals.first is not None,
         )
-        for warning in warnings:
-            self.console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _find_unused(path: pathlib.Path) -> pathlib.Path:

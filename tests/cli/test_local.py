@@ -107,6 +107,7 @@ def test_a_launcher_without_tensorflow_checks_in_a_child_process(tmp_path, capsy
     assert main.main(["ps_trainer", "local", f"--logdir={tmp_path}/run", how, *args]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"error: {message}") and captured.err.count("\n") == 1
+    assert captured.out == ""  # no line about tasks and files of a run that does not start
     assert not (tmp_path / "run").exists()
     assert "tensorflow" not in sys.modules
 
