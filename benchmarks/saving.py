@@ -23,6 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments, save_figures
 from benchmarks.contenders import REPOSITORY
+from benchmarks.median_bounds import median_bounds
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing
@@ -30,7 +31,6 @@ from ps_trainer.checkpoints.folder_listing import prefix_of
 from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.cpu import CpuWatch
 from ps_trainer.experiments.toolkit.clusters import read_steps
-from ps_trainer.experiments.toolkit.statistics import median_interval
 from ps_trainer.launch.command import run_local
 from ps_trainer.metrics.step_record import StepRecord
 from ps_trainer.models import layers
@@ -253,8 +253,8 @@ def _notes(rows: Sequence[SavingRow]) -> list[str]:
 
 
 def _median_text(values: Sequence[float]) -> str:
-    median, interval = median_interval(values)
-    return f"{median:.2f} (90 % bootstrap interval {interval.low:.2f} to {interval.high:.2f}, {len(values)} runs)"
+    bounds = median_bounds(values)
+    return f"{bounds.median:.2f} ({bounds.interval_text('.2f')}, runs: {len(values)})"
 
 
 def read_by_worker(logdir: pathlib.Path) -> list[list[StepRecord]]:

@@ -22,13 +22,13 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments, save_figures
 from benchmarks.contenders import REPOSITORY
+from benchmarks.median_bounds import median_bounds
 from benchmarks.peak_memory import PeakWatch
 from benchmarks.report import Report, ResultColumn, Row
 from benchmarks.step_rate_run import Window
 from ps_trainer.checkpoints import folder_listing, reader
 from ps_trainer.checkpoints.folder_listing import prefix_of
 from ps_trainer.errors import RunError
-from ps_trainer.experiments.toolkit import statistics
 from ps_trainer.experiments.toolkit.clusters import read_steps
 from ps_trainer.launch.command import run_local
 from ps_trainer.metrics.step_record import StepRecord
@@ -276,11 +276,11 @@ def _window(folder: pathlib.Path, saved: int, steps: Sequence[StepRecord]) -> Wi
 
 def _note_ratio(report: Report, large: Sequence[float], small: Sequence[float]) -> None:
     """Notes the median ratio of the steps of a pair of runs, with its interval."""
-    ratio, interval = statistics.median_interval([a / b for a, b in zip(large, small, strict=True)])
-    report.figures["step_ratio"] = {"median": ratio, "low": interval.low, "high": interval.high, "pairs": len(large)}
+    ratio = median_bounds([a / b for a, b in zip(large, small, strict=True)])
+    report.figures["step_ratio"] = {**ratio._asdict(), "pairs": len(large)}
     report.notes[:] = [
-        f"A step with the large table takes {ratio:.3f} times as long as one with the small table (90 % bootstrap"
-        f" interval {interval.low:.3f} to {interval.high:.3f}, {len(large)} pairs)."
+        f"A step with the large table takes {ratio.median:.3f} times as long as one with the small table"
+        f" ({ratio.interval_text('.3f')}, pairs: {len(large)})."
     ]
 
 

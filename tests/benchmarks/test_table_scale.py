@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import pathlib
 import types
 
 import numpy as np
 import pytest
 
 from benchmarks import table_scale
+from benchmarks.median_bounds import median_bounds
 from ps_trainer.checkpoints import writer
 from tests.testing.step_records import log_of, step_record
 
+BENCHMARKS = pathlib.Path(table_scale.__file__).parent
 BEGIN = 1000.0
 
 
@@ -54,6 +58,7 @@ def test_runs_are_paired_and_the_ratio_is_that_of_the_steps(tmp_path, runs):
         "median": pytest.approx(2),
         "low": pytest.approx(2),
         "high": pytest.approx(2),
+        "confidence": 0.5,
         "pairs": 2,
     }
     row = found["rows"][0]
@@ -76,3 +81,15 @@ def test_a_shorter_run_has_as_many_steps_before_its_save_as_after_it(tmp_path, m
     argv = ["--rows=1000", "--small_rows=100", "--repetitions=1", "--steps=1200", f"--out_dir={tmp_path / 'out'}"]
     assert table_scale.main(argv) == 0
     assert asked[0] == asked[2] == ["--max_steps=2399", "--save_checkpoint_steps=1200"]
+
+
+def test_the_page_has_the_ratio_of_the_stored_pairs():
+    with (BENCHMARKS / "results" / "table_scale.csv").open(newline="") as file:
+        step_ms = {(row["num_rows"], row["repetition"]): float(row["step_ms"]) for row in csv.DictReader(file)}
+    ratios = [ms / step_ms["100000", pair] for (num_rows, pair), ms in step_ms.items() if num_rows == "10000000"]
+    ratio = median_bounds(ratios)
+    assert len(ratios) == 5
+    assert (
+        f"takes {ratio.median:.2f} times as long as one with 100,000** (median of 5 pairs;"
+        f" {ratio.interval_text('.2f')})."
+    ) in " ".join((BENCHMARKS / "README.md").read_text(encoding="utf-8").split())
