@@ -67,7 +67,11 @@ class OverlapRow(Row):
 
     @property
     def line_share(self) -> float:
-        """Share of the line rate without computation; above 1 if both directions of a link are in use at once."""
+        """Share of the line rate without computation.
+
+        It is 2 if both directions of the busiest link are full all the time. Without ps tasks it is 1 then: a pull
+        alone fills both, as each worker also sends its own share to the others.
+        """
         return self.floor_secs / self.transfer_secs
 
     @property

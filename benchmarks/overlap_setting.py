@@ -55,8 +55,11 @@ class Setting:
 
     @property
     def floor_secs(self) -> float:
-        """Time of a pull and a push of all workers, one after the other, at the full rate of the busiest link."""
-        # Colocated, a worker's link carries what it exchanges with the others' shares, and what they do with its own.
+        """Time of a pull and a push of all workers, one after the other, at the full rate of the busiest link.
+
+        With ps tasks a pull uses one direction of a link and a push the other one, so both at once take half of it.
+        Colocated, each of them uses both directions: for the others' shares, and for the worker's own.
+        """
         busiest = max(1.0, self.num_workers / self.num_ps) if self.num_ps else 1 - 1 / self.num_workers
         return 2 * busiest * self.num_bytes / payload_bytes_per_sec(self.rate)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
-from benchmarks import overlap
+from benchmarks import overlap, overlap_setting
 from benchmarks.overlap_model import NUM_LAYERS, Layered
 from benchmarks.overlap_setting import Setting
 from ps_trainer import options
@@ -16,6 +18,8 @@ from ps_trainer.store.trace import trace
 from tests.testing.step_records import step_record
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the benchmark's environment
+
+BENCHMARKS = pathlib.Path(overlap.__file__).parent
 
 
 def setting(**fields):
@@ -112,3 +116,32 @@ def test_each_row_compares_the_step_with_transfer_and_computation(tmp_path, monk
     assert [len(schedule.piece_bytes) for schedule in schedules] == [1, 1, 5, 5]
     assert all(schedule.waits for schedule in schedules)
     assert schedules[1].pause_secs * 3 * NUM_LAYERS == pytest.approx(2.0)
+
+
+def test_full_links_in_both_directions_are_twice_the_line_rate_with_ps_tasks_and_once_without():
+    """The bytes of a round in one direction of the busiest link give the least time of the round."""
+    one = setting(num_workers=2)
+    share = one.num_bytes / overlap_setting.payload_bytes_per_sec(one.rate)
+    # The ps task receives two gradients, and sends the parameters twice.
+    assert one.floor_secs / (2 * share) == pytest.approx(2)
+    # A worker receives the other's half of the parameters and the gradient of its own half, and sends as much.
+    assert setting(num_workers=2, num_ps=0).floor_secs / (2 * share / 2) == pytest.approx(1)
+
+
+def test_the_page_says_how_much_of_the_line_rate_the_stored_runs_have():
+    with (BENCHMARKS / "results" / "overlap.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def shares(update: str, num_ps: int) -> list[str]:
+        found = [row for row in rows if row["update"] == update and int(row["num_ps"]) == num_ps]
+        return [
+            f"{100 * float(row['line_share']):.0f}" for row in sorted(found, key=lambda row: float(row["line_share"]))
+        ]
+
+    sockets = max(float(row["floor_secs"]) / float(row["socket_transfer_secs"]) for row in rows if row["num_ps"] == "1")
+    text = " ".join((BENCHMARKS / "README.md").read_text(encoding="utf-8").split())
+    for update in ("async", "sync"):
+        lowest, *_, highest = shares(update, 1)
+        assert f"`{update}` used {lowest} to {highest} %" in text
+    assert f"`async` used {shares('async', 0)[0]} % and `sync` {shares('sync', 0)[0]} %" in text
+    assert f"plain sockets had up to {100 * sockets:.0f} %" in text
