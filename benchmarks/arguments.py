@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import math
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 
 def choices(known: Iterable[str], all_as: str | None = None) -> Callable[[str], list[str]]:
@@ -29,14 +31,14 @@ def choices(known: Iterable[str], all_as: str | None = None) -> Callable[[str], 
     return parse
 
 
-def counts(text: str) -> list[int]:
-    """Parses comma-separated whole numbers of at least 1; it drops repetitions."""
+def counts(text: str, least: int = 1) -> list[int]:
+    """Parses comma-separated whole numbers of at least `least`; it drops repetitions."""
     try:
         numbers = list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 1,2") from error
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} has a number below 1")
+    if min(numbers) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} has a number below {least}")
     return numbers
 
 
@@ -56,6 +58,35 @@ def secs(text: str) -> float:
     if not (value := float(text)) > 0:
         raise argparse.ArgumentTypeError(f"{text} must be more than 0")
     return value
+
+
+def not_negative(text: str) -> float:
+    """Parses a finite number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 0, and finite")
+    return value
+
+
+def csv_file(columns: Collection[str]) -> Callable[[str], pathlib.Path]:
+    """Returns a parser of the path of a CSV file that has at least these columns."""
+
+    def path(text: str) -> pathlib.Path:
+        try:
+            with open(text, newline="", encoding="utf-8") as file:
+                found = next(csv.reader(file), [])
+        except OSError as error:
+            raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from error
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise argparse.ArgumentTypeError(f"{text} is not a CSV file: {error}") from error
+        if lacking := [column for column in columns if column not in found]:
+            raise argparse.ArgumentTypeError(f"{text} lacks the columns {', '.join(lacking)}; give a results.csv")
+        return pathlib.Path(text)
+
+    return path
 
 
 def create_parser(module: str, doc: str) -> argparse.ArgumentParser:

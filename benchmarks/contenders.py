@@ -41,6 +41,15 @@ TABLE_WORKLOAD = "deep_table"
 RULE_SIZES = {**SIZES, TABLE_WORKLOAD: DEEP}
 
 
+def has_table(workload: str) -> bool:
+    """Returns whether the model of a workload has an embedding table.
+
+    Args:
+        workload: Key of `RULE_SIZES` or of `PEER_WORKLOADS`.
+    """
+    return workload == TABLE_WORKLOAD or (workload in PEER_WORKLOADS and bool(PEER_WORKLOADS[workload].row_sizes))
+
+
 def training_settings(workload: str) -> dict[str, Any]:
     """Returns the fields of `TrainConfig` by which ps_trainer trains a workload.
 

@@ -13,6 +13,7 @@ three times: without computation, without transfers, and with both. README.md de
 
 from __future__ import annotations
 
+import argparse
 import functools
 import itertools
 import os
@@ -24,52 +25,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import arguments, overlap_sockets
-from benchmarks.overlap_model import NUM_LAYERS
 from benchmarks.overlap_row import OverlapRow
-from benchmarks.overlap_setting import Setting
+from benchmarks.overlap_setting import NUM_LAYERS, Setting
 from benchmarks.report import Report
-from ps_trainer.errors import RunError
+from benchmarks.settings import RULES
+from ps_trainer.config import TrainConfig
+from ps_trainer.errors import RunError, UsageError
 from ps_trainer.experiments.toolkit import shaped_clusters
 from ps_trainer.experiments.toolkit.clusters import Cluster, flags_of
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
+from ps_trainer.launch.hosts_rate import parse_rate
 
 _RUN_SECS, _SOCKET_SECS = 12.0, 6.0
 _LEAST_STEPS, _MOST_STEPS = 6, 400
 _LEAST_SOCKET_STEPS = 4
+_RULES = [rule for rule, setting in RULES.items() if not setting.needs_table]  # the model has no table
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs everything and prints the table; returns 0, or 1 when a run failed."""
     parser = arguments.create_parser("benchmarks.overlap", __doc__)
-    parser.add_argument("--rates", type=lambda text: text.split(","), default="100mbit,300mbit,1gbit", help="of a link")
+    parser.add_argument("--rates", type=_rates, default="100mbit,300mbit,1gbit", help="of a link")
     parser.add_argument("--sizes_mb", type=arguments.counts, default="5,20,60", help="sizes of the model")
     parser.add_argument(
         "--pieces",
-        type=lambda text: [int(part) for part in text.split(",")],
+        type=functools.partial(arguments.counts, least=0),
         default="0",
         help="on a ps task; 0 = default",
     )
-    parser.add_argument("--rules", type=lambda text: text.split(","), default="async,sync", help="update rules")
+    parser.add_argument("--rules", type=arguments.choices(_RULES), default="async,sync", help="update rules")
     parser.add_argument("--num_ps", type=arguments.at_least(0), default=1, help="ps tasks; 0 = colocated")
     parser.add_argument("--num_workers", type=arguments.at_least(1), default=1, help="workers")
-    parser.add_argument("--compute", type=float, default=1.0, help="pauses ÷ transfers; 0 = the layers compute")
+    parser.add_argument(
+        "--compute", type=arguments.not_negative, default=1.0, help="pauses ÷ transfers; 0 = the layers compute"
+    )
     parser.add_argument("--batch_size", type=arguments.at_least(1), default=1, help="examples of a batch")
     parser.add_argument("--steps_per_call", type=arguments.at_least(0), default=0, help="as for ps_trainer")
     arguments.add_deadline(parser, 600.0)
     arguments.add_out_dir(parser)
     flags = parser.parse_args(argv)
+    settings = _settings(parser, flags)
     if problem := shaped_clusters.why_not():
         parser.error(problem)
     out_dir = arguments.new_folder(parser, flags.out_dir, "runs/overlap")
     report = Report("benchmarks.overlap", argv, out_dir)
     has_failed = False
-    for values in itertools.product(flags.rates, flags.sizes_mb, flags.rules, flags.pieces):
-        rate, model_mb, update, num_pieces = values
-        setting = Setting(
-            rate=rate, update=update, num_ps=flags.num_ps, num_workers=flags.num_workers, model_mb=model_mb,
-            num_pieces=num_pieces, compute=flags.compute, batch_size=flags.batch_size,
-        )  # fmt: skip
-        logdir = out_dir / "-".join(str(value) for value in values)
+    for setting in settings:
+        logdir = out_dir / f"{setting.rate}-{setting.model_mb}-{setting.update}-{setting.num_pieces}"
         try:
             report.add(measure(setting, logdir, flags.steps_per_call, flags.deadline_secs))
         except RunError as error:
@@ -77,6 +79,42 @@ def main(argv: Sequence[str]) -> int:
             has_failed = True
         shutil.rmtree(logdir, ignore_errors=True)
     return report.finish(has_failed=has_failed)
+
+
+def _settings(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> list[Setting]:
+    """Returns what the flags ask for; ends the program where it cannot be trained."""
+    holders = flags.num_ps or flags.num_workers
+    if not flags.num_ps and flags.num_workers == 1:
+        parser.error("--num_ps=0 --num_workers=1: one worker holds all parameters, so nothing travels; add workers")
+    if holders > NUM_LAYERS:
+        parser.error(f"{holders} tasks cannot share the {NUM_LAYERS} layers of the model; start at most {NUM_LAYERS}")
+    if max(flags.pieces) > (most := NUM_LAYERS // holders):
+        parser.error(
+            f"--pieces={max(flags.pieces)}: a task has {most} of the {NUM_LAYERS} layers, and a piece has one layer or"
+            " more"
+        )
+    settings = []
+    for rate, model_mb, update, num_pieces in itertools.product(flags.rates, flags.sizes_mb, flags.rules, flags.pieces):
+        setting = Setting(
+            rate=rate, update=update, num_ps=flags.num_ps, num_workers=flags.num_workers, model_mb=model_mb,
+            num_pieces=num_pieces, compute=flags.compute, batch_size=flags.batch_size,
+        )  # fmt: skip
+        try:
+            TrainConfig(**setting.training(computes=True, steps_per_call=flags.steps_per_call)).check()
+        except UsageError as error:
+            parser.error(str(error))
+        settings.append(setting)
+    return settings
+
+
+def _rates(text: str) -> list[str]:
+    rates = list(dict.fromkeys(text.split(",")))
+    for rate in rates:
+        try:
+            parse_rate(rate, "--rates")
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return rates
 
 
 def measure(setting: Setting, logdir: pathlib.Path, steps_per_call: int, deadline_secs: float) -> OverlapRow:

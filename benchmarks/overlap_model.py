@@ -9,10 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from benchmarks.overlap_setting import NUM_LAYERS
 from ps_trainer.models import layers
 from ps_trainer.options import option
-
-NUM_LAYERS = 20
 
 
 class Layered:

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from typing import Any
 
-from benchmarks.overlap_model import NUM_LAYERS
 from benchmarks.overlap_sockets import Schedule
 from ps_trainer.experiments.toolkit.shaped_clusters import payload_bytes_per_sec
-from ps_trainer.store.packed import default_piece_bytes, piece_sizes
 
+NUM_LAYERS = 20
+"""Dense layers of the model."""
 _BYTES = 4  # of a float32
 
 
@@ -75,6 +75,9 @@ class Setting:
 
     def piece_bytes(self) -> list[int]:
         """Returns the sizes of the pieces on a ps task."""
+        # Here, because it imports TensorFlow: a wrong flag ends the program before.
+        from ps_trainer.store.packed import default_piece_bytes, piece_sizes
+
         sizes = [self.width**2] * (NUM_LAYERS // self.num_holders)
         share = self.num_bytes // self.num_holders
         most = self.max_piece_bytes or default_piece_bytes(share, spans_hosts=True)

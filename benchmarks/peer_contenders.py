@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import contenders
+from benchmarks import contenders, settings
 from benchmarks.contenders import CellJob, Contender, PsTrainer, StockScript
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.peers import install
@@ -136,16 +136,22 @@ DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", BARE_O
 
 
 def of_workload(workload: str, names: Sequence[str]) -> dict[str, Contender]:
-    """Returns the contenders, by name, that train a workload; all_reduce holds no tables."""
+    """Returns the contenders, by name, that train a workload; some rules cannot train its table."""
     found = {}
     for name in names:
         contender = PEER_CONTENDERS[name]
         if isinstance(contender, Module) and workload not in contender.workloads:
             continue
-        if name == "all_reduce" and PEER_WORKLOADS[workload].row_sizes:
+        if name in settings.WITHOUT_TABLES and contenders.has_table(workload):
             continue
         found[name] = contender
     return found
+
+
+def left_out(workloads: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the contenders and workloads that `of_workload` leaves out, such as "paddle_ps on table"."""
+    trained = {workload: of_workload(workload, names) for workload in workloads}
+    return [f"{name} on {workload}" for name in names for workload in workloads if name not in trained[workload]]
 
 
 def missing(names: Sequence[str]) -> list[str]:

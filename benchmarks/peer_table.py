@@ -15,12 +15,17 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
+from benchmarks import arguments
+from benchmarks.contenders import PEERS_MODE
 from benchmarks.peer_contenders import PEER_CONTENDERS, RAW_SOCKET, VARIANTS
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import NOT_MEASURED
 from ps_trainer.errors import EXIT_DONE
 
 ResultLine = Mapping[str, str]
+
+_RATES = ("steps_per_sec", "steps_per_sec_min", "steps_per_sec_max")
+_COLUMNS = ("workload", "mode", "workers", "who", *_RATES, "cpu_secs_per_step")
 
 BRIEF = {
     "async": "`async`",
@@ -38,10 +43,15 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.peer_table", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    parser.add_argument("files", type=pathlib.Path, nargs="+", help="results.csv of one call or several")
+    parser.add_argument(
+        "files", type=arguments.csv_file(_COLUMNS), nargs="+", help="results.csv of one call or several"
+    )
     parser.add_argument("--brief", action="store_true", help="median rates of a few contenders only")
     flags = parser.parse_args(argv)
-    print((brief_table if flags.brief else table)(read(flags.files)), end="")
+    lines = read(flags.files)
+    if not lines:
+        parser.error(f"no results of step_rate --peers in {', '.join(map(str, flags.files))}")
+    print((brief_table if flags.brief else table)(lines), end="")
     return EXIT_DONE
 
 
@@ -51,7 +61,7 @@ def read(paths: Sequence[pathlib.Path]) -> dict[tuple[str, str], ResultLine]:
     for path in paths:
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                if line["mode"] == "peers":
+                if line["mode"] == PEERS_MODE:
                     found[line["workload"], line["who"]] = line
     return found
 
@@ -108,7 +118,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 
 def _rates(line: ResultLine) -> list[float]:
     """Returns median, lowest and highest rate of all workers, in steps per second."""
-    return [float(line[f"steps_per_sec{part}"]) * int(line["workers"]) for part in ("", "_min", "_max")]
+    return [float(line[rate]) * int(line["workers"]) for rate in _RATES]
 
 
 def _cell(line: ResultLine) -> str:

@@ -96,6 +96,8 @@ def main(argv: Sequence[str]) -> int:
     arguments.add_deadline(parser, 600.0)
     arguments.add_out_dir(parser)
     flags = parser.parse_args(argv)
+    if not flags.text.is_file():
+        parser.error(f"{flags.text} is not a file; name a text")
     folder = arguments.new_folder(parser, flags.out_dir, "runs/running_text")
     report = Report("benchmarks.running_text", argv, folder)
     packages = pathlib.Path(flags.packages or folder / "packages").resolve()

@@ -145,6 +145,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--request", help='body of a request, such as {"instances": […]}; default: one of zeros')
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("serving.json"), help="file to write")
     flags = parser.parse_args(argv)
+    if not flags.logdir.is_dir():
+        parser.error(f"{flags.logdir} is not a folder; name the --logdir of a run")
     origin = provenance([*["python", "-m", "benchmarks.serving"], *argv])
     rows = []
     with endpoint([f"--logdir={flags.logdir}"]) as served:

@@ -164,6 +164,9 @@ _RULES = {
         why="half of async's steps, as a push is the sum of 2 gradients; that sum with momentum is too long a step",
     ),
 }  # fmt: skip
+WITHOUT_TABLES = ("all_reduce", "dc_asgd", "downpour", "easgd", "local_sgd", "model_averaging")
+"""Registered update rules that cannot train embedding tables."""
+
 RULES = {name: dataclasses.replace(setting, update=name) for name, setting in _RULES.items()}
 """Registered update rule -> its setting."""
 

@@ -26,6 +26,9 @@ from ps_trainer.errors import RunError
 
 _QUICK = ["--ps=1", "--repetitions=1", "--seconds=4"]
 
+# What is fixed under a flag that changes the comparison.
+_FIXED = {"peers": ("rules", "modes", "contenders"), "rules": ("workloads", "modes", "ps", "workers", "contenders")}
+
 # Rules that take turns with one `async`: fewer cost more time; more run longer after the `async`.
 _RULES_PER_ASYNC = 3
 
@@ -53,6 +56,7 @@ class StepRatePlan(NamedTuple):
         timing: Times of each run.
         folder: Folder for results, logs and reports.
         history: File of the history; None = none.
+        notes: Sentences below the table.
     """
 
     matches: Sequence[Match]
@@ -60,6 +64,7 @@ class StepRatePlan(NamedTuple):
     timing: RunTiming
     folder: pathlib.Path
     history: pathlib.Path | None = None
+    notes: Sequence[str] = ()
 
 
 def main(argv: Sequence[str]) -> int:
@@ -73,6 +78,7 @@ def main(argv: Sequence[str]) -> int:
     """
     plan = parse_plan(argv)
     report = Report("benchmarks.step_rate", argv, plan.folder)
+    report.notes += plan.notes
     plan.folder.joinpath("provenance.json").write_text(json.dumps(report.origin, indent=2) + "\n")
     return run(plan, report)
 
@@ -102,6 +108,7 @@ def run(plan: StepRatePlan, report: Report) -> int:
 def parse_plan(argv: Sequence[str]) -> StepRatePlan:
     """Returns the plan that the flags describe; ends the program on a wrong flag."""
     argv = list(argv)
+    given = {argument.partition("=")[0] for argument in argv}
     if "--quick" in argv:
         argv = [*_QUICK, *argv]  # what the user gives comes later, and wins
     parser = _parser()
@@ -111,14 +118,24 @@ def parse_plan(argv: Sequence[str]) -> StepRatePlan:
     folder = arguments.new_folder(parser, flags.out_dir, "runs/bench")
     if flags.peers and (commands := peer_contenders.missing(flags.peers)):
         parser.error(f"--peers: first run {'; '.join(commands)} (or name other contenders)")
+    for mode, fixed in _FIXED.items():
+        if getattr(flags, mode) and (unused := [f"--{name}" for name in fixed if f"--{name}" in given]):
+            parser.error(f"--{mode}: {', '.join(unused)} would have no effect beside it; leave out one of them")
     if not flags.peers and (unknown := [name for name in flags.workloads if name not in SIZES]):
         parser.error(f"--workloads: {', '.join(unknown)} needs --peers; without it: {', '.join(SIZES)}")
+    matches = _peer_matches(flags) if flags.peers else _rule_matches(flags.rules) if flags.rules else _matches(flags)
+    left_out = peer_contenders.left_out(flags.workloads, flags.peers)
+    if idle := [name for name in flags.peers if all(name not in match.contenders for match in matches)]:
+        parser.error(f"--peers: {', '.join(idle)} can train none of --workloads={','.join(flags.workloads)}")
+    if not matches:
+        parser.error(f"--contenders={','.join(flags.contenders)} has none for --modes={','.join(flags.modes)}")
     return StepRatePlan(
-        matches=_peer_matches(flags) if flags.peers else _rule_matches(flags.rules) if flags.rules else _matches(flags),
+        matches=matches,
         repetitions=flags.repetitions,
         timing=RunTiming(flags.warmup_secs, flags.seconds, flags.warmup_secs + flags.seconds + flags.deadline_secs),
         folder=folder,
         history=pathlib.Path(flags.history) if flags.history else None,
+        notes=[f"Left out, as they do not train the workload: {', '.join(left_out)}."] if left_out else [],
     )
 
 
@@ -192,11 +209,10 @@ def _rule_matches(rules: Sequence[str]) -> list[Match]:
 def _peer_matches(flags: argparse.Namespace) -> list[Match]:
     return [
         Match(
-            f"peers-{workload}-{num_ps}ps-{num_workers}w",
-            Cell(workload, PEERS_MODE, num_ps, num_workers),
-            peer_contenders.of_workload(workload, flags.peers),
+            f"peers-{workload}-{num_ps}ps-{num_workers}w", Cell(workload, PEERS_MODE, num_ps, num_workers), contenders
         )
         for workload in flags.workloads
+        if (contenders := peer_contenders.of_workload(workload, flags.peers))
         for num_ps in flags.ps
         for num_workers in flags.workers
     ]

@@ -24,7 +24,7 @@ from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import Report
 from benchmarks.step_rate_run import RunTiming, measure
 from ps_trainer.config import COLOCATED, PLACEMENTS, TrainConfig
-from ps_trainer.errors import RunError
+from ps_trainer.errors import PsTrainerError
 from ps_trainer.runtime import environment
 
 LAYOUTS = ("packed", "per_variable")
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     for path in flags.paths:
         try:
             _add_path(report, path, flags, folder, limits)
-        except RunError as error:
+        except PsTrainerError as error:
             has_failed = True
             print(f"error: {path} failed: {error}", file=sys.stderr, flush=True)
     return report.finish(has_failed=has_failed)
@@ -156,7 +156,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ps", type=arguments.at_least(1), default=1, help="ps tasks; colocated paths have none")
     parser.add_argument("--workers", type=arguments.at_least(1), default=2, help="workers")
     parser.add_argument(
-        "--cpu_secs", type=float, default=3.0, help="measured window of the run with processes; 0 = no such run"
+        "--cpu_secs",
+        type=arguments.not_negative,
+        default=3.0,
+        help="measured window of the run with processes; 0 = no such run",
     )
     parser.add_argument(
         "--steps_per_call",
@@ -186,7 +189,20 @@ def _path(name: str) -> AnatomyPath:
     for part, known in zip(parts, known_parts, strict=False):
         if part not in known:
             raise argparse.ArgumentTypeError(f"unknown {part!r} in {name!r}; known: {', '.join(known)}")
-    return AnatomyPath(*parts)
+    path = AnatomyPath(*parts)
+    has_table = contenders.has_table(path.workload)
+    fitting = ", ".join(workload for workload in WORKLOADS if contenders.has_table(workload) != has_table)
+    if has_table and path.rule in settings.WITHOUT_TABLES:
+        raise argparse.ArgumentTypeError(
+            f"{path.rule} cannot train the embedding table of {path.workload!r} in {name!r}; workloads without one:"
+            f" {fitting}"
+        )
+    if not has_table and settings.RULES[path.rule].needs_table:
+        raise argparse.ArgumentTypeError(
+            f"{path.rule} needs an embedding table, and {path.workload!r} in {name!r} has none; workloads with one:"
+            f" {fitting}"
+        )
+    return path
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from benchmarks.anatomy.step_anatomy import CallAnatomy, Messages, StepAnatomy
 from benchmarks.report import ResultColumn, Row, markdown
 from benchmarks.step_rate_run import Measurement
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from benchmarks.anatomy.step_anatomy import CallAnatomy, Messages, StepAnatomy
 
 WORKERS, PS_TASKS = "workers", "ps tasks"
 

@@ -13,12 +13,14 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
+from benchmarks import arguments
 from benchmarks.anatomy.rows import PS_TASKS, WORKERS
 from benchmarks.report import NOT_MEASURED
 from ps_trainer.errors import EXIT_DONE
 
 ResultLine = Mapping[str, str]
 
+_COLUMNS = ("path", "what", "task", "to", "per_step", "bytes_per_step", "micros_per_step")
 _COUNTS = ("messages to, from a worker", "kB to, from it", "kB copied", "ops of it, of others")
 _TIMES = ("CPU ms of workers, ps tasks", "steps/s of a worker")
 
@@ -28,7 +30,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.anatomy.summary", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    parser.add_argument("files", type=pathlib.Path, nargs="+", help="results.csv of one call or several")
+    parser.add_argument(
+        "files", type=arguments.csv_file(_COLUMNS), nargs="+", help="results.csv of one call or several"
+    )
     print(table(read(parser.parse_args(argv).files)), end="")
     return EXIT_DONE
 

@@ -19,9 +19,8 @@ import tempfile
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
-from benchmarks import arguments, peer_models, peer_workloads
+from benchmarks import arguments, peer_contenders, peer_workloads
 from benchmarks.contenders import PEERS_MODE, REPOSITORY, Cell, CellJob
 from benchmarks.peer_contenders import PEER_CONTENDERS
 from benchmarks.peer_workloads import LEARNING_RATE, PEER_WORKLOADS
@@ -44,11 +43,17 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--contenders", type=arguments.choices(CHECKED), default=",".join(CHECKED), help="contenders")
     parser.add_argument("--workloads", type=arguments.choices(PEER_WORKLOADS), default=",".join(PEER_WORKLOADS))
     flags = parser.parse_args(argv)
+    if commands := peer_contenders.missing(flags.contenders):
+        parser.error(f"--contenders: first run {'; '.join(commands)} (or name other contenders)")
+    trained = {workload: peer_contenders.of_workload(workload, flags.contenders) for workload in flags.workloads}
+    left_out = ", ".join(peer_contenders.left_out(flags.workloads, flags.contenders))
+    if not any(trained.values()):
+        parser.error(f"--contenders, --workloads: nothing to check, as none trains its workload: {left_out}")
+    if left_out:
+        print(f"left out, as not trained: {left_out}", file=sys.stderr)
     has_failed = False
-    for workload in flags.workloads:
-        for name in flags.contenders:
-            if workload not in getattr(PEER_CONTENDERS[name], "workloads", PEER_WORKLOADS):
-                continue
+    for workload, names in trained.items():
+        for name in names:
             num_workers = 2 if name in AVERAGING else 1
             wanted = reference(workload, num_workers)
             with tempfile.TemporaryDirectory() as folder:
@@ -63,6 +68,11 @@ def main(argv: Sequence[str]) -> int:
 
 def reference(workload: str, num_workers: int) -> list[float]:
     """Returns the losses of worker 0 in ten steps of a plain loop, each before its update."""
+    # Here, because TensorFlow takes seconds and prints lines: a wrong flag ends the program before.
+    import tensorflow.compat.v1 as tf
+
+    from benchmarks import peer_models
+
     with tf.Graph().as_default(), tf.variable_scope("", use_resource=True):
         model = peer_models.PeerModel(peer_models.WorkloadOptions(workload=workload))
         losses = []

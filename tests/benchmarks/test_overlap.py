@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks import overlap, overlap_setting
-from benchmarks.overlap_model import NUM_LAYERS, Layered
-from benchmarks.overlap_setting import Setting
+from benchmarks.overlap_model import Layered
+from benchmarks.overlap_setting import NUM_LAYERS, Setting
 from ps_trainer import options
 from ps_trainer.store.packed import Packed
 from ps_trainer.store.trace import trace
@@ -116,6 +116,35 @@ def test_each_row_compares_the_step_with_transfer_and_computation(tmp_path, monk
     assert [len(schedule.piece_bytes) for schedule in schedules] == [1, 1, 5, 5]
     assert all(schedule.waits for schedule in schedules)
     assert schedules[1].pause_secs * 3 * NUM_LAYERS == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rates=foo"], "argument --rates: --rates='foo' is not a rate; write a number with bit, kbit, mbit or gbit"),
+        (["--rates=100mbit,90gbit"], "--rates='90gbit' is 90,000,000,000 bit/s; allowed are 1mbit..10gbit"),
+        (["--pieces=-1"], "argument --pieces: '-1' has a number below 0"),
+        (["--pieces=x"], "argument --pieces: 'x' is not a list of whole numbers such as 1,2"),
+        (["--pieces=21"], "--pieces=21: a task has 20 of the 20 layers, and a piece has one layer or more"),
+        (["--pieces=11", "--num_ps=0", "--num_workers=2"], "--pieces=11: a task has 10 of the 20 layers"),
+        (["--num_ps=21"], "21 tasks cannot share the 20 layers of the model; start at most 20"),
+        (["--num_ps=0"], "--num_ps=0 --num_workers=1: one worker holds all parameters, so nothing travels"),
+        (["--rules=async,no_rule"], "argument --rules: unknown 'no_rule'; known: async, "),
+        (["--rules=hybrid"], "argument --rules: unknown 'hybrid'; known: async, "),  # the model has no table
+        (["--compute=-1"], "argument --compute: -1 must be at least 0, and finite"),
+        (["--compute=nan"], "argument --compute: nan must be at least 0, and finite"),
+        (["--steps_per_call=20000"], "--steps_per_call"),
+    ],
+)
+def test_a_wrong_flag_ends_with_one_line_before_there_is_a_folder(flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(overlap.shaped_clusters, "why_not", lambda: "")
+    monkeypatch.setattr(overlap, "measure", lambda *_: pytest.fail("a wrong flag was measured"))
+    out_dir = tmp_path / "out"
+    with pytest.raises(SystemExit) as ended:
+        overlap.main([*flags, f"--out_dir={out_dir}"])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not out_dir.exists()
 
 
 def test_full_links_in_both_directions_are_twice_the_line_rate_with_ps_tasks_and_once_without():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import peer_workloads
-from benchmarks.peers import check
+from benchmarks.peers import check, install
 
 
 def losses(factor: float) -> list[float]:
@@ -14,6 +14,7 @@ def losses(factor: float) -> list[float]:
 
 @pytest.mark.parametrize(("factor", "code", "word"), [(1 + 1e-6, 0, "same"), (1 + 1e-4, 1, "DIFFERENT")])
 def test_other_losses_are_an_error(factor, code, word, monkeypatch, capsys):
+    monkeypatch.setattr(check.peer_contenders, "missing", lambda names: [])
     monkeypatch.setattr(check, "reference", lambda workload, num_workers: losses(1.0))
     monkeypatch.setattr(check, "_losses", lambda *_: losses(factor))
     monkeypatch.setattr(check, "NUM_STEPS", 3)
@@ -21,10 +22,32 @@ def test_other_losses_are_an_error(factor, code, word, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith(f"{word}  deep ")
 
 
-def test_only_the_first_loss_of_paddle_is_compared(monkeypatch):
+def test_only_the_first_loss_of_paddle_is_compared(monkeypatch, capsys):
+    monkeypatch.setattr(check.peer_contenders, "missing", lambda names: [])
     monkeypatch.setattr(check, "reference", lambda workload, num_workers: [2.0, 1.5])
     monkeypatch.setattr(check, "_losses", lambda *_: [2.0, 2.0])
-    assert check.main(["--contenders=paddle_ps", "--workloads=scalar,table"]) == 0  # it does not train the table
+    assert check.main(["--contenders=paddle_ps", "--workloads=scalar,table"]) == 0
+    assert capsys.readouterr().err == "left out, as not trained: paddle_ps on table\n"
+
+
+def test_a_missing_environment_is_named_with_its_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(install, "FOLDER", tmp_path)
+    monkeypatch.setattr(check, "_losses", lambda *_: pytest.fail("a contender without its environment was started"))
+    with pytest.raises(SystemExit) as ended:
+        check.main(["--contenders=bare_ops,torch_ddp,paddle_ps"])
+    assert ended.value.code == 2
+    commands = "python -m benchmarks.peers.install paddle; python -m benchmarks.peers.install torch"
+    message = f"--contenders: first run {commands} (or name other contenders)"
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_check_of_nothing_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(check.peer_contenders, "missing", lambda names: [])
+    with pytest.raises(SystemExit) as ended:
+        check.main(["--contenders=paddle_ps", "--workloads=table,large"])
+    assert ended.value.code == 2
+    message = "nothing to check, as none trains its workload: paddle_ps on table, paddle_ps on large"
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_reference_averages_the_workers_gradients():

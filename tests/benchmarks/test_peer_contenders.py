@@ -100,6 +100,39 @@ def test_peers_run_in_a_cell_for_each_workload():
     assert [list(match.contenders) for match in plan.matches] == [["async", "bare_ops"]] * 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--peers=async", "--rules=ssp"], "--peers: --rules would have no effect beside it; leave out one of them"),
+        (
+            ["--peers=async", "--modes=sync", "--contenders=packed"],
+            "--peers: --modes, --contenders would have no effect",
+        ),
+        (["--rules=ssp", "--workloads=wide", "--ps=2"], "--rules: --workloads, --ps would have no effect beside it"),
+        (["--peers=all_reduce", "--workloads=table"], "--peers: all_reduce can train none of --workloads=table"),
+        (["--peers=async,all_reduce", "--workloads=table"], "--peers: all_reduce can train none of --workloads=table"),
+        (["--contenders=sync_replicas", "--modes=async"], "--contenders=sync_replicas has none for --modes=async"),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_an_error(flags, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        step_rate.main([*flags, f"--out_dir={tmp_path / 'out'}"])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_report_names_what_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(step_rate, "_run_match", lambda plan, match: {who: measured(7.0) for who in match.contenders})
+    flags = ["--peers=all_reduce,async", "--workloads=table,deep", "--ps=1"]
+    assert step_rate.main([*flags, f"--out_dir={tmp_path / 'out'}"]) == 0
+    note = "Left out, as they do not train the workload: all_reduce on table."
+    assert note in (tmp_path / "out" / "results.md").read_text(encoding="utf-8").splitlines()
+    assert step_rate.parse_plan(["--peers=async", "--quick"]).notes == []
+    plan = step_rate.parse_plan(["--peers=all_reduce,async", "--workloads=table,deep", "--ps=1"])
+    assert [list(match.contenders) for match in plan.matches] == [["async"], ["all_reduce", "async"]]
+
+
 def test_rows_have_ratios_to_stock_best_peer_and_engine():
     figures = {"async": 90.0, "stock": 60.0, "torch_ddp": 120.0, "bare_ops": 100.0, "raw_socket": 1000.0}
     rows = step_rate_rows.rows(CELL, {who: measured(rate) for who, rate in figures.items()})

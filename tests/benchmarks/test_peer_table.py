@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 from benchmarks import peer_table
+from benchmarks.anatomy import summary
 from benchmarks.contenders import PEERS_MODE, Cell
 from benchmarks.report import write_csv
 from benchmarks.step_rate_rows import rows
@@ -48,3 +51,29 @@ def test_the_pages_have_the_tables_of_the_stored_results():
     lines = peer_table.read([ROOT / "benchmarks" / "results" / "peers.csv"])
     assert peer_table.brief_table(lines) in (ROOT / "README.md").read_text(encoding="utf-8")
     assert peer_table.table(lines) in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("program", [peer_table, summary])
+def test_a_file_that_is_none_of_results_ends_with_one_line(program, tmp_path, capsys):
+    other = tmp_path / "other.csv"
+    other.write_text("path,mode\n")
+    image = tmp_path / "image.png"
+    image.write_bytes(b"\x89PNG\xff")
+    for path, message in (
+        (tmp_path / "none", "none: No such file or directory"),
+        (tmp_path, f"{tmp_path}: Is a directory"),
+        (other, "lacks the columns "),
+        (image, "image.png is not a CSV file: "),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            program.main([str(path)])
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_results_without_peers_are_an_error(tmp_path, capsys):
+    write_csv(rows(CELL._replace(workload="deep", mode="async"), {"packed": measured(7.0)}), tmp_path / "own.csv")
+    with pytest.raises(SystemExit) as ended:
+        peer_table.main([str(tmp_path / "own.csv")])
+    assert ended.value.code == 2
+    assert "no results of step_rate --peers in " in capsys.readouterr().err.splitlines()[-1]

@@ -92,3 +92,11 @@ def test_both_train_with_the_same_settings_and_as_many_words(tmp_path, given):
     assert (row["our_words_per_sec"], row["their_words_per_sec"]) == (2 * 3000 / 5, 6000 / 2)
     assert row["their_cpu_us_per_word"] == pytest.approx(1e6 * 3 / 6000)
     assert row["our_cpu_us_per_word"] == pytest.approx(1e6 * 2 * 5 / 6000, rel=1e-3)
+
+
+def test_a_missing_text_ends_with_one_line_before_there_is_a_folder(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        running_text.main([str(tmp_path / "none.txt"), f"--out_dir={tmp_path / 'out'}"])
+    assert ended.value.code == 2
+    assert "none.txt is not a file; name a text" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()

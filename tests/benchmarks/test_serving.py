@@ -32,3 +32,10 @@ def test_a_request_of_zeros_suits_the_signature():
     }
     metadata = {"metadata": {"signature_def": {"signature_def": {"serving_default": {"inputs": inputs}}}}}
     assert json.loads(serving.zeros_of(metadata)) == {"instances": [{"a": [[0.0], [0.0]], "b": 0}]}
+
+
+def test_a_missing_logdir_ends_with_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        serving.main([str(tmp_path / "none")])
+    assert ended.value.code == 2
+    assert "none is not a folder; name the --logdir of a run" in capsys.readouterr().err.splitlines()[-1]

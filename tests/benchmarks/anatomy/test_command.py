@@ -11,10 +11,11 @@ from benchmarks.anatomy import rows
 from benchmarks.anatomy.call_record import Edge, OpCost
 from benchmarks.anatomy.step_anatomy import CallAnatomy, Messages, StepAnatomy
 from benchmarks.contenders import CellJob
-from benchmarks.settings import RULES
+from benchmarks.settings import RULES, WITHOUT_TABLES
 from benchmarks.step_rate_run import Measurement
 from benchmarks.thread_cpu import ThreadKind
-from ps_trainer.errors import RunError
+from ps_trainer import component_tables
+from ps_trainer.errors import OptionError, RunError
 
 TO_PS = Edge("RecvTensor", "worker-0", "ps-0", "gradient")
 OPS = {("worker-0", "ConcatV2"): OpCost(2, 50, 4096), ("ps-0", "Cast"): OpCost(1, 8, 16)}
@@ -103,13 +104,40 @@ def test_a_colocated_path_has_no_ps_tasks():
         ("no_rule/packed/deep", "unknown 'no_rule' in 'no_rule/packed/deep'; known: async, "),
         ("async/packed/huge", "unknown 'huge' in 'async/packed/huge'; known: deep, "),
         ("async/packed/deep/near", "unknown 'near' in 'async/packed/deep/near'; known: colocated"),
+        (
+            "all_reduce/packed/table",
+            "all_reduce cannot train the embedding table of 'table' in 'all_reduce/packed/table'; workloads without"
+            " one: deep, ",
+        ),
+        (
+            "hybrid/packed/deep",
+            "hybrid needs an embedding table, and 'deep' in 'hybrid/packed/deep' has none; workloads with one:"
+            " deep_table, ",
+        ),
     ],
 )
-def test_a_wrong_path_ends_with_a_message(paths, message, capsys):
+def test_a_wrong_path_ends_with_a_message(paths, message, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        command.main([f"--paths={paths}"])
+        command.main([f"--paths={paths}", f"--out_dir={tmp_path / 'out'}"])
     assert ended.value.code == 2
-    assert message in capsys.readouterr().err
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("flag", ["--cpu_secs=-1", "--cpu_secs=nan", "--cpu_secs=x"])
+def test_a_window_is_a_number_of_at_least_0(flag, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([flag, f"--out_dir={tmp_path / 'out'}"])
+    assert ended.value.code == 2
+    assert "argument --cpu_secs: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_rules_that_cannot_train_tables_are_named():
+    rules = {name: component_tables.UPDATES.load(name) for name in RULES}
+    assert {name for name, rule in rules.items() if not rule.holds_tables} == set(WITHOUT_TABLES)
+    assert {name for name, rule in rules.items() if rule.needs_tables} == {
+        name for name, setting in RULES.items() if setting.needs_table
+    }
 
 
 @pytest.mark.parametrize(("flags", "steps"), [([], 0), (["--steps_per_call=1"], 1)])
@@ -139,16 +167,20 @@ def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):
         traced.append((config.update, num_ps, worker))
         if config.update == "sync":
             raise RunError("no steps")
+        if config.update == "ssp":
+            raise OptionError("no such option")
         return anatomy(1)
 
     from benchmarks.anatomy import traced_cluster
 
     monkeypatch.setattr(traced_cluster, "trace", trace)
     out_dir = tmp_path / "out"
-    paths = "--paths=sync/packed/deep,async/packed/deep,async/packed/deep/colocated"
+    paths = "--paths=sync/packed/deep,ssp/packed/deep,async/packed/deep,async/packed/deep/colocated"
     assert command.main([paths, "--cpu_secs=0", f"--out_dir={out_dir}"]) == 1
-    assert "error: sync/packed/deep failed: no steps" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "error: sync/packed/deep failed: no steps" in errors
+    assert "error: ssp/packed/deep failed: no such option" in errors
     with (out_dir / "results.csv").open() as file:
         assert {row["path"] for row in csv.DictReader(file)} == {"async/packed/deep", "async/packed/deep/colocated"}
     # The first worker may hold all colocated parameters, and send nothing.
-    assert traced == [("sync", 1, 0), ("async", 1, 0), ("async", 0, 1)]
+    assert traced == [("sync", 1, 0), ("ssp", 1, 0), ("async", 1, 0), ("async", 0, 1)]
