@@ -42,6 +42,13 @@ def test_links_resolve(page):
             assert anchor in anchors | set(re.findall(r'<a id="([^"]+)">', there)), target
 
 
+def test_the_page_of_benchmarks_lists_its_sections():
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    above, _, _ = page.partition("\n## ")
+    for heading in re.findall(r"^## (.+)$", page, re.MULTILINE):
+        assert f"[{heading}](#{heading.lower().replace(' ', '-')})" in above
+
+
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"`?make (\w+)", README)) - {"it"}
