@@ -57,6 +57,8 @@ TEXTS = PageTexts(
         "The simulated scalar and sparse steps are exponential, with the source's median of one worker.",
         "Bytes per step are those of one worker, the chief only if it is alone. At L3 they include all headers.",
         "64 KiB pass each end of a shaped link without waiting, which is noticeable at 1 MB.",
+        "At L3 parameters travel as one message each way, as in TF1. By default ps_trainer sends several between hosts,"
+        " which overlap.",
         "The gradient is the pulled values times 1, so no constant can replace it, and graph rewriting is off. Tables"
         " are written in full before the first step.",
         "Most cases have a single run. Their intervals have the noise of its steps, and not that of another run.",

@@ -66,7 +66,8 @@ TEXTS = PageTexts(
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
         "The prediction for asynchronous workers on shaped hosts comes from the simulator.",
         "Only other activity on the machine makes these results random, so three repetitions are enough.",
-        "Pushes and pulls overlap between plain sockets only: a rule of ps_trainer pushes and then pulls.",
+        "Pushes and pulls overlap between plain sockets only. Here a step of ps_trainer has one message each way, as in"
+        " TF1; by default it has several between hosts, which overlap.",
         "0 < k < n additional hosts were not run.",
     ),
 )

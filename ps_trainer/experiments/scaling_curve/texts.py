@@ -65,6 +65,8 @@ TEXTS = PageTexts(
         "In virtual time, transfers and computing of one worker do not overlap. TensorFlow already pushes the gradients"
         " of the last layers while it computes those of the first ones.",
         "Real runs have few steps per worker, and 64 KiB pass a link without waiting, which is noticeable at 1 MB.",
+        "Real clusters send the parameters of a ps task as one message each way, as in TF1. By default ps_trainer sends"
+        " several between hosts, which overlap.",
         "The published points are of two clusters: 1 and 50 workers with K80, 200 with K40. All were read off a figure"
         " by summaries, and the interval of the prediction has the error of reading alone.",
         "The rare delays at the source's scale were chosen to show the tail.",

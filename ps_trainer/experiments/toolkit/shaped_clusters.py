@@ -25,6 +25,9 @@ from ps_trainer.launch.local_cluster import LocalClusterSpec
 PAYLOAD_SHARE = 1448 / 1514
 """Share of a full frame's bytes that TCP carries as payload; the links count the whole frame."""
 
+MOST_BYTES = 2**24
+"""Largest share of a ps task, in bytes, that travels as one message."""
+
 # Only the steps should take time, because all processes share a few cores.
 _SETTINGS = {
     "dataset": "ps_trainer.experiments.toolkit.sized_models:RandomIds",
@@ -37,7 +40,10 @@ _SETTINGS = {
     "intra_op_threads": 1,
     "inter_op_threads": 2,
     "step_log": True,
-    "steps_per_call": 1,  # a call of several steps sends fewer small messages than the papers' systems
+    # As the papers' systems: a message each way, and every step by itself. By default, a ps task sends a piece of the
+    # parameters back while it still receives the gradients of others.
+    "layout_option": (f"max_piece_bytes={4 * MOST_BYTES}",),
+    "steps_per_call": 1,
 }
 _LOG_LINES = 40
 _INTERRUPTED = {128 + signum: signum for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

@@ -8,10 +8,16 @@ import signal
 import pytest
 
 from ps_trainer.errors import Interrupted, RunError, UsageError
+from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.null_step import experiment as null_step
+from ps_trainer.experiments.null_step.cases import Curve
+from ps_trainer.experiments.ps_bandwidth import experiment as ps_bandwidth
+from ps_trainer.experiments.scaling_curve import experiment as scaling_curve
 from ps_trainer.experiments.toolkit import shaped_clusters
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, ShapedTraining
 from ps_trainer.experiments.toolkit.shaped_hosts import BytesPerSec
+from ps_trainer.store.packed import default_piece_bytes, piece_sizes
 from tests.testing.step_records import log_of, step_record
 
 needs_namespaces = pytest.mark.skipif(
@@ -77,6 +83,37 @@ def test_flags_and_configuration_agree(monkeypatch, tmp_path):
     assert given["config"].model_option == ("num_values=2000000",)
     assert given["config"].update == "sync"
     assert done.traffic == {"window": (1001.0, 1004.0)}  # without warm-up, the first of five
+
+
+def test_the_share_of_a_ps_task_travels_as_one_message(monkeypatch, tmp_path):
+    given = launched(monkeypatch, 0)
+    model = shaped_clusters.dense_model(shaped_clusters.MOST_BYTES)
+    ShapedCluster(num_workers=1, num_ps=1, rate="150mbit", settings=model).train(tmp_path)
+    (option,) = given["config"].layout_option
+    name, _, max_bytes = option.partition("=")
+    num_values = shaped_clusters.MOST_BYTES // 4
+    assert name == "max_piece_bytes"
+    assert piece_sizes([num_values], int(max_bytes) // 4) == [num_values]
+    assert len(piece_sizes([num_values // 64] * 64, int(max_bytes) // 4)) == 1
+    by_default = default_piece_bytes(shaped_clusters.MOST_BYTES, spans_hosts=True)
+    assert len(piece_sizes([num_values // 64] * 64, by_default // 4)) > 1
+
+
+@pytest.mark.parametrize(
+    ("part", "bytes_and_ps"),
+    [
+        (null_step.RealSteps(), lambda one: (one.megabytes * 1e6 * (one.curve is Curve.DENSE), one.p)),
+        (scaling_curve.OurScale(), lambda one: (one.cluster.num_bytes, one.cluster.p)),
+        (ps_bandwidth.ShapedLinks(), lambda one: (one.num_bytes, max(1, one.p))),
+    ],
+)
+def test_no_experiment_has_larger_shares(monkeypatch, part, bytes_and_ps):
+    monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
+    shaped = [
+        run.settings for quick in (True, False) for run in part.runs([0], quick=quick) if run.level is Level.SHAPED
+    ]
+    assert shaped
+    assert all(num_bytes / p <= shaped_clusters.MOST_BYTES for num_bytes, p in map(bytes_and_ps, shaped))
 
 
 @pytest.mark.parametrize("settings", [{"update": "nonsense"}, {"batch_size": 0}])
