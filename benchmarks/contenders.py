@@ -131,11 +131,13 @@ class Contender(abc.ABC):
         has_ps: Whether it has ps tasks.
         modes: Modes of the cells in which it takes part.
         environ: Environment variables of its tasks.
+        attempts: Runs after which a failure counts: more than 1 for systems that may crash by a fault of their own.
     """
 
     name: str
     is_chief_first = False
     has_ps = True
+    attempts = 1
     modes: Sequence[str] = MODES
     environ: Mapping[str, str] = {}
 

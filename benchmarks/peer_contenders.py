@@ -70,6 +70,9 @@ class Module(Contender):
         self.has_ps = has_ps and not is_colocated
         self._knows_hosts = has_ps
         self.workloads = workloads
+        self.attempts = (
+            2 if environment else 1
+        )  # PyTorch's sparse gradients sometimes end a worker by SIGABRT in malloc
         self._module = module
         self._environment = environment
         self._flags = flags

@@ -226,10 +226,8 @@ def _run_match(plan: StepRatePlan, match: Match) -> dict[str, list[Measurement]]
         # A copy, because a failed contender is removed inside.
         for contender in list(measurements):
             name = f"{match.name}-{contender}-{repetition}"
-            try:
-                result = measure(match.contenders[contender], cell, plan.timing, plan.folder / "runs" / name)
-            except RunError as error:
-                print(f"error: {name} failed: {error}", file=sys.stderr, flush=True)
+            result = _measure(match.contenders[contender], cell, plan, name)
+            if result is None:
                 del measurements[contender]
                 continue
             measurements[contender].append(result)
@@ -238,6 +236,20 @@ def _run_match(plan: StepRatePlan, match: Match) -> dict[str, list[Measurement]]
                 record = {**cell._asdict(), "who": contender, "repetition": repetition, **result._asdict()}
                 file.write(json.dumps(record) + "\n")
     return measurements
+
+
+def _measure(contender: Contender, cell: Cell, plan: StepRatePlan, name: str) -> Measurement | None:
+    """Returns the measurement of a run, or None if it failed as often as `Contender.attempts` allows."""
+    for attempt in range(contender.attempts):
+        folder = plan.folder / "runs" / (f"{name}-again" if attempt else name)
+        try:
+            return measure(contender, cell, plan.timing, folder)
+        except RunError as error:
+            is_last = attempt == contender.attempts - 1
+            print(
+                f"error: {name} failed{'' if is_last else ', and is made again'}: {error}", file=sys.stderr, flush=True
+            )
+    return None
 
 
 if __name__ == "__main__":

@@ -35,6 +35,14 @@ def measured(rate: float) -> list[Measurement]:
     return [Measurement((rate, rate), 5.0, 0.004, 0.0)] * 3
 
 
+def test_only_runs_of_other_systems_are_made_again_after_a_failure():
+    assert {name for name, contender in PEER_CONTENDERS.items() if contender.attempts > 1} == {
+        "torch_ddp",
+        "horovod",
+        "paddle_ps",
+    }
+
+
 def test_every_contender_writes_a_report_and_knows_workload_and_place(tmp_path):
     for name, contender in PEER_CONTENDERS.items():
         commands = [contender.worker_command(job(tmp_path), index) for index in (0, 1)]

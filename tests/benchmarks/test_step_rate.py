@@ -136,6 +136,17 @@ def test_failed_run_leaves_no_number_and_exit_code_1(tmp_path, capsys):
     assert len(bad.folders) == len(CELLS)  # no second run in a cell after a failure
 
 
+def test_run_of_another_system_that_fails_is_made_once_more(tmp_path, capsys):
+    first_fails = "import sys\nif '-again' not in sys.argv[1]: raise SystemExit('crashed')\n" + reporting(25)
+    other = Fake("torch_ddp", [first_fails])
+    other.attempts = 2
+    assert run(make_plan(tmp_path / "out", Fake("stock", [reporting(10)]), other, repetitions=1)) == 0
+    captured = capsys.readouterr()
+    assert [r["ratio_to_stock"] for r in rows_in(captured.out) if r["who"] == "torch_ddp"] == [2.5, 2.5]
+    assert captured.err.count("torch_ddp-0 failed, and is made again: ") == len(CELLS)
+    assert len(other.folders) == 2 * len(CELLS)
+
+
 def test_contender_that_fails_later_loses_its_row(tmp_path, capsys):
     second_time_fails = "import os, sys\nif '-packed-1' in sys.argv[1]: raise SystemExit('second time')\n" + reporting(
         25
