@@ -50,7 +50,13 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
 def test_the_pages_have_the_tables_of_the_stored_results():
     lines = peer_table.read([ROOT / "benchmarks" / "results" / "peers.csv"])
     assert peer_table.brief_table(lines) in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert peer_table.table(lines) in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert peer_table.table(lines) in page
+    lines_16bit = peer_table.read([ROOT / "benchmarks" / "results" / "peers_16bit.csv"])
+    for line in peer_table.table(lines_16bit).splitlines()[2:]:
+        title, *rates = line.split(" | ")[:6]
+        name = title[title.index("(") + 1 : -1]
+        assert f"| {name} | {' | '.join(rates)} |" in page
 
 
 @pytest.mark.parametrize("program", [peer_table, summary])
