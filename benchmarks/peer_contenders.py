@@ -12,9 +12,12 @@ from benchmarks.contenders import CellJob, Contender, PsTrainer, StockScript
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.peers import install
 
-BARE_OPS, BARE_OPS_COLOCATED, RAW_SOCKET = "bare_ops", "bare_ops_colocated", "raw_socket"
+BARE_OPS, BARE_OPS_LOOP, BARE_OPS_COLOCATED = "bare_ops", "bare_ops_loop", "bare_ops_colocated"
+RAW_SOCKET = "raw_socket"
 # A bound for ps_trainer, not a system to train with.
-LIMITS = (BARE_OPS, BARE_OPS_COLOCATED, RAW_SOCKET)
+LIMITS = (BARE_OPS, BARE_OPS_LOOP, BARE_OPS_COLOCATED, RAW_SOCKET)
+# As many as a call of `async` holds at most. A test compares both.
+LOOP_STEPS = 50
 _RULES = ("async", "sync", "all_reduce")
 
 
@@ -132,10 +135,11 @@ PEER_CONTENDERS: Mapping[str, Contender] = {
     "horovod": Module("horovod", "torch_peer", "horovod", has_ps=False, flags=("--framework=horovod",)),
     "paddle_ps": Module("paddle_ps", "paddle_peer", "paddle", workloads=_PADDLE_WORKLOADS),
     BARE_OPS: Module(BARE_OPS, "bare_ops"),
+    BARE_OPS_LOOP: Module(BARE_OPS_LOOP, "bare_ops", flags=(f"--steps_per_call={LOOP_STEPS}",)),
     BARE_OPS_COLOCATED: Module(BARE_OPS_COLOCATED, "bare_ops", is_colocated=True),
     RAW_SOCKET: RawSocket(RAW_SOCKET, "raw_socket"),
 }
-DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", BARE_OPS, RAW_SOCKET)
+DEFAULT = ("async", "sync", "stock", "torch_ddp", "horovod", "paddle_ps", BARE_OPS, BARE_OPS_LOOP, RAW_SOCKET)
 
 
 def of_workload(workload: str, names: Sequence[str]) -> dict[str, Contender]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks import arguments
 from benchmarks.contenders import PEERS_MODE
-from benchmarks.peer_contenders import PEER_CONTENDERS, RAW_SOCKET, VARIANTS
+from benchmarks.peer_contenders import BARE_OPS_LOOP, PEER_CONTENDERS, RAW_SOCKET, VARIANTS
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import NOT_MEASURED
 from ps_trainer.errors import EXIT_DONE
@@ -78,6 +78,8 @@ def table(lines: Mapping[tuple[str, str], ResultLine]) -> str:
     compared = [(contender, "best peer", "ratio_to_best_peer") for contender in own]
     at_engine = ["async", *({"async_one_step"} & measured)]
     compared += [(contender, "bare ops", "share_of_engine") for contender in at_engine]
+    if BARE_OPS_LOOP in measured:
+        compared.append(("async", "bare ops in a loop", "share_of_loop"))
     head = [
         "workload",
         *(f"`{contender}`" for contender in shown),

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from benchmarks.contenders import ASYNC, BATCH_SIZE, PEERS_MODE, STOCK, Cell
-from benchmarks.peer_contenders import BARE_OPS, LIMITS, OWN
+from benchmarks.peer_contenders import BARE_OPS, BARE_OPS_LOOP, LIMITS, OWN
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import ResultColumn, Row, markdown
 from benchmarks.step_rate_run import Measurement
@@ -31,7 +31,8 @@ class StepRateRow(Row):
         ratio_to_stock: Ratio to the `steps_per_sec` of the stock script; None without one.
         ratio_to_async: Ratio to update rule `async`; None if the contenders are not update rules.
         ratio_to_best_peer: Ratio to the fastest other system; None without one.
-        share_of_engine: Ratio to the bare ops of TensorFlow; None without them.
+        share_of_engine: Ratio to the bare ops of TensorFlow, each step in a call; None without them.
+        share_of_loop: Ratio to such ops with several steps in a call; None without them.
         cpu_secs_per_step: CPU seconds of all tasks, ps and workers, per step of a worker; median.
         other_cores: Cores that other processes used meanwhile, median; well above 0, the rates are too low.
         repetitions: Number of runs.
@@ -60,6 +61,7 @@ class StepRateRow(Row):
     ratio_to_async: float | None
     ratio_to_best_peer: float | None = None
     share_of_engine: float | None = None
+    share_of_loop: float | None = None
     cpu_secs_per_step: float
     other_cores: float
     repetitions: int
@@ -72,7 +74,8 @@ class StepRateRow(Row):
     def table(cls, rows: Sequence[StepRateRow]) -> str:
         """Returns the table, with the ratio that the contenders have."""
         if rows[0].mode == PEERS_MODE:
-            return markdown([*cls.COLUMNS[:8], *_PEER_COLUMNS, *cls.COLUMNS[9:]], rows)
+            loop = [_LOOP_COLUMN] if any(row.share_of_loop is not None for row in rows) else []
+            return markdown([*cls.COLUMNS[:8], *_PEER_COLUMNS, *loop, *cls.COLUMNS[9:]], rows)
         is_to_stock = rows[0].ratio_to_async is None
         ratio = ("÷ stock", "ratio_to_stock") if is_to_stock else ("÷ async", "ratio_to_async")
         return markdown([*cls.COLUMNS[:9], ResultColumn(*ratio, ".2f"), *cls.COLUMNS[9:]], rows)
@@ -83,6 +86,7 @@ _PEER_COLUMNS = (
     ResultColumn("÷ best peer", "ratio_to_best_peer", ".2f"),
     ResultColumn("÷ bare ops", "share_of_engine", ".2f"),
 )
+_LOOP_COLUMN = ResultColumn("÷ bare ops in a loop", "share_of_loop", ".2f")
 
 
 def rows(cell: Cell, measurements: Mapping[str, Sequence[Measurement]]) -> list[StepRateRow]:
@@ -116,6 +120,7 @@ def _row(cell: Cell, who: str, repetitions: Sequence[Measurement], medians: Mapp
         ratio_to_async=rate / medians[ASYNC] if ASYNC in medians and not is_peers else None,
         ratio_to_best_peer=rate / max(peers) if peers else None,
         share_of_engine=rate / medians[BARE_OPS] if is_peers and BARE_OPS in medians else None,
+        share_of_loop=rate / medians[BARE_OPS_LOOP] if is_peers and BARE_OPS_LOOP in medians else None,
         cpu_secs_per_step=statistics.median(m.cpu_secs_per_step for m in repetitions),
         other_cores=statistics.median(m.other_cores for m in repetitions),
         repetitions=len(repetitions),

@@ -4,8 +4,8 @@
 
 The loop computes the workers' gradients by TensorFlow in this process, with nothing distributed, and subtracts their
 mean. Contenders whose workers average their gradients run with two workers. `bare_ops` is asynchronous, so it
-runs with one, as do `bare_ops_colocated` and `paddle_ps`. Of the latter only the first loss is compared: in its
-asynchronous mode, threads beside the steps decide when a step sees an update.
+runs with one, as do `bare_ops_loop`, `bare_ops_colocated` and `paddle_ps`. Of the last one only the first loss is
+compared: in its asynchronous mode, threads beside the steps decide when a step sees an update.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ps_trainer.launch.command import cpu_environment
 
 NUM_STEPS = 10
 AVERAGING = ("torch_ddp", "horovod")
-CHECKED = (*AVERAGING, "bare_ops", "bare_ops_colocated", "paddle_ps")
+CHECKED = (*AVERAGING, "bare_ops", "bare_ops_loop", "bare_ops_colocated", "paddle_ps")
 
 # Sums in another order, over ten steps.
 _TOLERANCE = 5e-6

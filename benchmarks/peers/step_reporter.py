@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import time
+from collections.abc import Sequence
 
 _REPORT_SECS = 1.0
 
@@ -27,10 +28,14 @@ class StepReporter:
 
     def count_step(self, loss: float) -> None:
         """Counts a step; `loss` is the loss before its update."""
+        self.count_steps([loss])
+
+    def count_steps(self, losses: Sequence[float]) -> None:
+        """Counts the steps of a call, of which each has a loss."""
         now = time.time()
-        self._num_steps += 1
+        self._num_steps += len(losses)
         if self._losses_file:
-            self._losses.append(float(loss))
+            self._losses += map(float, losses)
         if self._file and now >= self._next_report_secs:
             self._next_report_secs = now + _REPORT_SECS
             self._file.write(json.dumps({"kind": "train", "wall_time": now, "local_step": self._num_steps}) + "\n")

@@ -14,6 +14,7 @@ from benchmarks.peer_contenders import PEER_CONTENDERS
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.peers import install, raw_socket
 from benchmarks.step_rate_run import Measurement
+from ps_trainer.training.graph_parts import step_calls
 
 CELL = Cell("table", PEERS_MODE, num_ps=1, num_workers=2)
 PORTS = ("127.0.0.1:4000", "127.0.0.1:4001", "127.0.0.1:4002")
@@ -67,6 +68,14 @@ def test_colocated_parameters_need_no_ps_task(tmp_path, name):
     assert ("--placement=colocated" in command) == (name != "bare_ops_colocated")
     assert not any(part.startswith("--ps_hosts") for part in command)
     assert ("--pull_dtype=bfloat16" in command) == (name == "colocated_16bit")
+
+
+def test_bare_ops_in_a_loop_make_as_many_steps_in_a_call_as_async_makes_at_most(tmp_path):
+    command = PEER_CONTENDERS["bare_ops_loop"].worker_command(job(tmp_path), 0)
+    assert f"--steps_per_call={step_calls.AUTOMATIC_STEPS}" in command
+    others = [PEER_CONTENDERS[name].worker_command(job(tmp_path), 0) for name in ("bare_ops", "bare_ops_colocated")]
+    assert not any("steps_per_call" in part for other in others for part in other)
+    assert "bare_ops_loop" in peer_contenders.LIMITS
 
 
 def test_raw_socket_moves_the_bytes_of_the_workload(tmp_path):
@@ -151,6 +160,18 @@ def test_rows_have_ratios_to_stock_best_peer_and_engine():
     table = ours.table(rows)
     assert "| ÷ stock | ÷ best peer | ÷ bare ops |" in table
     assert "| 1.50 | 0.75 | 0.90 |" in table
+    assert ours.share_of_loop is None
+    assert "in a loop" not in table
+
+
+def test_bare_ops_in_a_loop_are_a_limit_of_their_own():
+    figures = {"async": 90.0, "torch_ddp": 120.0, "bare_ops": 60.0, "bare_ops_loop": 150.0}
+    rows = step_rate_rows.rows(CELL, {who: measured(rate) for who, rate in figures.items()})
+    ours = rows[0]
+    assert (ours.ratio_to_best_peer, ours.share_of_engine, ours.share_of_loop) == (90 / 120, 90 / 60, 90 / 150)
+    table = ours.table(rows)
+    assert "| ÷ stock | ÷ best peer | ÷ bare ops | ÷ bare ops in a loop |" in table
+    assert "| – | 0.75 | 1.50 | 0.60 |" in table
 
 
 def test_history_has_a_line_for_each_result(tmp_path):

@@ -39,6 +39,11 @@ def test_later_files_win_and_the_table_has_rates_of_all_workers(tmp_path, capsys
     assert peer_table.main([str(second)]) == 0
     assert "| `async` ÷ bare ops | `async_one_step` ÷ bare ops |" in (shown := capsys.readouterr().out)
     assert shown.endswith("| 0.50 | 0.53 | 0.90 | 0.95 |\n")
+    write_csv(rows(CELL, {**figures, "bare_ops_loop": measured(1000.0)}), second)
+    assert peer_table.main([str(second)]) == 0
+    assert "| `async` ÷ bare ops | `async` ÷ bare ops in a loop |" in (shown := capsys.readouterr().out)
+    assert "| `bare_ops` | `bare_ops_loop` |" in shown
+    assert shown.endswith("| 0.50 | 0.90 | 0.45 |\n")
     assert peer_table.main(["--brief", str(second)]) == 0
     assert capsys.readouterr().out == (
         "| steps/s of both workers | `async` | PyTorch DDP |\n"
