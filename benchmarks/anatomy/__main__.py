@@ -5,7 +5,7 @@
 A path is an update rule, a layout and a workload, with `/colocated` if the workers hold the parameters. Each path is
 traced on a cluster of threads in this process, which gives the counts. Then it runs as processes, which gives the CPU
 time of workers and ps tasks, and beside it what bounds it: bare TensorFlow ops between the same tasks, and plain
-sockets. README.md describes the results.
+sockets. Counts and CPU time are of calls with the same number of steps. README.md describes the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from benchmarks import arguments, contenders, settings
 from benchmarks.anatomy.rows import AnatomyRow, cpu_rows, share_rows, step_rows
 from benchmarks.contenders import PEERS_MODE, RULES_MODE, Cell, Contender, PsTrainer
-from benchmarks.peer_contenders import BARE_OPS, BARE_OPS_COLOCATED, PEER_CONTENDERS, RAW_SOCKET, Module
+from benchmarks.peer_contenders import BARE_OPS, BARE_OPS_COLOCATED, BARE_OPS_LOOP, PEER_CONTENDERS, RAW_SOCKET, Module
 from benchmarks.peer_workloads import PEER_WORKLOADS
 from benchmarks.report import Report
 from benchmarks.step_rate_run import RunTiming, measure
@@ -39,6 +39,7 @@ DEFAULT_PATHS = (
 )
 LIMITS: Mapping[str, Contender] = {
     "bare ops": PEER_CONTENDERS[BARE_OPS],
+    "bare ops in a loop": PEER_CONTENDERS[BARE_OPS_LOOP],
     "bare ops, no arithmetic": Module(BARE_OPS, "bare_ops", flags=["--no-compute"]),
     "bare ops, colocated": PEER_CONTENDERS[BARE_OPS_COLOCATED],
     "raw socket": PEER_CONTENDERS[RAW_SOCKET],
@@ -67,7 +68,7 @@ class AnatomyPath(NamedTuple):
         """Whether the workers hold the parameters."""
         return self.placement == COLOCATED
 
-    def config(self) -> TrainConfig:
+    def config(self, steps_per_call: int = 0) -> TrainConfig:
         """Returns the settings of an endless run that nothing but its steps disturbs."""
         return TrainConfig(
             **(contenders.peer_settings if self.is_of_peers else contenders.training_settings)(self.workload),
@@ -77,7 +78,7 @@ class AnatomyPath(NamedTuple):
             placement=self.placement or PLACEMENTS[0],
             max_steps=contenders.ENDLESS_STEPS,
             report_secs=contenders.NEVER_SECS,
-            steps_per_call=1,  # so that each recorded call is one step
+            steps_per_call=steps_per_call,
             save_checkpoint_secs=contenders.NEVER_SECS,
         )
 
@@ -112,7 +113,7 @@ def _add_path(
 
     # The first worker holds all of few parameters, and sends nothing then.
     num_ps, worker = (0, flags.workers - 1) if path.is_colocated else (flags.ps, 0)
-    step = traced_cluster.trace(path.config(), num_ps, flags.workers, worker)
+    step = traced_cluster.trace(path.config(flags.steps_per_call), num_ps, flags.workers, worker)
     for row in step_rows(str(path), step):
         report.add(row)
     if not flags.cpu_secs:
@@ -120,9 +121,9 @@ def _add_path(
     timing = RunTiming(1.0, flags.cpu_secs, flags.cpu_secs + flags.deadline_secs)
     cell = Cell(path.workload, PEERS_MODE if path.is_of_peers else RULES_MODE, flags.ps, flags.workers)
 
-    def rows_of(contender: Contender, name: str) -> list[AnatomyRow]:
+    def rows_of(contender: Contender, name: str, steps_per_call: int | None = None) -> list[AnatomyRow]:
         run_folder = folder / "runs" / name.replace("/", "-")
-        return cpu_rows(name, measure(contender, cell, timing, run_folder, has_threads=True))
+        return cpu_rows(name, measure(contender, cell, timing, run_folder, has_threads=True), steps_per_call)
 
     if path.is_of_peers and path.workload not in limits:
         # Beside the first path of a workload, so that they run within a minute of each other.
@@ -139,7 +140,7 @@ def _add_path(
         flags=[f"--steps_per_call={flags.steps_per_call}"],
         is_colocated=path.is_colocated,
     )
-    own = rows_of(contender, str(path))
+    own = rows_of(contender, str(path), step.steps_per_call)
     for row in [*own, *share_rows(str(path), own, limits.get(path.workload, []))]:
         report.add(row)
 
@@ -165,7 +166,8 @@ def _parser() -> argparse.ArgumentParser:
         "--steps_per_call",
         type=arguments.at_least(0),
         default=0,
-        help="steps in a call of that run; 0 = up to 50; 1 = as bare ops, so that only the work of a step differs",
+        help="steps in a call, for counts and CPU time; 0 = as a training makes them by default, up to 50; 1 = as bare"
+        " ops, so that only the work of a step differs",
     )
     arguments.add_deadline(parser, 90.0)
     arguments.add_out_dir(parser)

@@ -3,13 +3,17 @@
 The partition graphs say which ops each task got, and which tensors pass between tasks. The step stats say how many
 bytes each message had, how long each op took, and what each op allocated. TensorFlow writes the sizes of messages
 beside the step, so a record may miss some of them: `step_anatomy` joins the records of several calls.
+
+A call of several steps runs a loop. An op in the loop counts once for each step, any other op once. A tensor that
+passes between tasks in the loop is a message in each round. The last round makes no step; it ends the loop.
 """
 
 from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -81,7 +85,7 @@ class OpCost(NamedTuple):
     """The ops of one type in one task.
 
     Attributes:
-        num_ops: Number of ops in the task's part of the graph.
+        num_ops: Number of ops in the task's part of the graph, those in a loop times the number of steps.
         micros: Wall time in their kernels, in microseconds.
         copied_bytes: Bytes that they allocated, if they only move or update data; 0 for all other ops.
     """
@@ -98,11 +102,15 @@ class CallRecord(NamedTuple):
         edges: For each edge the bytes of its recorded messages.
         ops: Costs by task and type of op, without the ops that send and receive.
         num_fetched: Number of tensors that the call returns to Python.
+        num_steps: Number of steps in the call.
+        looped: For each edge in a loop its number of tensors, each of which is a message in each round.
     """
 
     edges: Mapping[Edge, tuple[int, ...]]
     ops: Mapping[tuple[str, str], OpCost]
     num_fetched: int = 0
+    num_steps: int = 1
+    looped: Mapping[Edge, int] = MappingProxyType({})
 
     @property
     def tasks(self) -> set[str]:
@@ -110,12 +118,28 @@ class CallRecord(NamedTuple):
         return {task for task, _ in self.ops}
 
 
-def read(metadata: tf.RunMetadata) -> CallRecord:
-    """Reads TensorFlow's record of a call that was made with FULL_TRACE and partition graphs."""
-    edges: dict[Edge, list[int]] = {edge: [] for edge in _drawn_edges(metadata)}
+def read(metadata: tf.RunMetadata, num_steps: int = 1) -> CallRecord:
+    """Reads TensorFlow's record of a call that was made with FULL_TRACE and partition graphs.
+
+    Args:
+        metadata: The record.
+        num_steps: Number of steps in the call; several are made by a loop.
+    """
+    looped = [_in_loops(graph) for graph in metadata.partition_graphs]
+    edges: dict[Edge, list[int]] = {}
+    num_looped: collections.Counter[Edge] = collections.Counter()
+    for edge, is_looped in _drawn_edges(metadata, looped):
+        edges[edge] = []
+        num_looped[edge] += is_looped
     for edge, num_bytes in _transfers(metadata):
         edges.setdefault(edge, []).append(num_bytes)
-    return CallRecord({edge: tuple(sizes) for edge, sizes in edges.items()}, _ops(metadata), _num_fetched(metadata))
+    return CallRecord(
+        {edge: tuple(sizes) for edge, sizes in edges.items()},
+        _ops(metadata, looped, num_steps),
+        _num_fetched(metadata),
+        num_steps,
+        +num_looped,
+    )
 
 
 def task_of(device: str) -> str:
@@ -124,15 +148,34 @@ def task_of(device: str) -> str:
     return f"{spec.job}-{spec.task}"
 
 
-def _drawn_edges(metadata: tf.RunMetadata) -> Iterator[Edge]:
-    """Returns the edges between tasks in the partitioned graph, control edges included."""
-    for graph in metadata.partition_graphs:
+def _in_loops(graph: tf.GraphDef) -> set[str]:
+    """Returns the names of the nodes that run in each round of a loop: those between an `Enter` and its `Exit`."""
+    readers: dict[str, list[str]] = collections.defaultdict(list)
+    for node in graph.node:
+        for name in node.input:
+            readers[name.removeprefix("^").partition(":")[0]].append(node.name)
+    changes = {node.name: {"Enter": 1, "Exit": -1}.get(node.op, 0) for node in graph.node}
+    depths = {node.name: 0 for node in graph.node if not node.input}
+    waiting = list(depths)
+    while waiting:
+        name = waiting.pop()
+        for reader in readers[name]:
+            if reader not in depths:
+                depths[reader] = depths[name] + changes[name]
+                waiting.append(reader)
+    return {name for name, depth in depths.items() if depth + min(changes[name], 0) > 0}
+
+
+def _drawn_edges(metadata: tf.RunMetadata, looped: Sequence[Collection[str]]) -> Iterator[tuple[Edge, bool]]:
+    """Returns the edges between tasks in the partitioned graph, control edges included, and whether in a loop."""
+    for graph, in_loops in zip(metadata.partition_graphs, looped, strict=True):
         for node in graph.node:
             if node.op in ("_Recv", "_HostRecv"):
                 sender = task_of(node.attr["send_device"].s.decode())
                 receiver = task_of(node.attr["recv_device"].s.decode())
                 if sender != receiver:
-                    yield Edge(RECV_TENSOR, sender, receiver, _plain(node.attr["tensor_name"].s.decode()))
+                    edge = Edge(RECV_TENSOR, sender, receiver, _plain(node.attr["tensor_name"].s.decode()))
+                    yield edge, node.name in in_loops
 
 
 def _transfers(metadata: tf.RunMetadata) -> Iterator[tuple[Edge, int]]:
@@ -146,14 +189,14 @@ def _transfers(metadata: tf.RunMetadata) -> Iterator[tuple[Edge, int]]:
                 yield edge, node.output[0].tensor_description.allocation_description.requested_bytes
 
 
-def _ops(metadata: tf.RunMetadata) -> dict[tuple[str, str], OpCost]:
+def _ops(metadata: tf.RunMetadata, looped: Sequence[Collection[str]], num_steps: int) -> dict[tuple[str, str], OpCost]:
     types = {}
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    for graph in metadata.partition_graphs:
+    for graph, in_loops in zip(metadata.partition_graphs, looped, strict=True):
         for node in graph.node:
             if node.op not in ("_Send", "_Recv", "_HostSend", "_HostRecv"):
                 key = types[node.device, node.name] = (task_of(node.device), node.op)
-                counts[key] += 1
+                counts[key] += num_steps if node.name in in_loops else 1
     micros: collections.Counter[tuple[str, str]] = collections.Counter()
     copied: collections.Counter[tuple[str, str]] = collections.Counter()
     for device in metadata.step_stats.dev_stats:

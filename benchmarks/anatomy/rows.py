@@ -27,6 +27,7 @@ class AnatomyRow(Row):
 
     Attributes:
         path: Update rule, layout and workload, "async/packed/deep".
+        steps_per_call: Number of steps in a call of the path, of which the row is a part; None for a limit.
         what: "call", "fetch", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops",
             "CPU", the part of it of "threads" of one name, "rate" or "share" of a limit's rate.
         task: Task that makes it: the caller of an RPC, the sender of a message.
@@ -38,13 +39,16 @@ class AnatomyRow(Row):
     """
 
     COLUMNS = (
-        *(ResultColumn(name, name) for name in ("path", "what", "task", "to", "name")),
+        ResultColumn("path", "path"),
+        ResultColumn("steps in a call", "steps_per_call"),
+        *(ResultColumn(name, name) for name in ("what", "task", "to", "name")),
         ResultColumn("per step", "per_step", ".6g"),
         ResultColumn("bytes", "bytes_per_step", ".0f"),
         ResultColumn("µs", "micros_per_step", ".0f"),
     )
 
     path: str
+    steps_per_call: int | None = None
     what: str
     task: str
     to: str = ""
@@ -67,19 +71,31 @@ class AnatomyRow(Row):
 
 
 def step_rows(path: str, step: StepAnatomy) -> list[AnatomyRow]:
-    """Returns the rows of one worker's step."""
-    return [row for number, call in enumerate(step.calls) for row in _call_rows(path, step.worker, number, call)]
+    """Returns the rows of one worker's step; those of a call of several steps are divided by their number."""
+    rows = [row for number, call in enumerate(step.calls) for row in _call_rows(path, step.worker, number, call)]
+    return _in_mode(rows, step.steps_per_call)
 
 
-def cpu_rows(path: str, measurement: Measurement) -> list[AnatomyRow]:
-    """Returns the rows of a run with processes: the rate of a worker, and CPU time per step on both sides."""
+def cpu_rows(path: str, measurement: Measurement, steps_per_call: int | None = None) -> list[AnatomyRow]:
+    """Returns the rows of a run with processes: the rate of a worker, and CPU time per step on both sides.
+
+    Args:
+        path: Name of the path, or of a limit.
+        measurement: Figures of the run.
+        steps_per_call: Number of steps in a call of the path; None for a limit.
+    """
     secs, ps_secs = measurement.cpu_secs_per_step, measurement.ps_cpu_secs_per_step
-    return [
+    rows = [
         AnatomyRow(path=path, what="CPU", task=WORKERS, micros_per_step=1e6 * (secs - ps_secs)),
         AnatomyRow(path=path, what="CPU", task=PS_TASKS, micros_per_step=1e6 * ps_secs),
         *_thread_rows(path, measurement),
         AnatomyRow(path=path, what="rate", task=WORKERS, name="steps/s of one", per_step=measurement.steps_per_sec),
     ]
+    return _in_mode(rows, steps_per_call)
+
+
+def _in_mode(rows: Sequence[AnatomyRow], steps_per_call: int | None) -> list[AnatomyRow]:
+    return [dataclasses.replace(row, steps_per_call=steps_per_call) for row in rows]
 
 
 def _thread_rows(path: str, measurement: Measurement) -> Iterator[AnatomyRow]:
@@ -98,12 +114,13 @@ def share_rows(path: str, own: Sequence[AnatomyRow], limits: Sequence[AnatomyRow
         own: Rows of the path's run.
         limits: Rows of the limits' runs of the same workload.
     """
-    rate = next(row.per_step for row in own if row.what == "rate")
-    return [
+    rate, steps_per_call = next((row.per_step, row.steps_per_call) for row in own if row.what == "rate")
+    shares = [
         AnatomyRow(path=path, what="share", task=WORKERS, name=f"of {row.path}", per_step=rate / row.per_step)
         for row in limits
         if row.what == "rate" and row.per_step and rate is not None
     ]
+    return _in_mode(shares, steps_per_call)
 
 
 def _call_rows(path: str, worker: str, number: int, call: CallAnatomy) -> Iterator[AnatomyRow]:

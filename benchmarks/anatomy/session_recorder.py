@@ -27,12 +27,14 @@ class RecordedCall(NamedTuple):
         step: Steps that this worker had completed before.
         fetches: The fetched tensors; calls of one kind have the same object.
         metadata: TensorFlow's record.
+        num_steps: Number of steps that the call made; the last one is counted after the call.
     """
 
     worker: int
     step: int
     fetches: Any
     metadata: tf.RunMetadata
+    num_steps: int = 1
 
 
 class SessionRecorder:
@@ -40,7 +42,7 @@ class SessionRecorder:
 
     Args:
         first_step: The first step that is recorded; earlier steps warm up.
-        num_steps: Number of recorded steps of each worker.
+        num_steps: Number of steps of each worker in which a call that begins is recorded.
 
     Attributes:
         calls: The recorded calls, in the order in which they ended.
@@ -126,5 +128,5 @@ class SessionRecorder:
         worker, count_steps = self._workers[threading.get_ident()]
         step, metadata = count_steps(), tf.RunMetadata()
         values = run(options=self._options, run_metadata=metadata)
-        self.calls.append(RecordedCall(worker, step, fetches, metadata))
+        self.calls.append(RecordedCall(worker, step, fetches, metadata, count_steps() - step + 1))
         return values

@@ -38,12 +38,14 @@ class CallAnatomy(NamedTuple):
         messages: Messages, by sender, receiver and tensor.
         ops: Costs by task and type of op; medians of the calls.
         num_fetched: Number of tensors that a call returns to Python.
+        num_steps: Number of steps in a call.
     """
 
     per_step: float
     messages: Sequence[Messages]
     ops: Mapping[tuple[str, str], OpCost]
     num_fetched: int = 0
+    num_steps: int = 1
 
     def rpcs(self, worker: str) -> dict[tuple[str, str], int]:
         """Returns the remote procedure calls, by caller and name.
@@ -61,7 +63,7 @@ class CallAnatomy(NamedTuple):
 
 
 class StepCounts(NamedTuple):
-    """The counts of one step, which depend on neither machine nor load.
+    """The counts of one step, or of a call of several steps, which depend on neither machine nor load.
 
     Attributes:
         calls: Session calls.
@@ -97,9 +99,18 @@ class StepAnatomy(NamedTuple):
     worker: str
     calls: Sequence[CallAnatomy]
 
+    @property
+    def steps_per_call(self) -> int:
+        """Number of steps in a call."""
+        return max((call.num_steps for call in self.calls), default=1)
+
     def counts(self) -> StepCounts:
-        """Returns the counts of the calls that every step makes; calls by time, such as a report's, are left out."""
-        return self._counts_of([call for call in self.calls if call.per_step >= 1])
+        """Returns the counts of the calls that every step makes, or every `steps_per_call` steps.
+
+        Calls by time, such as a report's, are left out.
+        """
+        least = 1 - 1e-9  # a call of several steps is a rounded part of a step
+        return self._counts_of([call for call in self.calls if call.per_step * call.num_steps >= least])
 
     def phase_counts(self) -> list[StepCounts]:
         """Returns the counts of each kind of call by itself, the cheapest first, for a rule whose steps differ."""
@@ -129,7 +140,7 @@ def of_worker(index: int, calls: Sequence[RecordedCall], num_steps: int) -> Step
     Args:
         index: Index of the worker.
         calls: Recorded calls of all workers.
-        num_steps: Number of recorded steps of this worker.
+        num_steps: Number of steps that the recorded calls of this worker made.
 
     Raises:
         RunError: The record lacks the size of a message in every step.
@@ -138,26 +149,39 @@ def of_worker(index: int, calls: Sequence[RecordedCall], num_steps: int) -> Step
     kinds: dict[int, list[CallRecord]] = {}
     for call in calls:
         if call.worker == index:
-            kinds.setdefault(id(call.fetches), []).append(call_record.read(call.metadata))
+            kinds.setdefault(id(call.fetches), []).append(call_record.read(call.metadata, call.num_steps))
     return StepAnatomy(f"worker-{index}", [_combined(records, num_steps) for records in kinds.values()])
 
 
 def _combined(records: Sequence[CallRecord], num_steps: int) -> CallAnatomy:
     edges = sorted({edge for record in records for edge in record.edges})
     keys = sorted({key for record in records for key in record.ops})
+    num_rounds = max((_num_rounds(record) for record in records), default=0)
+    looped = {edge: count for record in records for edge, count in record.looped.items()}
     return CallAnatomy(
         per_step=len(records) / num_steps,
-        messages=[_messages(edge, [record.edges.get(edge, ()) for record in records]) for edge in edges],
+        messages=[
+            _messages(edge, [record.edges.get(edge, ()) for record in records], num_rounds * looped.get(edge, 0))
+            for edge in edges
+        ],
         ops={key: _cost([record.ops[key] for record in records if key in record.ops]) for key in keys},
         num_fetched=max(record.num_fetched for record in records),
+        num_steps=max(record.num_steps for record in records),
     )
 
 
-def _messages(edge: Edge, recorded: Sequence[tuple[int, ...]]) -> Messages:
+def _num_rounds(record: CallRecord) -> int:
+    """Returns the number of rounds of a call's loop, in each of which every tensor of the loop is sent."""
+    return max((len(record.edges[edge]) // count for edge, count in record.looped.items()), default=0)
+
+
+def _messages(edge: Edge, recorded: Sequence[tuple[int, ...]], least: int) -> Messages:
+    """Joins the records of an edge, which has at least `least` messages in a call."""
     fullest = max(recorded, key=len)  # a record may miss a message, and never has one too many
     if not fullest:
         raise RunError(f"TensorFlow recorded no size of {edge} in {len(recorded)} calls; record more steps")
-    return Messages(edge, len(fullest), sum(fullest))
+    num_missed = max(0, least - len(fullest))
+    return Messages(edge, len(fullest) + num_missed, sum(fullest) + num_missed * max(fullest))
 
 
 def _cost(costs: Iterable[OpCost]) -> OpCost:

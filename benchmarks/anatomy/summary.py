@@ -1,8 +1,9 @@
 """Prints one line for each path, from results of `benchmarks.anatomy`.
 
-    python -m benchmarks.anatomy.summary benchmarks/results/anatomy.csv     # the table of benchmarks/README.md
+    python -m benchmarks.anatomy.summary benchmarks/results/anatomy*.csv     # the table of benchmarks/README.md
 
-Several files may be given; a path has the lines of the last file that contains it.
+Several files may be given, such as one of `--steps_per_call=1`. A path has the lines of the last file that contains it
+with the same number of steps in a call.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from benchmarks.report import NOT_MEASURED
 from ps_trainer.errors import EXIT_DONE
 
 ResultLine = Mapping[str, str]
+PathKey = tuple[str, str]
+"""A path, and the number of steps in a call; this is empty for a limit."""
 
 _COLUMNS = ("path", "what", "task", "to", "per_step", "bytes_per_step", "micros_per_step")
 _COUNTS = ("messages to, from a worker", "kB to, from it", "kB copied", "ops of it, of others")
@@ -37,28 +40,31 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def read(paths: Sequence[pathlib.Path]) -> dict[str, list[ResultLine]]:
-    """Reads the lines of each path, in the order of their first appearance."""
-    found: dict[str, list[ResultLine]] = {}
+def read(paths: Sequence[pathlib.Path]) -> dict[PathKey, list[ResultLine]]:
+    """Reads the lines of each path and number of steps in a call; paths in the order of their first appearance."""
+    found: dict[PathKey, list[ResultLine]] = {}
     for path in paths:
-        of_file: dict[str, list[ResultLine]] = {}
+        of_file: dict[PathKey, list[ResultLine]] = {}
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                of_file.setdefault(line["path"], []).append(line)
+                of_file.setdefault((line["path"], line["steps_per_call"]), []).append(line)
         found |= of_file
-    return found
+    names = list(dict.fromkeys(name for name, _ in found))
+    return {key: found[key] for key in sorted(found, key=lambda key: names.index(key[0]))}
 
 
-def table(paths: Mapping[str, Sequence[ResultLine]]) -> str:
+def table(paths: Mapping[PathKey, Sequence[ResultLine]]) -> str:
     """Returns the table in Markdown: what a step of a worker makes, and its CPU time.
 
     Args:
-        paths: Lines by path. A limit, such as "bare ops/deep", has only times; results of `--cpu_secs=0` have none.
+        paths: Lines by key. A limit, such as "bare ops/deep", has only times; results of `--cpu_secs=0` have none.
     """
     has_times = any(line["what"] == "CPU" for lines in paths.values() for line in lines)
-    head = ["path", *_COUNTS, *(_TIMES if has_times else ())]
+    head = ["path", "steps in a call", *_COUNTS, *(_TIMES if has_times else ())]
     rows = [head, ["---", *["--:"] * (len(head) - 1)]]
-    rows += [[f"`{path}`", *_counts(lines), *(_times(lines) if has_times else ())] for path, lines in paths.items()]
+    for (path, steps), lines in paths.items():
+        times = _times(lines) if has_times else ()
+        rows.append([f"`{path}`", steps or NOT_MEASURED, *_counts(lines), *times])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -73,10 +79,10 @@ def _counts(lines: Sequence[ResultLine]) -> list[str]:
     own_ops = _sum(lines, "per_step", what="ops", task=worker)
     other_ops = _sum(lines, "per_step", what="ops") - own_ops
     return [
-        ", ".join(f"{number:g}" for number in messages),
+        ", ".join(f"{round(number, 2):g}" for number in messages),
         ", ".join(f"{size:,.0f}" for size in sizes),
         f"{copied:,.0f}",
-        f"{own_ops:g}, {other_ops:g}",
+        f"{own_ops:.0f}, {other_ops:.0f}",
     ]
 
 

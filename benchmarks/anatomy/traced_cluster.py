@@ -19,11 +19,15 @@ from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.ps import PsTask
 from ps_trainer.training import components as components_lib
 from ps_trainer.training.chief import Chief
+from ps_trainer.training.graph_parts import step_calls
 from ps_trainer.training.worker import Worker
 from ps_trainer.training.worker_progress import WorkerProgress
 
 FIRST_STEP, NUM_STEPS = 5, 10
 """Steps of each worker that are recorded. The first ones are left out, as TensorFlow prepares the graphs in them."""
+
+NUM_CALLS = 3
+"""Calls that are recorded if each makes several steps. The first one is left out."""
 
 _POLL_SECS = 0.05
 _DEADLINE_SECS = 180.0
@@ -37,7 +41,7 @@ def trace(config: TrainConfig, num_ps: int, num_workers: int, worker: int) -> St
     The records of the others are not read: a gap in a call that they made once would fail a step that has none.
 
     Args:
-        config: Settings of the run, checked. It should not end before 20 steps of each worker.
+        config: Settings of the run, checked. It should not end before 20 steps of each worker, or five calls.
         num_ps: Number of ps tasks.
         num_workers: Number of workers.
         worker: Index of the worker.
@@ -45,15 +49,28 @@ def trace(config: TrainConfig, num_ps: int, num_workers: int, worker: int) -> St
     Raises:
         RunError: A task failed, the steps were not made in time, or the record of this worker has gaps.
     """
+    per_call = _steps_per_call(config, num_workers)
+    first_step, num_steps = (FIRST_STEP, NUM_STEPS) if per_call == 1 else (per_call, NUM_CALLS * per_call)
     servers = ServerSet.take(num_ps, num_workers, config)
-    with SessionRecorder(FIRST_STEP, NUM_STEPS) as recorder:
+    with SessionRecorder(first_step, num_steps) as recorder:
         traced = _TracedCluster(config, servers, recorder)
         try:
-            traced.wait_for_steps(FIRST_STEP + NUM_STEPS)
+            # Then the last recorded call has ended.
+            traced.wait_for_steps(first_step + num_steps + per_call - 1)
         finally:
             is_sound = traced.end()
             servers.give_back(is_sound=is_sound)
-    return step_anatomy.of_worker(worker, recorder.calls, NUM_STEPS)
+    made = [call for call in recorder.calls if call.worker == worker]
+    num_made = max(call.step + call.num_steps for call in made) - min(call.step for call in made)
+    return step_anatomy.of_worker(worker, made, num_made)
+
+
+def _steps_per_call(config: TrainConfig, num_workers: int) -> int:
+    """Returns the number of steps that a call makes if nothing ends it before."""
+    rule = components_lib.load(config, num_workers).rule
+    if not step_calls.may_hold_several(config, rule, has_hooks=False):
+        return 1
+    return config.steps_per_call or step_calls.AUTOMATIC_STEPS
 
 
 class _TracedCluster:

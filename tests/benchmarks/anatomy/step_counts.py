@@ -117,3 +117,52 @@ PHASE_COUNTS: dict[str, list[StepCounts]] = {
         StepCounts(1, 4, 2, 276, 252, 118, 254, 4, 25),
     ],
 }
+
+STEPS_PER_CALL = 5
+_ROUNDS = STEPS_PER_CALL + 1  # the last one ends the loop
+_FOLLOWS = _ROUNDS  # bytes, by which the loop tells a task whether another round follows
+
+_CALL = {
+    "calls": 1,
+    "to_worker": _ROUNDS,
+    "from_worker": 2 * _ROUNDS,
+    "to_worker_bytes": STEPS_PER_CALL * (_DENSE + _STEP_AND_STALENESS),
+    "from_worker_bytes": STEPS_PER_CALL * _DENSE + _FOLLOWS,
+    "fetched": 0,
+}
+
+# Of whole calls. In each round the loop itself sends a message further to each other task that holds parameters.
+CALL_COUNTS: dict[str, StepCounts] = {
+    "async/packed/Dense/1": StepCounts(**_CALL, worker_ops=328, other_ops=200, branch_ops=88),
+    "async/per_variable/Dense/1": StepCounts(
+        **{**_CALL, "from_worker": 5 * _ROUNDS}, worker_ops=283, other_ops=285, branch_ops=88
+    ),
+    # The rows of the first step and their ids travel outside of the loop.
+    "async/packed/Embedded/1": StepCounts(
+        calls=1,
+        to_worker=_ROUNDS + 1,
+        from_worker=2 * _ROUNDS + 1,
+        to_worker_bytes=STEPS_PER_CALL * (_EMBEDDED + _ROWS + _STEP_AND_STALENESS) + _ROWS,
+        from_worker_bytes=STEPS_PER_CALL * (_EMBEDDED + _IDS + _ROWS) + _FOLLOWS + _IDS,
+        worker_ops=754,
+        other_ops=348,
+        fetched=0,
+        branch_ops=235,
+    ),
+    "async/packed/Embedded/2": StepCounts(
+        1,
+        2 * (_ROUNDS + 1),
+        2 * (2 * _ROUNDS + 1),
+        3208,
+        3836,
+        worker_ops=1143,
+        other_ops=651,
+        fetched=0,
+        branch_ops=364,
+    ),
+    "sync/packed/Dense/1": StepCounts(**_CALL, worker_ops=328, other_ops=1230, branch_ops=213),
+    # 30 of the parameters lie on worker 1 itself.
+    "async/packed/Dense/0/spread": StepCounts(
+        1, _ROUNDS, 2 * _ROUNDS, 660, 586, worker_ops=474, other_ops=200, fetched=0, branch_ops=104
+    ),
+}

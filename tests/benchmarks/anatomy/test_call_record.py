@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -78,6 +79,78 @@ def test_a_message_without_a_size_is_an_error():
         step_anatomy.of_worker(0, calls(record({"edge_7_read": 64})), num_steps=1)
 
 
+def looping_record(num_rounds: dict[str, int]) -> tf.RunMetadata:
+    """The record of a call whose loop gets one tensor of a ps task, and one from outside of the loop.
+
+    Args:
+        num_rounds: Number of recorded messages by tensor, each of 8 bytes but the last, which is empty.
+    """
+    metadata = record({})
+    partition = metadata.partition_graphs[0]
+    read, outside = partition.node[:2]
+    for name, op, *inputs in (
+        ("start", "Const"),
+        ("enter", "Enter", "start"),
+        ("merge", "Merge", "enter", "next"),
+        ("condition", "LoopCond", "merge"),
+        ("switch", "Switch", "merge", "condition"),
+        ("next", "NextIteration", "switch:1", "^used"),
+        ("exit", "Exit", "switch"),
+        ("used", "AddV2", "recv0", "entered"),
+        ("entered", "Enter", "recv1"),
+        ("after", "Neg", "exit"),
+        ("inner", "Enter", "switch:1"),
+        ("inner_exit", "Exit", "inner"),
+        ("behind", "Neg", "inner_exit"),
+    ):
+        partition.node.add(name=name, op=op, device=WORKER, input=inputs)
+    read.input.append("^merge")
+    assert not outside.input
+    stats = metadata.step_stats.dev_stats[0]
+    for tensor, count in num_rounds.items():
+        for number in range(count):
+            node = stats.node_stats.add(node_name="RecvTensor", timeline_label=f"[8B] {tensor} from {PS} to {WORKER}")
+            size = 0 if number == count - 1 and count > 1 else 8
+            node.output.add().tensor_description.allocation_description.requested_bytes = size
+    return metadata
+
+
+def test_an_op_in_a_loop_counts_once_for_each_step():
+    ops = call_record.read(looping_record({}), num_steps=5).ops
+    assert {op: cost.num_ops for (_, op), cost in ops.items() if op in ("LoopCond", "AddV2", "Const", "MatMul")} == {
+        "LoopCond": 5,
+        "AddV2": 5,
+        "Const": 1,
+        "MatMul": 1,
+    }
+    # Behind an inner loop it is still in the outer one, and behind this one it is not.
+    assert ops["worker-0", "Neg"].num_ops == 5 + 1
+
+
+def test_a_message_of_a_loop_counts_in_each_round_and_one_from_outside_once():
+    records = [looping_record({"edge_7_read": 6, "edge_81_stack": 1}), looping_record({"edge_7_read": 5})]
+    made = [RecordedCall(0, 5 * number, records, one, num_steps=5) for number, one in enumerate(records)]
+    step = step_anatomy.of_worker(0, made, num_steps=10)
+    (call,) = step.calls
+    assert (call.per_step, call.num_steps, step.steps_per_call) == (1 / 5, 5, 5)
+    assert [(one.edge.tensor, one.num_messages, one.num_bytes) for one in call.messages] == [
+        ("read", 6, 5 * 8),
+        ("stack", 1, 8),
+    ]
+    assert step.counts()[:4] == (1, 7, 0, 6 * 8)
+
+
+def test_a_round_whose_size_no_record_has_counts_with_the_largest_size():
+    """All tensors of a loop are sent in each round, and TensorFlow may miss the first ones."""
+    metadata = looping_record({"edge_7_read": 6, "edge_81_stack": 4})
+    metadata.partition_graphs[0].node[1].input.append("^merge")  # so this tensor is one of the loop as well
+    (call,) = step_anatomy.of_worker(0, [RecordedCall(0, 0, object(), metadata, num_steps=5)], num_steps=5).calls
+    assert [(one.edge.tensor, one.num_messages, one.num_bytes) for one in call.messages] == [
+        ("read", 6, 5 * 8),
+        ("stack", 6, 3 * 8 + 2 * 8),
+    ]
+
+
 def test_calls_that_only_some_steps_make_do_not_count():
     full = record({"edge_7_read": 64, "edge_81_stack": 16})
     step = step_anatomy.of_worker(0, [*calls(full, full), *calls(full)], num_steps=2)
@@ -111,8 +184,22 @@ def test_the_recorder_takes_the_chosen_steps_of_watched_threads_only():
         other.start()
         other.join()
     assert results == [6] * 12
-    assert [(made.worker, made.step) for made in recorder.calls] == [(5, 2)] * 3 + [(5, 3)] * 3
+    assert [(made.worker, made.step, made.num_steps) for made in recorder.calls] == [(5, 2, 1)] * 3 + [(5, 3, 1)] * 3
     assert all(made.metadata.partition_graphs for made in recorder.calls)
+
+
+def test_a_call_knows_how_many_steps_were_counted_in_it():
+    counted = [10]
+
+    def note() -> np.bool_:
+        counted[0] += 4  # the fifth one is counted after the call
+        return np.bool_(True)
+
+    with tf.Graph().as_default(), tf.Session() as session, SessionRecorder(first_step=10, num_steps=5) as recorder:
+        call = session.make_callable([tf.numpy_function(note, [], tf.bool)])
+        recorder.watch_this_thread(0, lambda: counted[0])
+        call()
+    assert [(made.step, made.num_steps) for made in recorder.calls] == [(10, 5)]
 
 
 def test_sessions_are_as_before_when_the_recorder_has_ended():

@@ -48,6 +48,18 @@ def test_rows_are_per_step():
     }
 
 
+def test_rows_tell_how_many_steps_a_call_makes():
+    made = anatomy(1)
+    many = made._replace(calls=[made.calls[0]._replace(per_step=1 / 50, num_steps=50)])
+    assert {row.steps_per_call for row in rows.step_rows("p", made)} == {1}
+    found = rows.step_rows("p", many)
+    assert {row.steps_per_call for row in found} == {50}
+    (call,) = (row for row in found if row.what == "call")
+    assert call.per_step == 1 / 50
+    assert "| path | steps in a call | what |" in rows.AnatomyRow.table(found)
+    assert call.line().startswith("| p | 50 | call |")
+
+
 def test_many_messages_are_one_line_of_the_table():
     messages = [row for row in shown("p", anatomy(80)) if row.what == "message"]
     assert [(row.name, row.per_step, row.bytes_per_step) for row in messages] == [("80 tensors", 40, 4000)]
@@ -85,6 +97,9 @@ def test_rates_are_shares_of_the_limits():
     )
     (share,) = rows.share_rows("p", own, limit)
     assert (share.path, share.what, share.name, share.per_step) == ("p", "share", "of l", 0.75)
+    assert share.steps_per_call is None
+    (share,) = rows.share_rows("p", rows.cpu_rows("p", Measurement((90.0,), 3.0, 0.01, 0.0), 50), limit)
+    assert share.steps_per_call == 50
 
 
 def test_all_paths_are_every_rule():
@@ -141,10 +156,15 @@ def test_the_rules_that_cannot_train_tables_are_named():
 
 
 @pytest.mark.parametrize(("flags", "steps"), [([], 0), (["--steps_per_call=1"], 1)])
-def test_the_run_with_processes_makes_as_many_steps_in_a_call_as_the_flag_says(tmp_path, monkeypatch, flags, steps):
+def test_counts_and_processes_make_as_many_steps_in_a_call_as_the_flag_says(tmp_path, monkeypatch, flags, steps):
     from benchmarks.anatomy import traced_cluster
 
-    commands = []
+    commands, counted = [], []
+
+    def trace(config, *_):
+        counted.append(config.steps_per_call)
+        made = anatomy(1)
+        return made._replace(calls=[made.calls[0]._replace(num_steps=50)])
 
     def measure(contender, cell, timing, folder, *, has_threads):
         job = CellJob(cell, ("host:1",), ("host:2", "host:3"), folder)
@@ -152,12 +172,17 @@ def test_the_run_with_processes_makes_as_many_steps_in_a_call_as_the_flag_says(t
         assert has_threads
         return Measurement((100.0, 100.0), 3.0, 0.005, 0.0)
 
-    monkeypatch.setattr(traced_cluster, "trace", lambda *_: anatomy(1))
+    monkeypatch.setattr(traced_cluster, "trace", trace)
     monkeypatch.setattr(command, "measure", measure)
     assert command.main(["--paths=async/packed/deep", *flags, f"--out_dir={tmp_path / 'out'}"]) == 0
     *limits, own = [" ".join(one) for one in commands]
+    assert counted == [steps]
     assert f"--steps_per_call={steps}" in own.split()
-    assert len(limits) == len(command.LIMITS) and not any("steps_per_call" in one for one in limits)
+    assert len(limits) == len(command.LIMITS)
+    assert ["--steps_per_call=50" in one.split() for one in limits] == ["in a loop" in name for name in command.LIMITS]
+    with (tmp_path / "out" / "results.csv").open() as file:
+        modes = {(row["path"], row["steps_per_call"]) for row in csv.DictReader(file)}
+    assert modes == {("async/packed/deep", "50"), *((f"{name}/deep", "") for name in command.LIMITS)}
 
 
 def test_a_failed_path_leaves_the_others(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import settings
 from benchmarks.anatomy.step_anatomy import StepAnatomy
-from tests.benchmarks.anatomy.step_counts import PHASE_COUNTS, STEP_COUNTS
+from tests.benchmarks.anatomy.step_counts import CALL_COUNTS, PHASE_COUNTS, STEP_COUNTS, STEPS_PER_CALL
 from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import representatives
 
@@ -35,7 +35,7 @@ VARIANTS = {
 
 
 @functools.cache
-def traced(path: str) -> StepAnatomy:
+def traced(path: str, steps_per_call: int = 1) -> StepAnatomy:
     """The step of the second worker: the chief's has further calls, by time."""
     rule, layout, model, num_ps, *variants = path.split("/")
     config = config_of(
@@ -48,7 +48,7 @@ def traced(path: str) -> StepAnatomy:
         batch_size=BATCH_SIZE,
         max_steps=10**9,
         report_secs=10**6,
-        steps_per_call=1,
+        steps_per_call=steps_per_call,
         save_checkpoint_secs=10**6,
         **{name: value for variant in variants for name, value in VARIANTS[variant].items()},
     )
@@ -82,6 +82,20 @@ def test_a_step_makes_these_calls_messages_bytes_and_ops(path):
 def test_a_local_step_and_an_exchange_make_these_calls_messages_bytes_and_ops(path):
     step = traced(path)
     assert step.phase_counts() == PHASE_COUNTS[path], [call.messages for call in step.calls]
+
+
+@pytest.mark.parametrize("path", representatives(CALL_COUNTS, ["async/packed/Dense/1", "async/packed/Embedded/2"]))
+def test_a_call_of_several_steps_makes_these_messages_bytes_and_ops(path):
+    step = traced(path, STEPS_PER_CALL)
+    assert step.steps_per_call == STEPS_PER_CALL
+    assert step.counts() == CALL_COUNTS[path], [call.messages for call in step.calls]
+
+
+def test_a_rule_that_acts_on_the_host_is_counted_in_single_calls():
+    """With the default of `--steps_per_call`, as a training makes its steps."""
+    step = traced("all_reduce/packed/Dense/1", 0)
+    assert step.steps_per_call == 1
+    assert step.counts() == STEP_COUNTS["all_reduce/packed/Dense/1"]
 
 
 def test_every_rule_has_its_counts():
