@@ -19,7 +19,6 @@ from benchmarks.contenders import REPOSITORY
         (["benchmarks.overlap", "--rates=foo"], "--rates='foo' is not a rate; write a number with bit, kbit, mbit"),
         (["benchmarks.peer_table", "none.csv"], "none.csv: No such file or directory"),
         (["benchmarks.peers.check", "--contenders=nobody"], "unknown 'nobody'; known: torch_ddp, "),
-        (["benchmarks.step_rate", "--peers=async", "--rules=ssp"], "--rules would have no effect"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
