@@ -193,11 +193,7 @@ class Chief(Worker):
         run_files.write_vocabulary(self._config, self._components.dataset)
         self._writer.state(f"{start.how}, at step {start.step}")
         if self._recovery.loss is not None:
-            reached = max(start.step, self._recovery.reached)
-            rolled_back = reached - start.step
-            self._writer.event(
-                "recovered", self._cluster.task_name, start.step, reached=reached, rolled_back=rolled_back
-            )
+            self._report_rollback(start.step)
         if self._config.target_metric is not None:
             watch = self._target_watch = TargetWatch(self._config, self._components, self._writer)
             stack.callback(watch.close)

@@ -14,7 +14,7 @@ from ps_trainer.metrics.figures import WorkerFigures
 from ps_trainer.metrics.writer import MetricsWriter
 from ps_trainer.runtime import lost_task_errors, preflight, run_setup, task_fingerprint
 from ps_trainer.runtime.colocated_ps import ColocatedPs
-from ps_trainer.runtime.control import PsControl
+from ps_trainer.runtime.control import PsControl, PsState
 from ps_trainer.runtime.heartbeat import Heartbeat
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import INITIALISED, RunRecord, RunStatus, Status, StatusMessage, WorkerEntry
@@ -153,14 +153,26 @@ class WorkerTask(abc.ABC):
         is_other = before is None or before.run_id != run.run_id
         if is_other and run.start is not None and run.start.how == INITIALISED:
             self._recovery.check_start()
-        self._say_joined()
+        chief = self._say_joined().workers_of(run.run_id).get(0)
+        is_new_chief = chief is not None and chief.joining == 1
+        if is_other and is_new_chief and self._recovery.reached and run.start is not None:
+            # A chief whose process was lost with the state does not know which step the run had reached.
+            self._report_rollback(run.start.step)
         return True
+
+    def _report_rollback(self, step: int) -> None:
+        """Reports that the run continues from `step`, and how far this task has seen it before."""
+        reached = max(step, self._recovery.reached)
+        self._writer.event("recovered", self._cluster.task_name, step, reached=reached, rolled_back=reached - step)
 
     def _prepare(self, run: RunRecord, stop: StopRequest) -> None:  # noqa: B027 - most tasks have nothing to prepare
         """Prepares this task's part in a run that the chief sets up; called again and again until the run is ready."""
 
-    def _say_joined(self) -> None:
+    def _say_joined(self) -> PsState:
         """Reports that this task joins, under a join number larger than at each earlier join.
+
+        Returns:
+            The contents of ps 0 before that.
 
         Raises:
             tf.errors.OpError: The ps task 0 does not answer.
@@ -170,6 +182,7 @@ class WorkerTask(abc.ABC):
         # ps 0 knows the joins of earlier processes; this process knows those that a restarted ps 0 has forgotten.
         self._join_number = max(self._join_number, before) + 1
         self._send_status(Status.JOINED)
+        return state
 
     def _note_end(self, failure: str) -> None:
         """Writes the end of the run into its record, on the chief.

@@ -49,6 +49,11 @@ def test_a_killed_worker_and_a_killed_chief_are_restarted_and_the_run_returns_to
     states = [line["state"] for line in run.metrics("worker-0", "state")]
     restored = [state for state in states if re.search(r"^restored .*, at step [1-9]\d*$", state)]
     assert len(restored) == 2, states
+    # The second process of the chief does not know how far the run was, but the other worker does.
+    (event,) = [event for event in run.metrics("worker-1", "event") if event["event"] == "recovered"]
+    assert event["global_step"] >= 10
+    assert event["rolled_back"] == event["reached"] - event["global_step"] >= 0
+    assert event["reached"] >= 45  # worker 1 may have seen a few steps less than the launcher, which has killed at 50
     assert run.checkpoint_step() == run.summary()["global_step"] >= 80
 
 
