@@ -42,11 +42,15 @@ class ColocatedPs(PsTask):
         cluster: Cluster, with this worker's place in it.
         config: Settings of the run, of which only the timeouts matter here.
         server: Server of the worker.
+
+    Attributes:
+        holds_parameters: Whether this process holds a share; as far as is known before the worker has found its run.
     """
 
     def __init__(self, cluster: ClusterConfig, config: TrainConfig, server: tf.train.Server):
         # A worker waits for the others with its own deadline, so this task needs none for the first of them.
         super().__init__(cluster, config, server, keep_serving=True)
+        self.holds_parameters = True
         self._job_end: _JobEnd | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -115,7 +119,11 @@ class ColocatedPs(PsTask):
             return False
         # Without a chief that has joined here, this process holds no parameters that a run needs. The run has ended
         # before a restarted worker came, or never began.
-        return super()._is_over() or 0 not in self._roster.workers
+        if super()._is_over() or 0 not in self._roster.workers:
+            return True
+        # Without a share, the process may have been restarted in the middle of the run. Then its roster lacks workers
+        # that were done before, and the chief, which waits for all of them, ends last.
+        return not self.holds_parameters and 0 in self._roster.final()
 
     def _leave_if_asked(self, stop: StopRequest) -> None:
         if stop.signal is not None:

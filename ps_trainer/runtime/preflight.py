@@ -22,7 +22,7 @@ from ps_trainer.runtime.alone_control import AloneControl
 from ps_trainer.runtime.control import PsClient, PsControl, PsState
 from ps_trainer.runtime.job_runner import StopRequest
 from ps_trainer.runtime.run_record import FINAL, Hello, RunRecord, RunStatus, Status, StatusMessage, TaskFingerprint
-from ps_trainer.runtime.run_setup import agreement, incarnations
+from ps_trainer.runtime.run_setup import agreement, is_state_there
 from ps_trainer.runtime.wait import POLL_SECS, Wait
 from ps_trainer.shared_settings import differences
 
@@ -142,7 +142,7 @@ def _find_run(
     # Before the incarnations are compared: a run that is done needs no state, so restarted ps tasks do no harm.
     if run.status is RunStatus.ENDED and not run.failure:
         return run
-    if incarnations(controls) != run.incarnations:  # the chief will replace this run
+    if not is_state_there(controls, run):  # the chief will replace this run
         return None
     if run.status is RunStatus.ENDED:
         raise PeerFailedError(f"the run ended before {cluster.task_name} joined: {run.failure}")

@@ -214,7 +214,8 @@ class RunRecord:
         run_id: Random name of the run. A run that replaces this one, after a loss of state, has another.
         status: State of the run.
         agreement: Settings that all workers must share, by flag.
-        incarnations: Incarnation of each ps task on which the run's state lies.
+        incarnations: Incarnation of each ps task on which the run's state lies. These are the first ones; a worker that
+            serves no parameters (`--placement=colocated`) comes after them, and has none.
         key: Text that is equal for two runs with the same logdir and settings.
         spans_hosts: Whether the chief's addresses are those of several hosts. Sizes of messages depend on it, and a
             worker behind a tunnel may see other addresses.

@@ -28,7 +28,12 @@ class FoundRun(NamedTuple):
 
 
 def begin_run(
-    controls: Sequence[PsControl], cluster: ClusterConfig, config: TrainConfig, *, may_attach: bool = True
+    controls: Sequence[PsControl],
+    cluster: ClusterConfig,
+    config: TrainConfig,
+    *,
+    may_attach: bool = True,
+    num_holders: int | None = None,
 ) -> FoundRun:
     """Writes the chief's run record to ps 0, with status `starting` unless a run continues.
 
@@ -37,6 +42,7 @@ def begin_run(
         cluster: Cluster, with the chief as this task.
         config: Settings of the run.
         may_attach: Whether the chief may continue with the state on the ps tasks. If not, that state counts as lost.
+        num_holders: Number of ps tasks, from the first on, that hold the run's state; None = all.
     """
     old = controls[0].read(is_patient=True).run
     settings = agreement(cluster, config)
@@ -45,7 +51,7 @@ def begin_run(
         key=f"{config.logdir} {settings}",
         status=RunStatus.STARTING,
         agreement=settings,
-        incarnations=incarnations(controls, is_patient=True),
+        incarnations=incarnations(controls[:num_holders], is_patient=True),
         spans_hosts=cluster.spans_hosts,
     )
     # A run without a start was never ready, so it has no state to lose.
@@ -69,6 +75,11 @@ def agreement(cluster: ClusterConfig, config: TrainConfig) -> dict[str, Any]:
 def incarnations(controls: Sequence[PsControl], *, is_patient: bool = False) -> tuple[str, ...]:
     """Returns the incarnation of each ps task, by which a task that has lost its state is noticed."""
     return tuple(ps.read(is_patient=is_patient).incarnation for ps in controls)
+
+
+def is_state_there(controls: Sequence[PsControl], run: RunRecord) -> bool:
+    """Returns whether no ps task that holds the run's state was restarted since the run was set up."""
+    return incarnations(controls[: len(run.incarnations)]) == run.incarnations
 
 
 def last_reports_of_done(

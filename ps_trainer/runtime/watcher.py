@@ -92,7 +92,8 @@ class Watcher:
 
     * A ps task that got a signal writes a notice, and ends the job.
     * A chief that failed or was interrupted ends the job.
-    * A ps task that has not answered for `lost_after_secs`, or was restarted, is lost.
+    * A ps task that has not answered for `lost_after_secs`, or was restarted, is lost if it holds state of the run. A
+      worker beside its control plane that holds none is lost as a worker only, as ps 0 reports it.
     * A run that replaces this one ends it.
 
     Args:
@@ -166,7 +167,7 @@ class Watcher:
                 answered_at[poller] += paused
                 self._call_or_stop(functools.partial(self._take_answers, poller, answered_at, now))
                 silent = now - answered_at[poller]
-                if silent > self._lost_after_secs and not self._closing.is_set():
+                if silent > self._lost_after_secs and self._holds_state(poller.ps) and not self._closing.is_set():
                     reason = f"{poller.ps.name} has not answered for {silent:.0f} s ({poller.problem})"
                     self._stop.request(PsLostError(reason))
 
@@ -186,7 +187,7 @@ class Watcher:
     def _look_at(self, ps: PsControl, state: PsState) -> None:
         if state.notice is not None:
             self._stop.request(PeerFailedError(f"the job ends because {state.notice.reason}"))
-        if state.incarnation != self._run.incarnations[ps.ps]:
+        if self._holds_state(ps) and state.incarnation != self._run.incarnations[ps.ps]:
             self._stop.request(PsLostError(f"{ps.name} was restarted, without the state of the run"))
         # Every ps task keeps a roster. One of them is enough, and only ps 0 holds the run record to which it belongs.
         if ps.ps != 0 or state.run is None:
@@ -201,6 +202,9 @@ class Watcher:
         for index, entry in self.roster.items():
             if index != self._worker_index and not self._closing.is_set():
                 self._look_at_worker(index, entry)
+
+    def _holds_state(self, ps: PsControl) -> bool:
+        return ps.ps < len(self._run.incarnations)
 
     def _look_at_worker(self, index: int, entry: WorkerEntry) -> None:
         status, join_number = entry.status, entry.joining

@@ -131,7 +131,10 @@ class Chief(Worker):
         """Begins a run, or takes up the run that continues, and trains in it."""
         before = self._run
         may_attach = self._components.rule.is_crash_safe
-        found = run_setup.begin_run(self._controls, self._cluster, self._config, may_attach=may_attach)
+        num_holders = self._components.count_holders(self._group.trainers, spans_hosts=self._cluster.spans_hosts)
+        found = run_setup.begin_run(
+            self._controls, self._cluster, self._config, may_attach=may_attach, num_holders=num_holders
+        )
         # Asked before the chief joins: then the ps tasks forget the reports of the run before.
         done = run_setup.last_reports_of_done(
             self._controls,

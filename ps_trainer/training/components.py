@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_trainer import component_tables, options
+from ps_trainer.cluster.config import ClusterConfig
 from ps_trainer.cluster.worker_groups import WorkerGroup, count_groups
 from ps_trainer.config import MODEL_PARALLEL, TrainConfig
 from ps_trainer.data.pipeline import dataset_record, facts
@@ -70,6 +71,20 @@ class Components(NamedTuple):
         """The optimizer of every variable that `--optimizer_for` does not name."""
         return self.optimizers.all[0].optimizer
 
+    def count_holders(self, trainers: ClusterConfig, *, spans_hosts: bool) -> int:
+        """Returns the number of tasks, from the first on, that hold parameters: ps tasks, or some of the workers.
+
+        Args:
+            trainers: Cluster of the workers that train.
+            spans_hosts: Whether the tasks of the run are on several hosts.
+        """
+        num_tasks = len(trainers.ps_devices)
+        if not trainers.is_colocated:
+            return num_tasks
+        num_bytes = sum(spec.num_bytes for spec in self.trace_model().specs)
+        least = getattr(self.layout_options, "least_share_bytes", 0)  # a user's layout may lack it
+        return holders.count_holders(num_tasks, num_bytes, least, spans_hosts=spans_hosts)
+
     def create_store(self, group: WorkerGroup, config: TrainConfig, *, spans_hosts: bool = False) -> ParameterStore:
         """Creates a store of the run's layout for the worker that trains for `group`.
 
@@ -79,17 +94,11 @@ class Components(NamedTuple):
             spans_hosts: Whether the tasks of the run are on several hosts.
         """
         trainers = group.trainers
-        ps_devices = trainers.ps_devices
-        if trainers.is_colocated:
-            num_bytes = sum(spec.num_bytes for spec in self.trace_model().specs)
-            least = getattr(self.layout_options, "least_share_bytes", 0)  # a user's layout may lack it
-            num_holders = holders.count_holders(len(ps_devices), num_bytes, least, spans_hosts=spans_hosts)
-            ps_devices = ps_devices[:num_holders]
         return self.layout(
             self.layout_options,
-            ps_devices=ps_devices,
-            worker_device=group.trainers.device,
-            worker_index=group.trainers.worker_index,
+            ps_devices=trainers.ps_devices[: self.count_holders(trainers, spans_hosts=spans_hosts)],
+            worker_device=trainers.device,
+            worker_index=trainers.worker_index,
             pull_dtype=config.pull_dtype,
             keeps_replica=self.rule.keeps_replica,
             stage_devices=group.devices,

@@ -78,14 +78,13 @@ class ServerSessions(Sessions):
         self._cluster = cluster
         self._config = config
         self._hooks = components.hooks
-        self._peers = (*cluster.ps_filters, *group.devices)
-        self._session_config = session_config(cluster.device, self._peers, grappler=config.grappler)
+        self._group = group
 
     def open_plain(self, train: TrainGraph) -> tf.Session:
-        return tf.Session(self._target, graph=train.graph, config=self._session_config)
+        return tf.Session(self._target, graph=train.graph, config=self._session_config(train))
 
     def open_bounded(self, train: TrainGraph) -> tf.Session:
-        config = session_config(self._cluster.device, self._peers, self._config.heartbeat_timeout_secs)
+        config = session_config(self._cluster.device, self._peers(train), self._config.heartbeat_timeout_secs)
         # Uses the loopback address, since only other machines may be able to reach the task's own address.
         return tf.Session(f"grpc://localhost:{self._cluster.own_port}", graph=train.graph, config=config)
 
@@ -100,7 +99,7 @@ class ServerSessions(Sessions):
             save_summaries_steps=None,
             save_summaries_secs=None,
             log_step_count_steps=None,
-            config=self._session_config,
+            config=self._session_config(train),
             # TensorFlow gives up at once when less than its `recovery_wait_secs`, 30 s, of this time are left.
             max_wait_secs=int(self._config.start_timeout_secs) + 31,
             stop_grace_period_secs=STOP_GRACE_SECS,
@@ -115,6 +114,20 @@ class ServerSessions(Sessions):
         session, reads = open_alone(self._target, self._own_config, build)
         with session:
             return session.run(reads)
+
+    def _session_config(self, train: TrainGraph) -> tf.ConfigProto:
+        return session_config(self._cluster.device, self._peers(train), grappler=self._config.grappler)
+
+    def _peers(self, train: TrainGraph) -> tuple[str, ...]:
+        """Returns the device filters of the other tasks that hold a part of the graph.
+
+        A worker without a share of colocated parameters is none of them. A session waits for all of its tasks when it
+        is opened and when it is closed, and such a worker may be lost.
+        """
+        if not self._cluster.is_colocated:
+            return (*self._cluster.ps_filters, *self._group.devices)
+        holders = self._cluster.ps_tasks[: train.store.num_ps]
+        return tuple(f"/job:{job}/task:{index}" for job, index in holders)
 
 
 def open_alone(target: str, config: tf.ConfigProto, build: Callable[[], Any]) -> tuple[tf.Session, Any]:

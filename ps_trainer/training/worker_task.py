@@ -147,6 +147,8 @@ class WorkerTask(abc.ABC):
             on_starting=lambda run: self._prepare(run, stop),
         )
         self._run = run
+        if self._share is not None:
+            self._share.holds_parameters = self._cluster.ps_index < len(run.incarnations)
         if run.status is RunStatus.ENDED:
             logging.info("the run ended before this worker joined")
             return False
@@ -203,8 +205,8 @@ class WorkerTask(abc.ABC):
         return translate(raised, stop, self._has_state, is_colocated=self._cluster.is_colocated)
 
     def _has_state(self) -> bool:
-        """Returns whether no ps task was restarted since the run was set up, so that its state is still there."""
-        return self._run is None or run_setup.incarnations(self._controls) == self._run.incarnations
+        """Returns whether the state of the run is still on the ps tasks."""
+        return self._run is None or run_setup.is_state_there(self._controls, self._run)
 
     def _send_status(
         self,

@@ -14,6 +14,7 @@ from tests.testing.repetitions import repetitions
 FAILED = 1
 COLOCATED = {"num_ps": 0, "num_workers": 2}
 RECOVERS = ("--recover_timeout_secs=120", "--save_checkpoint_steps=10")
+EACH_HOLDS = "--layout_option=least_share_bytes=1"  # else worker 0 alone holds so few parameters
 # Two convolutions and two dense layers on images of 8x8, halved twice by pooling.
 CNN_BYTES = 4 * ((9 * 32 + 32) + (9 * 32 * 64 + 64) + (2 * 2 * 64 * 64 + 64) + (64 * 10 + 10))
 
@@ -36,7 +37,7 @@ def test_half_of_the_parameters_never_leave_the_process_of_a_worker(create_run):
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync"], first=1))
 def test_a_killed_worker_and_a_killed_chief_are_restarted_and_the_run_returns_to_the_checkpoint(create_run, update):
-    run = create_run(flags=(*RECOVERS, f"--update={update}", "--max_steps=80"), **COLOCATED)
+    run = create_run(flags=(*RECOVERS, EACH_HOLDS, f"--update={update}", "--max_steps=80"), **COLOCATED)
     faults = ("--fault=kill:worker:1@step=20", "--fault=kill:chief@step=50")
     launcher = run.start_local("--max_restarts=2", *faults)
     assert launcher.wait(START_SECS) == 0
@@ -59,13 +60,62 @@ def test_a_killed_worker_and_a_killed_chief_are_restarted_and_the_run_returns_to
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync"], first=1))
 def test_a_killed_worker_that_is_not_restarted_is_named_and_nobody_ends_with_0(create_run, update):
-    run = create_run(flags=("--recover_timeout_secs=3", f"--update={update}"), **COLOCATED)
+    run = create_run(flags=("--recover_timeout_secs=3", EACH_HOLDS, f"--update={update}"), **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
     run.wait_for_step(10)
     worker.send(signal.SIGKILL)
     assert chief.wait(LOST_SECS) == FAILED
-    # It holds no share of so few parameters: the update rule misses it, or it does not answer for the heartbeat's time.
-    assert re.search(r"error: worker( 1 lost|-1 .*has not answered)", chief.log)
+    assert re.search(r"error: worker( 1|-1 was) lost", chief.log)
+
+
+def test_sync_misses_a_killed_worker_without_a_share_and_names_it(create_run):
+    run = create_run(flags=("--recover_timeout_secs=3", "--update=sync"), **COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(10)
+    worker.send(signal.SIGKILL)
+    assert chief.wait(LOST_SECS) == FAILED
+    assert re.search("error: worker 1 (lost|failed), and update rule sync needs all", chief.log)
+    assert run.checkpoint_step() >= 10
+
+
+def test_async_goes_on_to_the_end_without_a_killed_worker_that_has_no_share(create_run):
+    run = create_run(flags=("--update=async", "--heartbeat_timeout_secs=3"), **COLOCATED)
+    chief, worker = run.start_all("--max_steps=100")
+    run.wait_for_step(10)
+    worker.send(signal.SIGKILL)
+    assert chief.wait(LOST_SECS) == 0
+    summary = run.summary()
+    assert (summary["global_step"], summary["workers"]["1"]["status"]) == (100, "failed")
+    assert run.metrics("worker-0", "event") == []
+
+
+@pytest.mark.parametrize(("update", "fault"), [("async", "killed"), ("async", "frozen"), ("sync", "killed")])
+def test_a_worker_without_a_share_is_lost_and_rejoins_as_one_beside_ps_tasks_does(create_run, update, fault):
+    flags = (*RECOVERS, f"--update={update}", "--heartbeat_timeout_secs=4")
+    run = create_run(flags=flags, **COLOCATED)
+    chief, worker = run.start_all(UNLIMITED)
+    run.wait_for_step(20)
+    if fault == "killed":
+        worker.send(signal.SIGKILL)
+    else:
+        worker.freeze()
+    chief.wait_for_log("worker 1 lost: ", LOST_SECS)
+    lost_at = run.last_step(0)
+    if update == "async":
+        run.wait_for_step(lost_at + 20, workers=[0])
+    if fault == "killed":
+        worker = run.start_worker(1, UNLIMITED)
+    else:
+        worker.thaw()
+    run.wait_for_step(max(lost_at, run.last_step(0)) + 20)
+    chief.send(signal.SIGTERM)
+    assert chief.wait(END_SECS) == 128 + signal.SIGTERM
+    assert worker.wait(END_SECS) == FAILED
+    states = [line["state"] for line in run.metrics("worker-0", "state")]
+    assert states.count("training") == 1, states  # the chief has kept its session
+    assert run.metrics("worker-0", "event") == []  # and nothing was rolled back
+    steps = [line["global_step"] for line in run.metrics("worker-0", "train")]
+    assert steps == sorted(steps)
 
 
 def test_a_killed_chief_that_is_not_restarted_is_named(create_run):
@@ -79,7 +129,7 @@ def test_a_killed_chief_that_is_not_restarted_is_named(create_run):
 
 @pytest.mark.parametrize("update", repetitions(["async", "sync"]))
 def test_a_frozen_worker_is_named_and_all_continue_when_it_thaws(create_run, update):
-    flags = (*RECOVERS, f"--update={update}", "--heartbeat_timeout_secs=3")
+    flags = (*RECOVERS, EACH_HOLDS, f"--update={update}", "--heartbeat_timeout_secs=3")
     run = create_run(flags=flags, **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
     run.wait_for_step(10)
@@ -96,7 +146,7 @@ def test_a_frozen_worker_is_named_and_all_continue_when_it_thaws(create_run, upd
 
 
 def test_a_frozen_worker_that_stays_so_ends_the_others_and_is_named(create_run):
-    run = create_run(flags=("--heartbeat_timeout_secs=3", "--recover_timeout_secs=3"), **COLOCATED)
+    run = create_run(flags=("--heartbeat_timeout_secs=3", "--recover_timeout_secs=3", EACH_HOLDS), **COLOCATED)
     chief, worker = run.start_all(UNLIMITED)
     run.wait_for_step(10)
     worker.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 
 import pytest
@@ -119,6 +120,22 @@ def test_a_loss_that_the_job_survives_does_not_end_the_service(share):
     share.wait_for(0, Status.TRAINING)
     assert share.control.read().notice is None
     share.task.leave(share.stop, NanLossError("the loss is NaN"))
+
+
+def test_without_a_share_it_ends_with_the_chief_though_its_roster_lacks_a_worker(served):
+    """As for a process that was restarted after a third worker was done."""
+    cluster, server = served
+    jobs = {"worker": (*cluster.jobs["worker"], "localhost:2")}
+    share = Share(dataclasses.replace(cluster, jobs=jobs), server)
+    share.task.holds_parameters = False
+    share.send(1, Status.JOINED)
+    share.wait_for(1, Status.JOINED)
+    share.send(1, Status.DONE)
+    share.send(0, Status.DONE)
+    share.wait_for(0, Status.DONE)
+    share.task.stay(share.stop)
+    share.control.close()
+    clear_control(server.target, cluster.device)
 
 
 def test_without_a_chief_nobody_needs_its_share(served):

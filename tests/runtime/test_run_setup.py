@@ -87,6 +87,19 @@ def test_a_run_whose_part_on_a_ps_is_lost_is_lost():
     assert (again.is_alive, again.was_lost) == (False, True)
 
 
+def test_the_restart_of_a_worker_that_holds_none_of_the_parameters_loses_nothing():
+    controls = [FakeControl(ps) for ps in range(3)]
+    run = begin(controls, num_holders=2).run.replace(start=START, status=RunStatus.READY)
+    assert run.incarnations == (incarnation(0), incarnation(1))
+    controls[0].write_run(run)
+    controls[2].fields["hello"] = Hello(incarnation="second")
+    assert run_setup.is_state_there(controls, run)
+    assert begin(controls, num_holders=2) == run_setup.FoundRun(run, is_alive=True, was_lost=False)
+    controls[1].fields["hello"] = Hello(incarnation="second")
+    assert not run_setup.is_state_there(controls, run)
+    assert begin(controls, num_holders=2).was_lost
+
+
 def test_a_run_that_was_never_ready_had_no_state_to_lose():
     ps_0 = FakeControl()
     first = begin([ps_0])

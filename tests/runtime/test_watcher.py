@@ -236,6 +236,22 @@ def test_a_silent_ps_is_lost_only_after_a_while():
     assert "ps-1 (host:2223) has not answered for 31 s (socket closed)" in str(watched.stop.reason)
 
 
+def test_a_worker_that_holds_none_of_the_parameters_is_not_lost_as_a_ps_task():
+    """Of four workers with colocated parameters, the first three hold them, so that the run has three incarnations."""
+    controls = [FakeControl(0, run=READY), FakeControl(1), FakeControl(2), FakeControl(3)]
+    controls[3].fields["hello"] = Hello(incarnation="second-3")
+    with Watched(*controls) as watched:
+        watched.poll()
+        controls[3].error = GONE
+        watched.poll()
+        watched.pass_time(40)
+        assert not watched.stop.is_requested
+        controls[3].fields["notice"] = EndNotice(reason="worker-3 was ended by SIGTERM")
+        controls[3].error = None
+        watched.poll()
+    assert "worker-3 was ended by SIGTERM" in str(watched.stop.reason)
+
+
 def test_an_answer_restarts_the_wait():
     ps_0 = FakeControl(run=READY)
     with Watched(ps_0) as watched:

@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 
 from ps_trainer.cluster.config import ClusterConfig
+from ps_trainer.cluster.worker_groups import group_of
 from ps_trainer.store.packed import Packed
 from ps_trainer.training import components as components_lib
 from ps_trainer.training import graph as graph_lib
+from ps_trainer.training.sessions import ServerSessions
 from tests.testing.cluster import config_of
 
 import tensorflow.compat.v1 as tf  # isort: skip - after the cluster's environment
@@ -52,6 +54,20 @@ def test_few_parameters_lie_on_the_first_worker_alone(worker):
     train = build(worker, layout_option=())
     assert {piece.variable.device for piece in train.store.pieces} == {"/job:worker/task:0/device:CPU:0"}
     assert (len(train.store.clocks), len(build(worker).store.clocks)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("worker", "option", "expected"), [(0, (), (0,)), (1, (), (0, 1)), (0, ("least_share_bytes=1",), (0, 1))]
+)
+def test_sessions_need_no_worker_without_a_share(worker, option, expected):
+    """A session waits when it is opened for every task in its filters, and the other worker may be lost."""
+    config = config_of("Dense", "Rows", batch_size=8, layout_option=option)
+    cluster = ClusterConfig(jobs=JOBS, job_name="worker", task_index=worker, is_colocated=True)
+    loaded = components_lib.load(config, 2)
+    sessions = ServerSessions(cluster, config, loaded, group_of(cluster, 1), "")
+    train = graph_lib.build(loaded, cluster, config, "run")
+    filters = sessions._session_config(train).device_filters
+    assert list(filters) == [f"/job:worker/task:{index}" for index in expected]
 
 
 class OwnLayout(Packed):
