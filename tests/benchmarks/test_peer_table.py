@@ -62,6 +62,11 @@ def test_the_pages_have_the_tables_of_the_stored_results():
         title, *rates = line.split(" | ")[:6]
         name = title[title.index("(") + 1 : -1]
         assert f"| {name} | {' | '.join(rates)} |" in page
+    lines_loop = peer_table.read([ROOT / "benchmarks" / "results" / "peers_loop.csv"])
+    for line in peer_table.table(lines_loop).splitlines()[2:]:
+        title, ours, torch, *limits = line.split(" | ")[:5]
+        name = title[title.index("(") + 1 : -1]
+        assert f"| {name} | {' | '.join([ours, *limits, torch])} |" in page
 
 
 @pytest.mark.parametrize("program", [peer_table, summary])
