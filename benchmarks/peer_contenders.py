@@ -73,9 +73,8 @@ class Module(Contender):
         self.has_ps = has_ps and not is_colocated
         self._knows_hosts = has_ps
         self.workloads = workloads
-        self.attempts = (
-            2 if environment else 1
-        )  # PyTorch's sparse gradients sometimes end a worker by SIGABRT in malloc
+        # PyTorch's sparse gradients sometimes end a worker by SIGABRT in malloc.
+        self.attempts = 2 if environment else 1
         self._module = module
         self._environment = environment
         self._flags = flags

@@ -27,7 +27,7 @@ class AnatomyRow(Row):
 
     Attributes:
         path: Update rule, layout and workload, "async/packed/deep".
-        steps_per_call: Number of steps in a call of the path, of which the row is a part; None for a limit.
+        steps_per_call: Number of steps in a call of the path; None for a limit.
         what: "call", "fetch", "RPC", "message", "one of many" messages that another row sums up, "copy", "op", "ops",
             "CPU", the part of it of "threads" of one name, "rate" or "share" of a limit's rate.
         task: Task that makes it: the caller of an RPC, the sender of a message.

@@ -283,7 +283,7 @@ class BareGraph:
 
 
 def _beside_input(op: tf.Operation) -> str:
-    """Returns the device of a loop's own op: that of the value that it passes on, so that the value stays there."""
+    """Returns the device of an op of the loop itself: that of its first input, so that no value changes its task."""
     return op.device or (op.inputs[0].device if op.inputs else "")
 
 

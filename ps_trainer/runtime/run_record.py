@@ -255,6 +255,10 @@ class RunRecord:
         """Whether ps 0 hands out the shards of the data: the value of `TrainConfig.sharding` is "dynamic"."""
         return self.agreement.get("sharding") == "dynamic"
 
+    def holds_state(self, ps: int) -> bool:
+        """Returns whether a part of the run's state lies on ps task `ps`."""
+        return ps < len(self.incarnations)
+
     def replace(self, **changes: Any) -> RunRecord:
         """Returns a copy of this record in which some fields are changed."""
         return dataclasses.replace(self, **changes)

@@ -167,7 +167,11 @@ class Watcher:
                 answered_at[poller] += paused
                 self._call_or_stop(functools.partial(self._take_answers, poller, answered_at, now))
                 silent = now - answered_at[poller]
-                if silent > self._lost_after_secs and self._holds_state(poller.ps) and not self._closing.is_set():
+                if (
+                    silent > self._lost_after_secs
+                    and self._run.holds_state(poller.ps.ps)
+                    and not self._closing.is_set()
+                ):
                     reason = f"{poller.ps.name} has not answered for {silent:.0f} s ({poller.problem})"
                     self._stop.request(PsLostError(reason))
 
@@ -187,7 +191,7 @@ class Watcher:
     def _look_at(self, ps: PsControl, state: PsState) -> None:
         if state.notice is not None:
             self._stop.request(PeerFailedError(f"the job ends because {state.notice.reason}"))
-        if self._holds_state(ps) and state.incarnation != self._run.incarnations[ps.ps]:
+        if self._run.holds_state(ps.ps) and state.incarnation != self._run.incarnations[ps.ps]:
             self._stop.request(PsLostError(f"{ps.name} was restarted, without the state of the run"))
         # Every ps task keeps a roster. One of them is enough, and only ps 0 holds the run record to which it belongs.
         if ps.ps != 0 or state.run is None:
@@ -202,9 +206,6 @@ class Watcher:
         for index, entry in self.roster.items():
             if index != self._worker_index and not self._closing.is_set():
                 self._look_at_worker(index, entry)
-
-    def _holds_state(self, ps: PsControl) -> bool:
-        return ps.ps < len(self._run.incarnations)
 
     def _look_at_worker(self, index: int, entry: WorkerEntry) -> None:
         status, join_number = entry.status, entry.joining

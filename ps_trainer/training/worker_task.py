@@ -148,7 +148,7 @@ class WorkerTask(abc.ABC):
         )
         self._run = run
         if self._share is not None:
-            self._share.holds_parameters = self._cluster.ps_index < len(run.incarnations)
+            self._share.holds_parameters = run.holds_state(self._cluster.ps_index)
         if run.status is RunStatus.ENDED:
             logging.info("the run ended before this worker joined")
             return False

@@ -141,34 +141,32 @@ def test_a_change_of_a_docstring_keeps_a_run(monkeypatch):
     assert dependencies._code_of(first) == dependencies._code_of(second) != dependencies._code_of("X = 2\n")
 
 
-def test_a_users_experiment_depends_on_its_package(tmp_path, monkeypatch):
-    package = tmp_path / "own_lab"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "helper.py").write_text("WIDTH = 3\n")
-    (package / "mine.py").write_text("from . import helper\n\nclass Mine:\n    pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    mine = importlib.import_module("own_lab.mine").Mine
-    try:
-        assert dependencies.own_files(mine) == {package / "__init__.py", package / "helper.py", package / "mine.py"}
-    finally:
-        for module in [name for name in sys.modules if name.startswith("own_lab")]:
-            del sys.modules[module]
+@pytest.fixture
+def own_files_of(tmp_path, monkeypatch):
+    """A function that writes a user's package, and names the files on which its class `mine.Mine` depends."""
+
+    def own_files(**texts: str) -> set[str]:
+        package = tmp_path / "own_lab"
+        package.mkdir()
+        for name, text in {"__init__": "", **texts}.items():
+            (package / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        found = dependencies.own_files(importlib.import_module("own_lab.mine").Mine)
+        return {str(path.relative_to(package)) for path in found}
+
+    yield own_files
+    for module in [name for name in sys.modules if name.startswith("own_lab")]:
+        del sys.modules[module]
 
 
-def test_a_users_experiment_depends_on_the_file_of_its_parts_and_not_on_its_own(tmp_path, monkeypatch):
-    package = tmp_path / "own_lab"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "runs.py").write_text("class Throws:\n    pass\n")
-    (package / "mine.py").write_text("from .runs import Throws\n\nclass Mine:\n    parts = (Throws(),)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    mine = importlib.import_module("own_lab.mine").Mine
-    try:
-        assert dependencies.own_files(mine) == {package / "runs.py"}
-    finally:
-        for module in [name for name in sys.modules if name.startswith("own_lab")]:
-            del sys.modules[module]
+def test_a_users_experiment_depends_on_its_package(own_files_of):
+    found = own_files_of(helper="WIDTH = 3\n", mine="from . import helper\n\nclass Mine:\n    pass\n")
+    assert found == {"__init__.py", "helper.py", "mine.py"}
+
+
+def test_a_users_experiment_depends_on_the_file_of_its_parts_and_not_on_its_own(own_files_of):
+    mine = "from .runs import Throws\n\nclass Mine:\n    parts = (Throws(),)\n"
+    assert own_files_of(runs="class Throws:\n    pass\n", mine=mine) == {"runs.py"}
 
 
 def test_the_names_that_the_harness_exports_are_not_measured_code(monkeypatch):
