@@ -154,9 +154,7 @@ class _Assembly:
         state = StoredState(store, applier.slots, counts, initial)
         timed = gradients if self.config.step_log else None
         limits = step_calls.limits_of(self.config, components.rule, step, has_hooks=bool(components.hooks))
-        fetches = step_fetches.build(
-            store, step, loss, count_ops, timed=timed, own=own_variables, in_single_calls=limits.steps == 1
-        )
+        fetches = step_fetches.build(store, step, loss, count_ops, timed=timed, own=own_variables)
         ahead, next_ops = self._look_ahead(batches, batch, table_lookups, push, step, fetches[0], limits)
         if next_ops is not None:
             fetches = [fetches[0]._replace(targets=[*fetches[0].targets, *next_ops.step_ops])]

@@ -144,6 +144,12 @@ class Broad(Dense):
     num_hidden = 300
 
 
+class Aligned(Dense):
+    """`Dense` with 224 parameters, a multiple of 64 bytes."""
+
+    num_hidden = 20
+
+
 class Embedded:
     """A dense layer on the mean of embedded ids and the dense features."""
 

@@ -212,8 +212,7 @@ def test_many_parameters_travel_without_the_result():
 def test_many_parameters_travel_with_the_result_if_that_copies_nothing_on_the_worker(monkeypatch):
     size = (16 + 1 + 16) * 4 * 1024 + 16
     assert crossings(build(own_config(Even)))[1] == [(0, "data", (size + 2 * 2,))]
-    # In a call of several steps, the result comes while the parameters are still on the way.
-    assert len(crossings(assemble(own_config(Even), steps_per_call=0))[1]) == 2
+    assert len(crossings(assemble(own_config(Even), steps_per_call=0))[1]) == 1
     monkeypatch.setattr(combined_result, "MAX_ALIGNED_BYTES", 4 * size - 1)
     assert len(crossings(build(own_config(Even)))[1]) == 2
 

@@ -25,8 +25,7 @@ from ps_trainer.training.graph_parts import float_message
 
 MAX_BYTES, MAX_ALIGNED_BYTES = 2**17, 2**20
 """Largest size of the parameters of a ps task that travel with the result; the second for a single flat variable whose
-size is a multiple of 64 bytes, where each step is a call: TensorFlow takes such a part out of a tensor without a copy.
-In a call of several steps, the result of a step arrives while its parameters are still on the way."""
+size is a multiple of 64 bytes: TensorFlow takes such a part out of a tensor without a copy."""
 
 
 class Reader(NamedTuple):
@@ -41,16 +40,13 @@ class Reader(NamedTuple):
         return self.op.inputs[self.place]
 
 
-def combine(
-    store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor], max_aligned_bytes: int
-) -> Mapping[str, tf.Tensor]:
+def combine(store: ParameterStore, snapshot: Snapshot, results: Sequence[tf.Tensor]) -> Mapping[str, tf.Tensor]:
     """Combines the messages of each ps task, and gives the ops of the result their inputs from there.
 
     Args:
         store: Parameter store.
         snapshot: Parameters that the worker pulls for its next step, on the ps tasks.
         results: Result of the step, on the worker.
-        max_aligned_bytes: Largest size of a single flat variable of an even size that travels with the result.
 
     Returns:
         The parameters that travel in a combined message: name of the piece's variable -> value on the worker.
@@ -66,14 +62,13 @@ def combine(
         # The worker may hold these parameters itself: in a process that trains alone, or as one of several workers.
         if task_of(device) == task_of(store.worker_device) or not _are_known(numbers, tf.int64):
             continue
-        if is_stage or not _are_few([value for _, value in values], max_aligned_bytes):
+        if is_stage or not _are_few([value for _, value in values]):
             values = []
         if not numbers or len(numbers) + len(values) == 1:
             continue
         message, sizes = _build_message(device, numbers, [value for _, value in values])
         with tf.device(store.worker_device):
-            # A call of several steps would send the message to each op by itself, so there one op reads it.
-            found = _cut(message, sizes) if max_aligned_bytes > MAX_BYTES else tf.split(message, sizes)
+            found = _cut(message, sizes)
             for (piece, value), part in zip(values, found, strict=False):
                 arrived[piece.variable.op.name] = part if value.shape.rank == 1 else tf.reshape(part, value.shape)
             there = {
@@ -115,10 +110,12 @@ def _build_message(
 
 def _cut(message: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
     """Cuts a message into parts of these sizes."""
-    if len(sizes) > 2:
+    if len(sizes) > 2 or sizes[0] * message.dtype.size % ALIGNMENT:
         return list(tf.split(message, sizes))
-    # `tf.split` shares memory only if every part begins and ends at a multiple of 64 bytes.
-    return [tf.slice(message, [start], [size]) for start, size in zip((0, sizes[0]), sizes, strict=False)]
+    # A slice shares memory; `tf.split` does so only if the last part ends at a multiple of 64 bytes as well. One op
+    # reads the message: in a call of several steps it would travel to each op by itself.
+    whole = tf.identity(message)
+    return [tf.slice(whole, [start], [size]) for start, size in zip((0, sizes[0]), sizes, strict=False)]
 
 
 def _number_from(part: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
@@ -128,12 +125,12 @@ def _number_from(part: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
     return tf.bitcast(tf.reshape(part, [*shape.as_list(), tf.int64.size // part.dtype.size]), tf.int64)
 
 
-def _are_few(values: Sequence[tf.Tensor], max_aligned_bytes: int) -> bool:
+def _are_few(values: Sequence[tf.Tensor]) -> bool:
     if not any(_are_known(values, dtype) for dtype in float_message.DTYPES):
         return False
     num_bytes = sum(value.dtype.size * value.shape.num_elements() for value in values)
     is_aligned = len(values) == 1 and num_bytes % ALIGNMENT == 0
-    return num_bytes <= (max_aligned_bytes if is_aligned else MAX_BYTES)
+    return num_bytes <= (MAX_ALIGNED_BYTES if is_aligned else MAX_BYTES)
 
 
 def _are_known(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> bool:

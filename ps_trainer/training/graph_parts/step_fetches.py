@@ -43,7 +43,6 @@ def build(
     *,
     timed: Sequence[Gradient] | None,
     own: OwnVariables | None,
-    in_single_calls: bool = True,
 ) -> list[StepFetches]:
     """Builds the fetches of each phase in the default graph.
 
@@ -54,10 +53,8 @@ def build(
         count_ops: For each phase, the ops that count its batch.
         timed: Gradients whose time is logged; None if steps are not logged.
         own: Variables of this worker that are saved beside the checkpoints; None if there are none.
-        in_single_calls: Whether each step is a call.
     """
     fetches = []
-    max_aligned_bytes = combined_result.MAX_ALIGNED_BYTES if in_single_calls else combined_result.MAX_BYTES
     with tf.device(store.worker_device):
         computed = None if timed is None else _time_after([gradient.value for gradient in timed])
         for phase, batch_ops in zip(step.phases, count_ops, strict=True):
@@ -68,7 +65,7 @@ def build(
             if _is_only_pull(store, step, phase):
                 # A fetch from a ps task is a message. An op on the worker can read the counts from a combined one.
                 counts = [tf.identity(count) for count in counts]
-            targets = [*phase.targets, *_pull_ops(store, step, phase, counts, max_aligned_bytes), *batch_ops]
+            targets = [*phase.targets, *_pull_ops(store, step, phase, counts), *batch_ops]
             if not phase.is_local:  # the variables of these ops are on the ps tasks
                 targets += tf.get_collection(tf.GraphKeys.UPDATE_OPS)
             if own is not None and counts:
@@ -78,9 +75,7 @@ def build(
     return fetches
 
 
-def _pull_ops(
-    store: ParameterStore, step: TrainStep, phase: Phase, counts: Sequence[tf.Tensor], max_aligned_bytes: int
-) -> list[tf.Operation]:
+def _pull_ops(store: ParameterStore, step: TrainStep, phase: Phase, counts: Sequence[tf.Tensor]) -> list[tf.Operation]:
     """Builds the ops that bring the parameters of the next step to the worker, with the step's result if possible."""
     if store.keeps_replica:
         return []
@@ -90,7 +85,7 @@ def _pull_ops(
     arrived: Mapping[str, tf.Tensor] = {}
     if _is_only_pull(store, step, phase):
         results = [phase.global_step, phase.staleness, *counts]
-        arrived = combined_result.combine(store, snapshot, results, max_aligned_bytes)
+        arrived = combined_result.combine(store, snapshot, results)
     return store.pull.build_pull(snapshot, step.on_pull, arrived)
 
 

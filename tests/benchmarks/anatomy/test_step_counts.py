@@ -84,7 +84,7 @@ def test_a_local_step_and_an_exchange_make_these_calls_messages_bytes_and_ops(pa
     assert step.phase_counts() == PHASE_COUNTS[path], [call.messages for call in step.calls]
 
 
-@pytest.mark.parametrize("path", representatives(CALL_COUNTS, ["async/packed/Dense/1", "async/packed/Embedded/2"]))
+@pytest.mark.parametrize("path", representatives(CALL_COUNTS, ["async/packed/Aligned/1", "async/packed/Embedded/2"]))
 def test_a_call_of_several_steps_makes_these_messages_bytes_and_ops(path):
     step = traced(path, STEPS_PER_CALL)
     assert step.steps_per_call == STEPS_PER_CALL
