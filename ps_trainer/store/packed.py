@@ -34,7 +34,8 @@ class PackedOptions:
     table_partitions: int = option(0, "number of parts of an embedding table; 0 = one per ps task", least=0)
     least_share_bytes: int = option(
         0,
-        "with --placement=colocated, least bytes of a worker's share; 0 = 2 MiB on one host, 64 KiB between hosts",
+        "with --placement=colocated, least bytes of a worker's share; 0 = on one host 2 MiB of dense variables or 1 GiB"
+        " of tables, between hosts 64 KiB of either",
         least=0,
     )
 

@@ -81,9 +81,8 @@ class Components(NamedTuple):
         num_tasks = len(trainers.ps_devices)
         if not trainers.is_colocated:
             return num_tasks
-        num_bytes = sum(spec.num_bytes for spec in self.trace_model().specs)
         least = getattr(self.layout_options, "least_share_bytes", 0)  # a user's layout may lack it
-        return holders.count_holders(num_tasks, num_bytes, least, spans_hosts=spans_hosts)
+        return holders.count_holders(num_tasks, self.trace_model().specs, least, spans_hosts=spans_hosts)
 
     def create_store(self, group: WorkerGroup, config: TrainConfig, *, spans_hosts: bool = False) -> ParameterStore:
         """Creates a store of the run's layout for the worker that trains for `group`.
