@@ -35,7 +35,7 @@ class PackedOptions:
     least_share_bytes: int = option(
         0,
         "with --placement=colocated, least bytes of a worker's share; 0 = on one host 2 MiB of dense variables or 1 GiB"
-        " of tables, between hosts 64 KiB of either",
+        " of tables, between hosts 64 KiB",
         least=0,
     )
 
