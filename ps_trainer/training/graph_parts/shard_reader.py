@@ -172,9 +172,15 @@ class ShardReader:
         return shard_leases.coverage(self.plan, values)
 
     def close(self) -> None:
-        """Ends the dataset, and every wait for a lease."""
+        """Ends the dataset and every wait for a lease, and waits until no question is under way.
+
+        A session that ends waits for its datasets, and its server answers nobody meanwhile. Where that server holds the
+        parameters as well, a question from the dataset would never be answered.
+        """
         self._is_closed = True
         self._closing.set()
+        with self._question_lock:
+            pass
 
     def is_outdated(self) -> bool:
         """Returns whether other workers got this worker's shards while it was silent; called before each step.
@@ -228,6 +234,8 @@ class ShardReader:
         """Asks ps task 0; returns None if it has not answered in time."""
         # The step loop and the generator ask from different threads; the lock lets them take turns.
         with self._question_lock:
+            if closing.is_set():
+                return None
             is_idle = self._link.num_steps() >= self._num_taken()[0]
             return self._link.ask(kind, request, closing, is_idle=is_idle, is_first=is_first)
 

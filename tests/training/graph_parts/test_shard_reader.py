@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import types
 
 import numpy as np
@@ -21,6 +22,7 @@ from tests.testing.cluster import InProcessCluster, config_of
 from tests.testing.repetitions import repetitions
 from tests.testing.rule_promises import PROMISES
 
+DEADLINE_SECS = 20.0
 ONCE = Coverage(never=0, once=240, twice=0, more=0)
 
 
@@ -210,6 +212,32 @@ class TestSilentWorker:
             )
         )
         assert ps_0.leases[1][LeaseKind.SHARD] == answer
+
+    def test_is_closed_when_its_question_has_ended_and_asks_no_other(self, ps_0, reader, monkeypatch):
+        """A server that ends a session answers no question, so the session must not end during one."""
+        is_asking, may_end, send = threading.Event(), threading.Event(), ps_0.send
+
+        def send_slowly(message):
+            is_asking.set()
+            assert may_end.wait(DEADLINE_SECS)
+            send(message)
+
+        monkeypatch.setattr(ps_0, "send", send_slowly)
+        leases = []
+        asking = threading.Thread(target=lambda: leases.extend(reader._leases()))
+        closing = threading.Thread(target=reader.close)
+        asking.start()
+        assert is_asking.wait(DEADLINE_SECS)
+        closing.start()
+        assert reader._closing.wait(DEADLINE_SECS)
+        closing.join(0.2)
+        assert closing.is_alive()
+        may_end.set()
+        for thread in (closing, asking):
+            thread.join(DEADLINE_SECS)
+            assert not thread.is_alive()
+        assert ps_0.asked == [LeaseKind.SHARD]
+        assert list(reader._leases()) == leases == []
 
 
 def test_a_reader_counts_the_examples_of_the_batches_that_it_was_given():
