@@ -65,7 +65,7 @@ PEER_WORKLOADS = {
     "resnet": PeerWorkload("ResNet-20 on 32×32 pixels", 32, 269_722),
     "transformer": PeerWorkload("transformer, 2 layers, 5,000 words × 128", 16, 1_045_896, [(168, 128)]),
     "mlp": PeerWorkload("dense layers 784-256-256-10", 64, (784 * 256 + 256) + (256 * 256 + 256) + (256 * 10 + 10)),
-    "logistic": PeerWorkload("logistic regression, 1,000,000 weights, 39 a example", 512, 1, [(2741, 1)]),
+    "logistic": PeerWorkload("logistic regression, 1,000,000 weights, 39 an example", 512, 1, [(2741, 1)]),
     "factorization": PeerWorkload(
         "matrix factorization, 100,000 users and items × 32", 1024, 0, [(275, 32), (308, 32)]
     ),

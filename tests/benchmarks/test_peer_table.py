@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import pathlib
 
 import pytest
@@ -67,6 +68,18 @@ def test_the_pages_have_the_tables_of_the_stored_results():
         title, ours, torch, *limits = line.split(" | ")[:5]
         name = title[title.index("(") + 1 : -1]
         assert f"| {name} | {' | '.join([ours, *limits, torch])} |" in page
+
+
+def test_the_page_has_the_rates_of_each_worker():
+    with (ROOT / "benchmarks" / "results" / "peers_workers.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for workload in {row["workload"] for row in rows}:
+        cells = []
+        for row in (row for row in rows if row["workload"] == workload):
+            median, least, most = (round(float(row[f"steps_per_sec{end}"])) for end in ("", "_min", "_max"))
+            cells.append(f"{median:,} ({least:,}–{most:,})")
+        assert f"| `{workload}` | {cells[0]}, {cells[1]} | {cells[2]} | {cells[3]} |" in page
 
 
 @pytest.mark.parametrize("program", [peer_table, summary])
