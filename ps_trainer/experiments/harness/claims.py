@@ -129,7 +129,7 @@ class Claim:
         quantity: Measured quantity in words, with its unit.
         limit: Range of the values; one value outside refutes the claim.
         expected: Narrower range; values between the two make the claim hold partly. None = `limit`.
-        by_median: Whether the median over the cases is judged, with its bootstrap interval, instead of each case. The
+        by_median: Whether the median over the cases is judged, with its interval, instead of each case. The
             cases outside are counted and the worst is named.
         amended: Date of a change of the claim after its first run, and the reason. Empty = none.
         measure: Function that gives the measured values, one per case, of the part's cases.

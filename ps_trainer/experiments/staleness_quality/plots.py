@@ -165,7 +165,7 @@ OF_TRAINING = (
         key="optimizers",
         title=f"Slowdown by optimizer at a staleness of {OPTIMIZER_TAU} updates",
         shows="Median over the seeds of the updates over those of the same seed without staleness, each at its fastest"
-        " rate on the pilot seeds; bars: 90 % bootstrap interval. Triangles: most runs gave up there, so the true value"
+        " rate on the pilot seeds; bars: 90 % interval of it. Triangles: most runs gave up there, so the true value"
         " is that much or more.",
         expected="SGD and Adagrad below momentum, RMSProp and Adam.",
         claims=("adagrad", "sgd", "rmsprop"),

@@ -34,7 +34,7 @@ _ALONE = {"backup": ("backup_workers=0",), "softsync": ("splits=1",), "ssp": ("s
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration(Record):
-    """The cost of a step with one worker, each value with the ends of its 90 % bootstrap interval of the median."""
+    """The cost of a step with one worker, each value with the ends of the 90 % interval of its median."""
 
     overhead_secs: float  # from the start of a step to its end, without the delay
     overhead_low: float
@@ -156,7 +156,7 @@ def cost_table(costs: Sequence[tuple[str, Calibration]], level: Level) -> Table:
         + [cost.num_steps]
         for name, cost in costs
     ]
-    return Table("Calibration of the simulator: medians, with 90 % bootstrap intervals", columns, rows, level)
+    return Table("Calibration of the simulator: medians, with 90 % intervals", columns, rows, level)
 
 
 def _positive(measured: tuple[float, Interval]) -> tuple[float, Interval]:

@@ -191,11 +191,30 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, Interval]:
-    """Returns the median of at least one value and its percentile bootstrap interval; the resamples' seed is fixed."""
-    sample = np.asarray(values, float)
-    drawn = np.random.default_rng(0).choice(sample, (_NUM_RESAMPLES, len(sample)))
-    low, high = np.percentile(np.median(drawn, axis=1), [5, 95])
-    return float(np.median(sample)), Interval(float(low), float(high))
+    """Returns the median of at least one value, and the two of the values that bound it by `median_ranks`."""
+    ordered = np.sort(np.asarray(values, float))
+    rank, _ = median_ranks(len(ordered))
+    return float(np.median(ordered)), Interval(float(ordered[rank - 1]), float(ordered[-rank]))
+
+
+def median_ranks(num_values: int) -> tuple[int, float]:
+    """Returns the k of the narrowest interval of a median from the k-th lowest to the k-th highest of at least 1 value.
+
+    Each of n independent values lies below the median with probability ½. So the interval misses it only if fewer than
+    k values are on one side of it: with probability 2 · P(B < k), where B is binomial with n trials. This is exact for
+    any continuous distribution. A bootstrap of few values is not: with a probability of 5.8 % the median of a resample
+    of five is the lowest value, so chance decides whether a 5 % quantile is this value.
+
+    The confidence, 0..1, comes second, and is at least 90 % from five values on. Of fewer, even the lowest and the
+    highest have less: 75 % for three, and 0 for one.
+    """
+    fewer, ways = 1, 1  # in how many of 2ⁿ outcomes fewer than k values are below, and exactly k
+    for k in range(1, num_values // 2 + 1):
+        ways = ways * (num_values - k + 1) // k
+        if 20 * (fewer + ways) > 2**num_values:
+            return k, 1 - 2 * fewer / 2**num_values
+        fewer += ways
+    return 1, 1 - 2 / 2**num_values
 
 
 def resampled_medians(samples: Sequence[Sequence[float]]) -> np.ndarray:

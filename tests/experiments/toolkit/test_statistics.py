@@ -39,13 +39,18 @@ def test_the_interval_of_a_ratio_covers_it_nine_times_in_ten():
     assert 0.88 < np.mean([low <= math.exp(0.3) <= high for low, high in intervals]) < 0.93
 
 
-def test_the_interval_of_a_median_covers_it_and_is_the_same_each_time():
-    random = np.random.default_rng(2)
-    samples = [random.exponential(size=25) for _ in range(200)]
+@pytest.mark.parametrize("num_values", [4, 6, 25])
+def test_the_interval_of_a_median_covers_it_as_often_as_its_confidence_says(num_values):
+    samples = np.random.default_rng(num_values).exponential(size=(4000, num_values))
     intervals = [statistics.median_interval(sample)[1] for sample in samples]
-    assert 0.84 < np.mean([low <= math.log(2) <= high for low, high in intervals]) < 0.97
-    assert statistics.median_interval([3.0, 1.0, 2.0]) == statistics.median_interval([3.0, 1.0, 2.0])
+    confidence = statistics.median_ranks(num_values)[1]
+    assert np.mean([low <= math.log(2) <= high for low, high in intervals]) == pytest.approx(confidence, abs=0.02)
+
+
+def test_the_interval_of_a_median_ends_at_values():
+    assert statistics.median_interval([3.0, 1.0, 2.0]) == (2.0, (1.0, 3.0))
     assert statistics.median_interval([4.0]) == (4.0, (4.0, 4.0))
+    assert statistics.median_interval([*range(8), math.inf]) == (4.0, (1.0, 7.0))
 
 
 def test_the_ratio_of_two_medians_has_an_interval_that_covers_it():
