@@ -239,6 +239,13 @@ class TrainConfig:
         above=0,
         own="each task may wait for its own length of time; the result is the same",
     )
+    watch_secs: float = option(
+        0.25,
+        "seconds between two questions of a worker to each ps task about the job; many workers need fewer questions",
+        least=0.05,
+        most=1.0,
+        own="each task may ask as often as it likes; the result is the same",
+    )
     recover_timeout_secs: float = option(
         120.0,
         "seconds to wait for the restart of a lost task; 0 = fail at once; --max_restarts or your supervisor starts it",

@@ -36,6 +36,7 @@ PRIVATE = {
     "start_timeout_secs": 1.0,
     "join_wait_secs": 1.0,
     "heartbeat_timeout_secs": 3.0,
+    "watch_secs": 1.0,
     "recover_timeout_secs": 4.0,
     "stall_timeout_secs": 1.0,
     "intra_op_threads": 1,

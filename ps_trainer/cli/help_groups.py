@@ -78,7 +78,7 @@ GROUPS = (
         ("max_restarts", "fault", "straggler"),
         (
             *("start_timeout_secs", "join_wait_secs", "stall_timeout_secs"),
-            *("heartbeat_timeout_secs", "recover_timeout_secs"),
+            *("heartbeat_timeout_secs", "watch_secs", "recover_timeout_secs"),
         ),
     ),
     HelpGroup(

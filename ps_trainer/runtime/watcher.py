@@ -19,7 +19,6 @@ from ps_trainer.runtime.lost_task_errors import reason_to_stop
 from ps_trainer.runtime.run_record import FINAL, RunRecord, RunStatus, Status, WorkerEntry
 from ps_trainer.runtime.suspension import SuspensionDetector
 
-_POLL_SECS = 0.25
 # For a callback that is under way when the watcher is closed, such as a call of a rule's service to a frozen ps task. A
 # worker closes the session of that call first, so the callback soon returns. No relation to `job_runner.ABORT_SECS`.
 _CLOSE_SECS = 5.0
@@ -30,6 +29,7 @@ class _PsPoller:
 
     Args:
         ps: Client of the ps task.
+        poll_secs: Time from an answer to the next question.
         closing: Event that ends the thread.
         news: Event that is set at each answer.
 
@@ -38,8 +38,9 @@ class _PsPoller:
         problem: Error of the last call that failed.
     """
 
-    def __init__(self, ps: PsControl, closing: threading.Event, news: threading.Event):
+    def __init__(self, ps: PsControl, poll_secs: float, closing: threading.Event, news: threading.Event):
         self.ps = ps
+        self._poll_secs = poll_secs
         self.problem = "a call to it does not return"
         self._closing = closing
         self._news = news
@@ -55,7 +56,7 @@ class _PsPoller:
             yield answer
 
     def _ask(self) -> None:
-        while not self._closing.wait(_POLL_SECS):
+        while not self._closing.wait(self._poll_secs):
             try:
                 self._answers.put(self.ps.read())
             except tf.errors.OpError as error:
@@ -103,6 +104,7 @@ class Watcher:
         stop: Request by which the watcher stops the job.
         reactions: Callbacks about the other workers.
         lost_after_secs: Time without an answer after which a ps task counts as lost.
+        poll_secs: Time from an answer of a ps task to the next question; at most a third of `lost_after_secs`.
         time_fn: Monotonic time in seconds.
 
     Attributes:
@@ -120,6 +122,7 @@ class Watcher:
         reactions: Reactions,
         *,
         lost_after_secs: float = 30.0,
+        poll_secs: float = 0.25,
         time_fn: Callable[[], float] = time.monotonic,
     ):
         self._controls = controls
@@ -128,6 +131,7 @@ class Watcher:
         self._stop = stop
         self._reactions = reactions
         self._lost_after_secs = lost_after_secs
+        self._poll_secs = min(poll_secs, lost_after_secs / 3)
         self._time_fn = time_fn
         self._started: dict[int, int] = {}  # index -> its join number
         self._ended: dict[int, tuple[Status, int]] = {}
@@ -151,11 +155,11 @@ class Watcher:
 
     def _watch(self) -> None:
         pause = SuspensionDetector(self._time_fn())
-        pollers = [_PsPoller(ps, self._closing, self._news) for ps in self._controls]
+        pollers = [_PsPoller(ps, self._poll_secs, self._closing, self._news) for ps in self._controls]
         answered_at = dict.fromkeys(pollers, self._time_fn())
         while True:
             # Waits for news instead of a fixed time, so that a start does not wait for the next poll of this loop too.
-            self._news.wait(_POLL_SECS)
+            self._news.wait(self._poll_secs)
             self._news.clear()
             if self._closing.is_set():
                 return

@@ -21,6 +21,7 @@ NAMES = (
     "join_wait_secs",
     "stall_timeout_secs",
     "heartbeat_timeout_secs",
+    "watch_secs",
     "recover_timeout_secs",
     "max_failed_saves",
     "isolation",

@@ -16,7 +16,7 @@ from ps_trainer.tf1 import script_settings
 from ps_trainer.tf1.script_worker import ScriptWorker
 from ps_trainer.training.step_errors import translate
 
-_REASON_SECS = 3.0  # for the watcher, which asks the ps tasks four times a second
+_REASON_SECS = 3.0  # for the watcher, which asks the ps tasks at least once a second
 
 
 class StepGuard:

@@ -104,6 +104,7 @@ class PeerTracker:
                 on_poll=self._poll,
             ),
             lost_after_secs=config.heartbeat_timeout_secs,
+            poll_secs=config.watch_secs,
         )
 
     @property

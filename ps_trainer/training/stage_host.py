@@ -52,6 +52,7 @@ class StageHost(WorkerTask):
                     on_worker_end=lambda index, status, join_number: self._worker_ended(index, status, stop),
                 ),
                 lost_after_secs=self._config.heartbeat_timeout_secs,
+                poll_secs=self._config.watch_secs,
             )
             self._send_status(Status.TRAINING)
             self._writer.state(f"computing stage {self._group.stage} for {self._group.names[0]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -17,15 +18,10 @@ from tests.runtime.fakes import GONE, FakeControl, entry, ready_run, roster  # i
 READY = ready_run(num_ps=3)
 
 
-@pytest.fixture(autouse=True)
-def short_polls(monkeypatch):
-    monkeypatch.setattr(watcher, "_POLL_SECS", 0.001)
-
-
 class Watched:
     """A watcher over fake ps tasks, for worker 1 of run "r", with a time that the test moves."""
 
-    def __init__(self, *controls, on_poll=lambda: None, on_worker_end=None):
+    def __init__(self, *controls, on_poll=lambda: None, on_worker_end=None, lost_after_secs=30.0, poll_secs=0.001):
         self.controls = controls
         self.now = 0.0
         self.started = []
@@ -46,7 +42,7 @@ class Watched:
                 on_worker_end=on_worker_end or (lambda index, status, join_number: self.ended.append((index, status))),
                 on_poll=look,
             ),
-            lost_after_secs=30.0, time_fn=lambda: self.now,
+            lost_after_secs=lost_after_secs, poll_secs=poll_secs, time_fn=lambda: self.now,
         )  # fmt: skip
 
     def __enter__(self):
@@ -343,3 +339,12 @@ def test_a_hanging_callback_does_not_delay_close_and_none_is_called_after_it(mon
     ended.set()
     watched.wait_for_end()
     assert called == [0]
+
+
+def test_a_ps_task_is_asked_as_often_as_the_setting_says_and_three_times_before_it_counts_as_lost():
+    ps_0 = FakeControl(run=READY)
+    with Watched(ps_0, poll_secs=DEADLINE_SECS, lost_after_secs=3 * DEADLINE_SECS):
+        time.sleep(0.05)
+    assert ps_0.num_reads == 0
+    with Watched(ps_0, poll_secs=DEADLINE_SECS, lost_after_secs=0.03) as watched:
+        watched.wait_for(lambda: ps_0.num_reads >= 3)

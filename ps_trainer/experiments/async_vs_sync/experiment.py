@@ -55,7 +55,6 @@ _SECS_PER_STEP = 0.002
 
 _MODEL_OPTION = "hidden=32"
 _COUNTS = (1, 2, 4, 8)
-_REAL_MEAN_MS = 100.0
 _REAL_ALPHAS = (0.05, cases.UNEVEN)
 _STEPS_OF_WORKER = {0.05: 50, cases.UNEVEN: 80}
 _NUM_REAL_SEEDS = 5
@@ -287,7 +286,7 @@ def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any
         "mode": mode,
         "n": n,
         "alpha": alpha,
-        "mean_ms": real_clusters.mean_ms(n, _REAL_MEAN_MS),
+        "mean_ms": real_clusters.mean_ms(n, in_bursts=alpha < cases.UNEVEN),
         "num_updates": num_updates,
     }
 

@@ -47,7 +47,6 @@ SLOW_WORKER = 0  # index of the slow worker of `persistent`
 TRAINING = "training"  # purpose of a run
 NUM_NEEDED = 8  # N of the trainings and of the real clusters
 NUM_FEW = 4  # N of the real clusters on which rules are compared with one slow worker
-MEAN_MS = 480.0  # on real clusters; up to 12 workers then make at most 25 gradients per second, which leaves cores idle
 
 QUANTILES = tuple(range(0, 101, 5))
 _SHOWN_OF_MANY = (50, 90, 95, 98, 99, 100)  # percent of the workers, if there are too many to show all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import PageTexts
 
-from .records import NUM_REAL_WORKERS, NUM_TRAINED_WORKERS, TARGET_LOSS
+from .records import NUM_REAL_WORKERS, NUM_TRAINED_WORKERS, REAL_MEAN_MS, TARGET_LOSS
 
 TEXTS = PageTexts(
     question="How much waiting does a bound on the lead of fast workers save?",
@@ -39,7 +39,7 @@ TEXTS = PageTexts(
         f" step times take time. Softmax regression on digits with {NUM_TRAINED_WORKERS} workers shows what a step is"
         f" worth: updates and time to a test loss of {TARGET_LOSS:g}, at the best of three learning rates."
         " In the claims, the other seeds choose rate and bound for each seed. The real"
-        f" clusters are {NUM_REAL_WORKERS} processes on one machine that sleep between pull and push. Rates and waiting"
+        f" clusters are {NUM_REAL_WORKERS} processes that sleep for {REAL_MEAN_MS:g} ms on average. Rates and waiting"
         " are medians over the seeds without the first 20 % of a run; the largest leads are over whole runs."
     ),
     reasons={

@@ -25,6 +25,7 @@ SMALL_RATE = 0.02  # α₀ that is stable at staleness 1 with this momentum: bel
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)
 MOMENTUM = 0.9
 NUM_REAL_LEARNERS = 8
+REAL_RATE = 0.04  # α₀ of real clusters, at which no seed recovers from the instability of the full rate
 
 
 class Updates(Label):

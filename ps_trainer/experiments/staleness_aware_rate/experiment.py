@@ -49,7 +49,8 @@ _NUM_QUICK_LEARNERS, _QUICK_BATCH_SIZE = 8, 15
 _NUM_EPOCHS, _NUM_SMALL_RATE_EPOCHS = (12, 6), (24, 16)
 _NUM_EXAMPLES = 1437
 _MODEL_OPTIONS = {"mlp": ("hidden=32",), "cnn": ()}
-_SECS_PER_STEP = {"mlp": 0.002, "cnn": 0.004}
+_NUM_TUNED_EPOCHS = {"mlp": 12, "cnn": 48}
+_SECS_PER_STEP = {"mlp": 0.002, "cnn": 0.0015}
 _GRID = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 # One rate for all gradients is that of α₀/τ divided by a staleness of about λ.
 _TUNED_RATES = {Rate.BY_STALENESS: _GRID, Rate.FULL: tuple(rate / 32 for rate in _GRID)}
@@ -126,8 +127,7 @@ class VirtualArms(Part[RateSettings, RateTrainingFigures]):
 class TunedArms(TunedPart[TunedSettings, TunedFigures]):
     """Test errors of synchronous updates and of λ-softsync, each with the rate that a pilot run has chosen.
 
-    The convolutional network has an arm as in the source, too: one rate for all gradients, which is the best one for
-    α₀/τ.
+    All arms of the convolutional network have one α₀, as in the source: the best one for α₀/τ.
     """
 
     figures_type = TunedFigures
@@ -138,11 +138,8 @@ class TunedArms(TunedPart[TunedSettings, TunedFigures]):
         softsync = itertools.product((Shape.NEARLY_EVEN, Shape.EXPONENTIAL), (Rate.FULL, Rate.BY_STALENESS))
         sync = (Updates.SYNC, Shape.NEARLY_EVEN, Rate.FULL, Rate.FULL)
         kinds = [("mlp", *sync), *(("mlp", Updates.SOFTSYNC, shape, arm, arm) for shape, arm in softsync)]
-        kinds += [("cnn", *sync)]
-        kinds += [
-            ("cnn", Updates.SOFTSYNC, Shape.NEARLY_EVEN, arm, Rate.BY_STALENESS)
-            for arm in (Rate.BY_STALENESS, Rate.FULL)
-        ]
+        alike = ((Updates.SYNC, Rate.FULL), (Updates.SOFTSYNC, Rate.BY_STALENESS), (Updates.SOFTSYNC, Rate.FULL))
+        kinds += [("cnn", mode, Shape.NEARLY_EVEN, arm, Rate.BY_STALENESS) for mode, arm in alike]
         return [
             TunedArm(
                 f"tuned-model={model}-mode={mode}-arm={_NAMES[arm]}-steps={shape.split()[-1]}",
@@ -154,18 +151,21 @@ class TunedArms(TunedPart[TunedSettings, TunedFigures]):
                     splits=_NUM_LEARNERS if mode is Updates.SOFTSYNC else None,
                     arm=arm,
                     rate_of=rate_of,
-                    epochs=_NUM_EPOCHS[0],
+                    epochs=_NUM_TUNED_EPOCHS[model],
                     model=model,
                 ),
                 _TUNED_RATES[Rate.BY_STALENESS if mode is Updates.SYNC else rate_of],
-                0.5 + _SECS_PER_STEP[model] * _NUM_EPOCHS[0] * _NUM_EXAMPLES / _BATCH_SIZE,
+                0.5 + _SECS_PER_STEP[model] * _NUM_TUNED_EPOCHS[model] * _NUM_EXAMPLES / _BATCH_SIZE,
             )
             for model, mode, shape, arm, rate_of in (() if quick else kinds)
         ]
 
     def needed_by(self, run: Run[TunedSettings]) -> Run[Any]:
         """Returns the pilot run that chooses the rate."""
-        settings = dataclasses.replace(run.settings, arm=run.settings.rate_of)
+        settings = run.settings
+        if settings.arm is not settings.rate_of:
+            mode, splits = Updates.SOFTSYNC, _NUM_LEARNERS
+            settings = dataclasses.replace(settings, mode=mode, splits=splits, arm=settings.rate_of)
         return super().needed_by(dataclasses.replace(run, settings=settings))
 
     def train(self, settings: TunedSettings, rate: float, seed: int) -> TunedFigures:
@@ -194,7 +194,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
         settings = RealRateSettings(
             arm=Rate.FULL,
             learners=learners,
-            lr=cases.SMALL_RATE,
+            lr=cases.REAL_RATE,
             momentum=cases.MOMENTUM,
             batch_size=_REAL_BATCH_SIZE,
             num_updates=num_updates,
@@ -206,7 +206,7 @@ class RealArms(real_clusters.RealPart[RealRateSettings]):
             for arm in (() if quick else REAL_ARMS)
             for run in runs_of_seeds(
                 seeds[:_NUM_REAL_SEEDS],
-                f"L2-lr={cases.SMALL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
+                f"L2-lr={cases.REAL_RATE:g}-arm={_NAMES[arm]}-learners={learners}",
                 dataclasses.replace(settings, arm=arm),
                 secs,
                 real_clusters.LEVEL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import PageTexts
 
-from .cases import NUM_REAL_LEARNERS
+from .cases import NUM_REAL_LEARNERS, REAL_RATE
 
 TEXTS = PageTexts(
     question="Does it help to divide the learning rate by the staleness?",
@@ -35,11 +35,10 @@ TEXTS = PageTexts(
     ),
     setup=(
         "A perceptron with 32 hidden units on digits, momentum 0.9, λ = 30 learners with batches of 4. Runs have 12"
-        " epochs, or 24 with the small α₀. The learning rate does not decay. Tuned arms have the rate with the"
-        " smallest training loss on two pilot seeds. Three of them are of a convolutional network; the one with α₀ has"
-        " the rate of α₀/τ. In virtual time, each gradient is divided by its own staleness"
-        " before the mean of an update and before the momentum. Real clusters are λ ="
-        f" {NUM_REAL_LEARNERS} processes on one machine that sleep. There,"
+        " epochs, or 24 with the small α₀. Tuned arms have the rate with the smallest training loss on two pilot seeds."
+        " A convolutional network trains for 48 epochs; all its arms have the α₀ that is best for α₀/τ. In virtual"
+        " time, each gradient is divided by its own staleness before the mean of an update and before the momentum."
+        f" Real clusters are λ = {NUM_REAL_LEARNERS} processes that sleep for 400 ms, with α₀ = {REAL_RATE:g}. There,"
         " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
     ),
     reasons={
@@ -51,6 +50,13 @@ TEXTS = PageTexts(
         " quadratic is 2 (1 + μ) without staleness and 1 − μ at a staleness of 1. At μ = 0.9, 38 times less.]",
         "global": "With nearly even steps, nearly every gradient has the staleness n.",
         "dispersed": "Gradients that are staler than the mean move the parameters less, and fresh ones more.",
+        "tuned": "[|Momentum lowers the limit of α₀/τ more than that of synchronous updates, so the best α₀ is smaller."
+        " The parameters move less in as many epochs, and the training loss at the end is higher.]",
+        "tuned_dispersed": "[|The two rates that the pilot runs chose have about the same mean over all gradients, but"
+        " the mean square of α₀/τ is 3.9 times as large. So the parameters are noisier at the end, and the test error"
+        " varies more from seed to seed.]",
+        "cnn_aware": "The largest stable rate falls nearly as 1/τ, and both arms train until they have learned all"
+        " examples.",
         "cnn_fails": "The α₀ that is best for α₀/τ is about λ times the rate that staleness λ can stand.",
         "batch": "The mean of λ gradients of batches of μ is the gradient of a batch of λμ.",
     },

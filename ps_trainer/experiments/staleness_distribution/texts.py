@@ -32,10 +32,10 @@ TEXTS = PageTexts(
         " `SyncReplicasOptimizer` documents N − 1 stale steps on average for asynchronous training."
     ),
     setup=(
-        "Asynchronous updates with 2 to 60 workers in virtual time, and with up to 16 processes on one machine that"
-        " sleep between pull and push. Step times are nearly even, lognormal or exponential; in some runs one worker is"
-        " four times slower. n-softsync makes updates of c gradients. In virtual time no gradient is computed. The"
-        " first 20 % of each run are left out, and seeds are pooled."
+        "Asynchronous updates with 2 to 60 workers in virtual time, and with up to 16 processes on one machine. Each"
+        " sleeps for 0.3 s and more in a step, on average. Step times are nearly even, lognormal or exponential; in"
+        " some runs one worker is four times slower. n-softsync makes updates of c gradients. In virtual time no"
+        " gradient is computed. The first 20 % of each run are left out, and seeds are pooled."
     ),
     reasons={
         "mean": "While one gradient is computed, n − 1 others are under way. Idle gaps between a push and the next"

@@ -55,7 +55,6 @@ _COST = StepCost(overhead_secs=0.004, service_secs=0.001)
 
 # Of real runs. The learning rates are fast ones of the pilot seeds in virtual time.
 _NUM_REAL_SEEDS = 5
-_LEAST_MS = 160.0
 # Examples are half as many again as a simulation needed.
 _REAL_ARMS = (
     (BatchKind.WEAK, WorkerRule.SYNC, 1, 0.4, 1300),
@@ -151,7 +150,7 @@ class PacedTrainings(real_clusters.RealPart[PacedSettings]):
         for batches, rule, n, lr, num_examples in () if quick else _REAL_ARMS:
             steps_of_worker = num_examples // (n * batch_size(batches, n))
             num_updates = steps_of_worker * (n if rule == WorkerRule.ASYNC else 1)
-            mean_ms = real_clusters.mean_ms(n, _LEAST_MS)
+            mean_ms = real_clusters.mean_ms(n, in_bursts=True)
             settings = PacedSettings(batches=batches, rule=rule, n=n, mean_ms=mean_ms, lr=lr, num_updates=num_updates)
             secs = real_clusters.expected_secs(n, 1.3 * steps_of_worker * mean_ms / 1000)
             key = f"L2-{_name(batches, rule, n)}"

@@ -25,7 +25,7 @@ from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
 
 CALIBRATION = "calibration"
 # As long as the steps of many tasks: the few ms for which a task that wakes waits for a core are a small share of it.
-_DELAY_MS = 400.0
+_DELAY_MS = 600.0
 _MAX_STEPS = 125
 _MIN_STEPS = 50
 # Options with which a rule of several workers works alone; it costs the same, as a single worker waits for no other.

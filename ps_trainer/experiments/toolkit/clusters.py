@@ -16,8 +16,14 @@ from ps_trainer.metrics.step_record import StepRecord
 
 LOGDIR_NAME = "cluster"
 
-QUIET = {"intra_op_threads": 1, "inter_op_threads": 2, "report_secs": 30, "save_checkpoint_secs": 100_000}
-"""Settings of a run whose steps are timed: few threads, the same in all processes, and nothing but steps."""
+QUIET = {
+    "intra_op_threads": 1,
+    "inter_op_threads": 2,
+    "watch_secs": 1.0,
+    "report_secs": 30,
+    "save_checkpoint_secs": 100_000,
+}
+"""Settings of a run whose steps are timed: few threads, the same in all processes, and little besides steps."""
 
 
 class Training(NamedTuple):

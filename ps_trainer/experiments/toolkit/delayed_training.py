@@ -17,19 +17,27 @@ IDLE = {"model": "softmax", "batch_size": 4, "learning_rate": 0.001}
 _START_SECS = 10.0
 _START_SECS_PER_WORKER = 2.0
 _DEADLINE_FACTOR = 10
-# With as many tasks, wake-ups of all of them within a few milliseconds must be rare beside a step.
 _MANY_TASKS = 8
-_MIN_MS = {False: 80.0, True: 400.0}
+_MIN_MS = {False: 320.0, True: 400.0}  # by whether there are so many tasks
 _MS_PER_WORKER = 40.0
+_MIN_BURST_MS, _BURST_MS_PER_WORKER = 400.0, 125.0
 
 
-def mean_ms(num_workers: int, least_ms: float = 0.0) -> float:
+def mean_ms(num_workers: int, *, in_bursts: bool = False) -> float:
     """Returns the mean step time at which the tasks of a cluster with one ps task hardly wait for two cores.
 
-    At most 25 gradients are made per second, and a step of 8 tasks or more lasts 400 ms.
+    A step with one worker switches some 90 times from thread to thread of its two tasks. Each switch is a wait of about
+    0.04 ms for a core, even if that core is idle: 4 ms of a step. Workers behind a barrier also wait for one another:
+    10 ms of a step with 4 of them, and 17 ms with 8.
+
+    Args:
+        num_workers: Number of workers.
+        in_bursts: Whether all workers push and pull at about the same time, as those behind a barrier with nearly even
+            steps do.
     """
-    least = _MIN_MS[num_workers + 1 >= _MANY_TASKS]
-    return max(least_ms, least, _MS_PER_WORKER * num_workers)
+    if in_bursts:
+        return max(_MIN_BURST_MS, _BURST_MS_PER_WORKER * num_workers)
+    return max(_MIN_MS[num_workers + 1 >= _MANY_TASKS], _MS_PER_WORKER * num_workers)
 
 
 def expected_secs(num_workers: int, steps_secs: float) -> float:

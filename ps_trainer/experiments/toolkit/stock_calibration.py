@@ -15,7 +15,7 @@ from ps_trainer.experiments.toolkit.statistics import median_interval
 from ps_trainer.experiments.toolkit.stock_clusters import StockCluster
 
 STOCK_CALIBRATION = "stock_calibration"
-_DELAY_MS = 400.0
+_DELAY_MS = 800.0
 _NUM_STEPS = 75
 
 

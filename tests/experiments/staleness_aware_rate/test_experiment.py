@@ -35,7 +35,7 @@ def figures_as_claimed(run):
     if isinstance(settings, PilotSettings):
         return {"rate": settings.rates[0], "cost": 0.1, "costs": {}}
     if isinstance(settings, TunedSettings):
-        if settings.arm != settings.rate_of:
+        if settings.arm != settings.rate_of and settings.mode == Updates.SOFTSYNC:
             return {"lr": 0.1, "test_error": 0.9, "loss": 2.0}
         is_worse = (settings.arm, settings.shape) == (Rate.FULL, Shape.EXPONENTIAL)
         return {"lr": 0.1, "test_error": 0.05 + 0.001 * run.seed + (0.02 if is_worse else 0), "loss": 0.1}
@@ -154,15 +154,15 @@ def test_tuned_arms_take_the_rate_with_the_smallest_loss_on_pilot_seeds(monkeypa
     assert trained[-1] == (0.08, run.seed)
 
 
-def test_one_rate_for_all_gradients_of_the_cnn_is_the_one_that_is_best_for_rates_by_staleness():
-    by_arm = {
-        run.settings.arm: run
+def test_all_arms_of_the_cnn_have_the_rate_that_is_best_for_rates_by_staleness():
+    arms = {
+        (run.settings.mode, run.settings.arm): StalenessAwareRate().needed_by(run)
         for run in full_runs()
-        if getattr(run.settings, "rate_of", None) is Rate.BY_STALENESS and run.settings.model == "cnn"
+        if isinstance(run.settings, TunedSettings) and run.settings.model == "cnn"
     }
-    full, aware = (StalenessAwareRate().needed_by(by_arm[arm]) for arm in (Rate.FULL, Rate.BY_STALENESS))
-    assert full == aware
-    assert full.settings.training.arm is Rate.BY_STALENESS
+    assert len(arms) == 3
+    assert set(map(repr, arms.values())) == {repr(arms[Updates.SOFTSYNC, Rate.BY_STALENESS])}
+    assert arms[Updates.SYNC, Rate.FULL].settings.training.arm is Rate.BY_STALENESS
 
 
 def test_full_runs_have_the_papers_learners_and_splits():

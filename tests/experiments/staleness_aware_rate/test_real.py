@@ -10,7 +10,7 @@ from ps_trainer.errors import RunError
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, RunResult
-from ps_trainer.experiments.staleness_aware_rate.cases import SMALL_RATE, ArmFigures, Rate, RealArmFigures
+from ps_trainer.experiments.staleness_aware_rate.cases import REAL_RATE, ArmFigures, Rate, RealArmFigures
 from ps_trainer.experiments.staleness_aware_rate.experiment import StalenessAwareRate
 from ps_trainer.experiments.toolkit.clusters import Cluster
 from tests.experiments.executed import planned
@@ -68,7 +68,7 @@ def test_full_runs_have_every_arm_and_the_quick_form_none():
     assert [run.settings.arm for run in REAL] == [
         arm for arm in (Rate.FULL, Rate.BY_SPLITS, Rate.BY_RULE) for _ in range(5)
     ]
-    assert {run.settings.lr for run in REAL} == {SMALL_RATE}
+    assert {run.settings.lr for run in REAL} == {REAL_RATE}
     assert not planned(StalenessAwareRate(), [0], quick=True, level=Level.PROCESSES)
 
 
@@ -81,7 +81,7 @@ def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
     cluster = SimulatedCluster(monkeypatch)
     given = StalenessAwareRate().execute(short(Rate.BY_SPLITS), tmp_path).figures
     (trained,) = cluster.trained
-    assert {"--update=softsync", "--update_option=splits=8", "--learning_rate=0.0025"} <= set(trained.flags)
+    assert {"--update=softsync", "--update_option=splits=8", "--learning_rate=0.005"} <= set(trained.flags)
     assert {"--optimizer=momentum", "--optimizer_option=momentum=0.9", "--batch_size=15"} <= set(trained.flags)
     for one in (given.measured, given.simulated):
         assert one.staleness == pytest.approx(7, abs=0.1)
@@ -89,7 +89,7 @@ def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
     assert given.measured.test_error == pytest.approx(0.05)
     assert 0.0 < given.simulated.test_error < 0.6
     StalenessAwareRate().execute(short(Rate.BY_RULE), tmp_path)
-    assert {"--update=staleness_aware", "--learning_rate=0.02"} <= set(cluster.trained[1].flags)
+    assert {"--update=staleness_aware", "--learning_rate=0.04"} <= set(cluster.trained[1].flags)
 
 
 def failing(tmp_path, monkeypatch, losses):

@@ -70,7 +70,7 @@ def test_a_calibration_runs_the_same_rule_with_one_worker(tmp_path, monkeypatch,
     assert [flag for flag in trained.flags if "update_option" in flag] == (
         [f"--update_option={alone}"] if alone else []
     )
-    assert {"--model=softmax", "--max_steps=60", "--straggler=det:jitter=0,mean_ms=400,paced=true"} <= set(
+    assert {"--model=softmax", "--max_steps=60", "--straggler=det:jitter=0,mean_ms=600,paced=true"} <= set(
         trained.flags
     )
     assert found.overhead_secs == pytest.approx(OVERHEAD_SECS)
