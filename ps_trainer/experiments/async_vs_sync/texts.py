@@ -39,8 +39,8 @@ TEXTS = PageTexts(
         f" exponential. Each arm has the learning rate of one grid that is best on the seeds {PILOT_SEEDS[0]} and"
         f" {PILOT_SEEDS[1]}. Claims are judged on ten others. Examples are counted until the mean"
         f" accuracy of the last {WINDOW_EXAMPLES} is {TARGET_ACCURACY:.0%}. In virtual time, pulls and pushes take no"
-        f" time. Real clusters are up to {NUM_REAL_WORKERS} processes that sleep for 0.3 to 1 s between pull and push."
-        " Their trainings end at a loss, because their steps log no accuracy."
+        f" time. Real clusters are up to {NUM_REAL_WORKERS} processes, which sleep for 0.3 to 1.2 s in a step. Their"
+        " trainings end at a loss, because their steps log no accuracy."
     ),
     reasons={
         "throughput": "This ratio is a property of the drawn step times, so it checks the simulator.",

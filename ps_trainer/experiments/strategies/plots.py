@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ps_trainer.comparison.style import PURPLE, SKY
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot
 from ps_trainer.experiments.toolkit import looks, real_clusters
-from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, ratio_interval
+from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval
 
 from .cases import Strategy, StrategyCell, StrategyModel, find, ratio
+from .tables import quality_percent
 
 _LOOKS: dict[str, dict[str, Any]] = {
     Strategy.ALONE: {"color": "0.3", "marker": "o"},
@@ -56,10 +55,7 @@ def _draw_table(figure: Figure, cells: Sequence[StrategyCell]) -> None:
 
     def quality(strategy: Strategy, model: StrategyModel) -> Value | None:
         cell = find(cells, strategy, model)
-        if cell is None:
-            return None
-        values = [100 * one for one in cell.qualities]
-        return float(np.mean(values)), mean_interval(values)
+        return None if cell is None else quality_percent(cell)
 
     def traffic(strategy: Strategy, model: StrategyModel) -> Value | None:
         cell = find(cells, strategy, model)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real_clusters
-from ps_trainer.experiments.toolkit.statistics import mean_interval, spread
+from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, spread
 
 from .cases import Strategy, StrategyCell, StrategyModel, find, refusal
 
@@ -39,20 +39,26 @@ def of_cells(cells: Sequence[StrategyCell]) -> list[Table]:
     return [Table("Speed, quality and resources of each strategy", columns, rows, real_clusters.LEVEL)]
 
 
+def quality_percent(cell: StrategyCell) -> tuple[float, Interval | None]:
+    """Returns the mean test metric in percent, and Student's t interval of it as far as it is possible: up to 100."""
+    values = [100 * one for one in cell.qualities]
+    ends = mean_interval(values)
+    return float(np.mean(values)), ends and Interval(max(ends.low, 0.0), min(ends.high, 100.0))
+
+
 def _figures(cell: StrategyCell) -> list[float | None]:
     """Returns the numbers of a row."""
-    qualities = 100 * np.array(cell.qualities)
-    ends = mean_interval(qualities.tolist()) or (None, None)
+    quality, ends = quality_percent(cell)
     speeds = cell.speeds
     peaks = [[one for one in mibs if one is not None] for mibs in (cell.worker_mibs, cell.ps_mibs)]
     return [
         spread(speeds).median if speeds else None,
-        float(qualities.mean()),
-        *ends,
+        quality,
+        *(ends or (None, None)),
         spread(cell.worker_cpu_secs).median,
         spread(cell.ps_cpu_secs).median if peaks[1] else None,
         *(max(own) if own else None for own in peaks),
         spread(cell.step_bytes).median / _KB,
-        len(qualities),
+        len(cell.qualities),
         len(speeds),
     ]

@@ -55,6 +55,8 @@ TEXTS = PageTexts(
         "table_bytes": "A step reads and updates the rows of its batch.",
         "local_bytes": "Nothing travels in a local step.",
         "adaptive_quality": "[|They make half of the updates, and the learning rate stays that of one process.]",
+        "async_quality": "[|Nearly all of the loss is that of the speech model and of the transformer. After so few"
+        " examples their metrics still rise steeply with each update, so whatever slows the training costs much.]",
         "cpu": "Sending, receiving and applying take processor time that one process does not need.",
     },
     limits=(
