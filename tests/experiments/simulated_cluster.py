@@ -53,7 +53,7 @@ class SimulatedCluster:
             ).schedule
         finally:
             schedule_table.RULES.update(whole)
-        return Training(self._summary(schedule, flags["update"]), self._steps(schedule, int(flags["batch_size"])), 12.0)
+        return Training(self._summary(schedule), self._steps(schedule, int(flags["batch_size"])), 12.0)
 
     def _steps(self, schedule, batch_size):
         steps, updates = schedule.steps, schedule.update_secs.tolist()
@@ -83,14 +83,11 @@ class SimulatedCluster:
         records.sort(key=lambda record: record.t_end)
         return [record._replace(loss=self._losses[min(i, len(self._losses) - 1)]) for i, record in enumerate(records)]
 
-    def _summary(self, schedule, update):
+    def _summary(self, schedule):
         steps, workers = schedule.steps, {}
         for worker in range(schedule.num_workers):
             updates = steps.update[steps.worker == worker]
-            used, dropped = int((updates >= 0).sum()), int((updates < 0).sum())
-            # As `run_summary`: this rule, whose workers count what is dropped, does not count what is used.
-            counts = {"gradients_dropped": dropped} | ({} if update == "sync_replicas" else {"gradients_used": used})
-            workers[str(worker)] = {"pushes": len(updates), **counts}
+            workers[str(worker)] = {"pushes": len(updates), "gradients_dropped": int((updates < 0).sum())}
         return {"metrics": {"accuracy": 0.95}, "workers": workers}
 
 

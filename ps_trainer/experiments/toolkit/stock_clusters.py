@@ -97,9 +97,9 @@ def _complete_steps(path: pathlib.Path) -> list[StepRecord]:
 
 
 def _counts(steps: Sequence[StepRecord], num_workers: int) -> dict[str, dict[str, int]]:
-    """Returns the pushes of each worker, and those that were not late, as the summary of a run of ours has them."""
+    """Returns the pushes of each worker, and those that were too late, as the summary of a run of ours has them."""
     own = [[step for step in steps if step.worker == worker] for worker in range(num_workers)]
     return {
-        str(worker): {"pushes": len(made), "gradients_used": sum(not step.dropped for step in made)}
+        str(worker): {"pushes": len(made), "gradients_dropped": sum(bool(step.dropped) for step in made)}
         for worker, made in enumerate(own)
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ps_trainer.experiments.backup_workers import claims
@@ -149,3 +151,14 @@ def test_full_runs_use_the_barrier_with_all_numbers_of_backup_workers():
         *((Shape.PERSISTENT, 4, b, rule) for rule in rules for b in (1, 2)),
     }
     assert all(run.settings.mean_ms >= 100 for run in REAL)
+
+
+@pytest.mark.parametrize("rule", [Rule.BARRIER, Rule.REPLICAS, Rule.STOCK])
+def test_real_processes_of_each_rule_give_all_figures(tmp_path, rule):
+    run = next(run for run in REAL if run.settings.rule is rule)
+    settings = dataclasses.replace(run.settings, n=2, b=1, size="N = 1", num_updates=8, mean_ms=30.0)
+    experiment = BackupWorkers()
+    figures = experiment.execute(dataclasses.replace(run, settings=settings), tmp_path).figures
+    assert 0 <= figures.measured.dropped_share <= 0.7
+    assert sum(figures.measured.share_by_worker) == pytest.approx(1)
+    assert figures.measured.step > 0
