@@ -103,13 +103,14 @@ def _as_cluster(stock):
 
 
 def real_results_of(experiment, runs, folder, delayed_share=0.003, is_calibrated=True):
-    """`Results` of real runs whose tasks waited for cores for this share of a step, after their calibration."""
+    """`Results` of real runs and their calibrations, whose tasks waited for cores for this share of a step."""
     needed = {one.key: one for run in runs if (one := experiment.needed_by(run)) is not None} if is_calibrated else {}
-    calibrations = {key: experiment.execute(one, folder).figures for key, one in needed.items()}
-
-    def executed(run):
+    figures = {key: experiment.execute(one, folder).figures for key, one in needed.items()}
+    for run in runs:
         other = experiment.needed_by(run)
-        figures = experiment.execute(run, folder, calibrations.get(other.key) if other else None).figures
-        return RunResult(run, figures, 9.0, CpuUse(0.3, 1.0, 1.0, delayed_share), folder)
+        figures[run.key] = experiment.execute(run, folder, figures.get(other.key) if other else None).figures
 
-    return Results(map(executed, runs))
+    def result(run):
+        return RunResult(run, figures[run.key], 9.0, CpuUse(0.3, 1.0, 1.0, delayed_share), folder)
+
+    return Results(map(result, (*needed.values(), *runs)))

@@ -135,8 +135,9 @@ def _pool_seeds(of_seeds: Sequence[Mapping[str, Mapping[str, int]]], n: int) -> 
 
 
 def staleness_of(results: Results) -> list[Staleness]:
-    """Returns the cases, in the order of the runs."""
-    return cases_by(Staleness, results, "level", "n", "shape", "splits", "is_slow")
+    """Returns the cases, in the order of the runs; those of calibrations are none."""
+    own = Results(result for result in results if isinstance(result.run.settings, StalenessSettings))
+    return cases_by(Staleness, own, "level", "n", "shape", "splits", "is_slow")
 
 
 def by_level(cases: Iterable[Staleness]) -> list[list[Staleness]]:

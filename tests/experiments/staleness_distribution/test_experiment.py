@@ -27,6 +27,7 @@ from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import findings_of, planned, results_of
 from tests.experiments.executed import refuted as refuted_of
+from tests.experiments.simulated_cluster import SimulatedCluster, real_results_of
 from tests.testing.step_records import step_record
 
 
@@ -140,6 +141,17 @@ def test_a_real_run_delays_the_steps_and_reads_each_one(tmp_path, monkeypatch):
     assert given <= set(cluster.flags)
     assert measured.figures.staleness == {"0": {"0": 1, "1": 1, "2": 2}, "1": {"0": 2, "1": 1, "2": 1}}
     assert measured.window == (102.0, 109.0)
+
+
+def test_calibrations_are_no_cases(tmp_path, monkeypatch):
+    SimulatedCluster(monkeypatch)
+    runs = [run for run in planned(StalenessDistribution(), [0, 1], level=Level.PROCESSES) if run.settings.n == 2]
+    results = real_results_of(StalenessDistribution(), runs, tmp_path)
+    assert len(results) > len(runs)
+    found = findings_of(StalenessDistribution(), results)
+    assert found["mean"] is ClaimFinding.OK
+    titles = [table.title for table in StalenessDistribution().analyse(results).tables]
+    assert any("Calibration" in title for title in titles)
 
 
 def test_seeds_are_pooled(tmp_path):
