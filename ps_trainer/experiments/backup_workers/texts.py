@@ -42,8 +42,8 @@ TEXTS = PageTexts(
         "In virtual time, only the drawn step times take time: 4, 8, 50 and 100 workers, a true barrier and"
         " TensorFlow's token queue, seven distributions. For the papers' 50 and 100 workers, there are also lognormal"
         f" steps with σ = 0.2. A perceptron on digits with N = {NUM_NEEDED} shows what an update"
-        " is worth. Real clusters are up to 12 processes that sleep for 0.8 s and more. In some, three rules take turns"
-        ": the barrier, TensorFlow's own class in a hand-written script, and ours with a token queue for each worker."
+        " is worth. Real clusters are up to 12 processes that sleep for 0.8 s and more. In some, three rules alternate:"
+        " the barrier, TensorFlow's own class in a hand-written script, and ours with a token queue for each worker."
         " Times are in mean steps; lines and points are medians, without the first 20 %."
     ),
     reasons={

@@ -20,7 +20,7 @@ _DEADLINE_FACTOR = 10
 _MANY_TASKS = 8
 _MIN_MS = {False: 320.0, True: 400.0}  # by whether there are so many tasks
 _MS_PER_WORKER = 40.0
-_MIN_BURST_MS, _BURST_MS_PER_WORKER = 300.0, 110.0
+_BURST_MS, _BURST_MS_PER_WORKER = 300.0, 110.0
 
 
 def mean_ms(num_workers: int, *, in_bursts: bool = False) -> float:
@@ -36,7 +36,7 @@ def mean_ms(num_workers: int, *, in_bursts: bool = False) -> float:
             steps do.
     """
     if in_bursts:
-        return _MIN_BURST_MS + _BURST_MS_PER_WORKER * num_workers
+        return _BURST_MS + _BURST_MS_PER_WORKER * num_workers
     return max(_MIN_MS[num_workers + 1 >= _MANY_TASKS], _MS_PER_WORKER * num_workers)
 
 
