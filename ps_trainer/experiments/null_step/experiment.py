@@ -65,10 +65,9 @@ class _StepPlan(NamedTuple):
     p: int  # number of ps tasks
     updates: int  # number of updates
     delay_ms: int = 0  # sleep of each worker between pull and push, so that processes find the cores idle
-    is_repeated: bool = False  # whether a claim needs a run for every seed, not only for the first
 
 
-def _paced(curve: Curve, megabytes: int, n: int, p: int, updates: int, *, is_repeated: bool = False) -> _StepPlan:
+def _paced(curve: Curve, megabytes: int, n: int, p: int, updates: int) -> _StepPlan:
     """Returns a plan whose workers sleep so long that tasks wait for two cores for less than 2 % of a step.
 
     Threads that wake each other wait for cores, whatever the sleep. On an idle machine they waited for 5 ms of a step
@@ -77,36 +76,35 @@ def _paced(curve: Curve, megabytes: int, n: int, p: int, updates: int, *, is_rep
     waited for 34 ms.
     """
     more = 1 + megabytes // 3 if curve is Curve.DENSE else 1
-    return _StepPlan(curve, megabytes, n, p, updates, 200 * (n + 1) * p * more, is_repeated)
+    return _StepPlan(curve, megabytes, n, p, updates, 200 * (n + 1) * p * more)
 
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT
 _TABLES = Curve.TABLES
 _PAIR_UPDATES = 2 * BLOCK_STEPS  # a block of each table; a fifth of the pairs of blocks is warm-up
 _LOCAL = (
-    *(_paced(_SCALAR, 0, n, 1, 20 if n == 8 else 40, is_repeated=n in (1, 8)) for n in (1, 2, 4, 8)),
-    *(_paced(_SCALAR, 0, 1, p, 25) for p in (2, 4)),
-    *(_paced(_SPARSE, size, 1, 1, 40, is_repeated=True) for size in (16, 256)),
-    *(_paced(_SPARSE, size, 4, 1, 25) for size in (16, 256)),
+    *(_paced(_SCALAR, 0, n, 1, updates) for n, updates in ((1, 25), (2, 12), (4, 12), (8, 15))),
+    *(_paced(_SCALAR, 0, 1, p, 10) for p in (2, 4)),
+    *(_paced(_SPARSE, size, 1, 1, 25) for size in (16, 256)),
+    *(_paced(_SPARSE, size, 4, 1, 10) for size in (16, 256)),
     # For their bytes: during a sleep, processes exchange bytes that belong to no step.
-    *(_StepPlan(_SPARSE, size, 4, 4, 60) for size in (16, 256)),
-    *(_paced(_DENSE, size, 1, 1, 25) for size in (1, 4, 16)),
-    _paced(_DENSE, 64, 1, 1, 8),
-    *(_paced(_DENSE, 4, n, 1, 20) for n in (2, 4)),
-    _paced(_TABLES, 16, 1, 1, 20 * _PAIR_UPDATES, is_repeated=True),
-    _paced(_TABLES, 16, 4, 1, 40 * _PAIR_UPDATES),
+    *(_StepPlan(_SPARSE, size, 4, 4, 25) for size in (16, 256)),
+    *(_paced(_DENSE, size, 1, 1, updates) for size, updates in ((1, 10), (4, 10), (16, 7), (64, 5))),
+    *(_paced(_DENSE, 4, n, 1, 10) for n in (2, 4)),
+    _paced(_TABLES, 16, 1, 1, 12 * _PAIR_UPDATES),
+    _paced(_TABLES, 16, 4, 1, 8 * _PAIR_UPDATES),
 )
 _SHAPED = (
-    _StepPlan(_GOODPUT, 0, 1, 1, 3, is_repeated=True),
-    *(_paced(_SCALAR, 0, n, 1, 40) for n in (1, 4)),
-    *(_paced(_SPARSE, size, 2, 1, 40) for size in (16, 256)),
-    _paced(_TABLES, 16, 2, 1, 40 * _PAIR_UPDATES),
-    _StepPlan(_DENSE, 1, 2, 1, 30, is_repeated=True),
-    _StepPlan(_DENSE, 4, 2, 1, 15, is_repeated=True),
-    _StepPlan(_DENSE, 16, 2, 1, 8, is_repeated=True),
-    *(_StepPlan(_DENSE, 4, n, 1, 11) for n in (1, 4, 8)),
-    *(_StepPlan(_DENSE, 4, 4, p, 15) for p in (2, 4)),
-    _StepPlan(_DENSE, 4, 8, 4, 12),
+    _StepPlan(_GOODPUT, 0, 1, 1, 3),
+    *(_paced(_SCALAR, 0, n, 1, 12) for n in (1, 4)),
+    *(_paced(_SPARSE, size, 2, 1, 12) for size in (16, 256)),
+    _paced(_TABLES, 16, 2, 1, 8 * _PAIR_UPDATES),
+    _StepPlan(_DENSE, 1, 2, 1, 30),
+    _StepPlan(_DENSE, 4, 2, 1, 15),
+    _StepPlan(_DENSE, 16, 2, 1, 8),
+    *(_StepPlan(_DENSE, 4, n, 1, 8) for n in (1, 4, 8)),
+    *(_StepPlan(_DENSE, 4, 4, p, 10) for p in (2, 4)),
+    _StepPlan(_DENSE, 4, 8, 4, 8),
 )
 _QUICK_LOCAL = (
     _paced(_SCALAR, 0, 1, 1, 12),
@@ -205,7 +203,7 @@ class NullStep(Experiment):
     texts = TEXTS
     published = claims.PUBLISHED
     parts = (SourceScale(), PlainTransfers(), TablesByTurns(), RealSteps())
-    num_quick_seeds = 2
+    num_quick_seeds = 1
 
 
 def _real_runs(seeds: Sequence[int], *, quick: bool) -> list[Run[RealStepSettings]]:
@@ -226,7 +224,7 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
     )
     steps_secs = plan.updates * (_step_secs(plan, level) + plan.delay_ms / 1000)
     return runs_of_seeds(
-        seeds if plan.is_repeated else seeds[:1],
+        seeds,
         f"{level.value[:2]}-{plan.curve}-{plan.megabytes:g}MB-n={plan.n}-p={plan.p}",
         settings,
         _START_SECS + _START_SECS_PER_TASK * (plan.n + plan.p) + steps_secs,

@@ -145,7 +145,6 @@ class PsBandwidth(Experiment):
     texts = TEXTS
     published = claims.PUBLISHED
     parts = (ShapedLinks(), SimulatedLinks())
-    num_seeds = 3
 
 
 def _other_congestion_controls() -> tuple[str, ...]:

@@ -29,9 +29,9 @@ SHAPE_NAMES = {
 PERCENTILES = (10, 50, 90, 99)
 
 IMAGES_PER_STEP = 32
-ROUNDS = 14  # steps of each worker of a real cluster
+ROUNDS = 7  # steps of each worker of a real cluster
 QUICK_ROUNDS = 8
-NUM_REAL_SEEDS = 2
+NUM_REAL_SEEDS = 5
 
 # The paper's cluster: two points that calibrate the costs of a step, and one that they predict.
 _OSDI = "Abadi et al. 2016 (OSDI), Fig. 8"

@@ -156,7 +156,6 @@ class Strategies(Experiment):
     )
     texts = TEXTS
     parts = (Cells(),)
-    num_seeds = 4
     num_quick_seeds = 1
 
 

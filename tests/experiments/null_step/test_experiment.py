@@ -230,7 +230,7 @@ def test_a_loss_gives_the_number_of_earlier_updates():
     assert loss_error(training(4.0, 4.0), Curve.SPARSE, 8) is None
 
 
-def test_full_runs_have_the_papers_scale_and_repeat_the_deciding_runs(machine):
+def test_full_runs_have_the_papers_scale_and_five_seeds(machine):
     runs = NullStep().runs(range(5), quick=False)
     assert len({run.key for run in runs}) == len(runs)
     virtual_runs = [run for run in runs if run.level is Level.VIRTUAL]
@@ -239,26 +239,27 @@ def test_full_runs_have_the_papers_scale_and_repeat_the_deciding_runs(machine):
     tables = [run for run in runs if run.level is Level.PROCESSES and run.settings.curve == "sparse"]
     assert {run.settings.megabytes for run in tables} == {16, 256}
     pairs = [run for run in runs if run.settings.curve == "tables"]
-    assert {run.seed for run in pairs if run.settings.n == 1} == set(range(5))
+    for run in runs:
+        same = [one.seed for one in runs if (one.level, one.settings) == (run.level, run.settings)]
+        assert same == ([0] if run.level is Level.VIRTUAL else [*range(5)]), run.key
     assert {(run.settings.n, run.settings.p, run.level) for run in pairs} == {
         (1, 1, Level.PROCESSES),
         (4, 1, Level.PROCESSES),
         (2, 1, Level.SHAPED),
     }
-    # Ratios of two blocks vary by 12 to 17 %. So the medians of 5 * 16 and of 32 pairs after warm-up, of a limit of
+    # Ratios of two blocks vary by 12 to 17 %. So the medians of 5 * 10 and of 5 * 7 pairs after warm-up, of a limit of
     # 10 %, have intervals of 4 to 6 %.
     num_pairs = {one.settings.n: one.settings.updates // (2 * BLOCK_STEPS) for one in pairs}
-    assert num_pairs == {1: 20, 2: 40, 4: 40}
-    assert {run.seed for run in tables if run.settings.n == 1} == set(range(5))
+    assert num_pairs == {1: 12, 2: 8, 4: 8}
     real = [run.settings for run in runs if run.level is not Level.VIRTUAL]
     assert {one.p for one in real} == {1, 2, 4}
     assert {one.n for one in real} == {1, 2, 4, 8}
     assert {one.megabytes for one in real if one.curve == "dense"} == {1, 4, 16, 64}
 
 
-@pytest.mark.parametrize(("is_quick", "most_minutes"), [(False, 50), (True, 2)])
+@pytest.mark.parametrize(("is_quick", "most_minutes"), [(False, 70), (True, 2)])
 def test_tasks_that_sleep_do_so_long_enough_for_two_cores(machine, is_quick, most_minutes):
-    runs = NullStep().runs(range(5), quick=is_quick)
+    runs = NullStep().runs(range(NullStep.num_quick_seeds if is_quick else NullStep.num_seeds), quick=is_quick)
     real = [run for run in runs if run.level is not Level.VIRTUAL]
     for run in real:
         one = run.settings
@@ -283,5 +284,5 @@ def test_repetitions_are_pooled_and_the_links_rate_is_their_median(quick, tmp_pa
     assert link_bytes_per_sec(results) == BYTES_PER_SEC
     by_name = {case.name: case for case in null_steps_of(results).cases}
     assert len(by_name["L2, scalar, n=8, p=1"].counted) == 3
-    assert len(by_name["L2, scalar, n=2, p=1"].counted) == 1
+    assert len(by_name["L2, scalar, n=2, p=1"].counted) == 3
     assert by_name["L2, scalar, n=1, p=1"].step_ms.median == pytest.approx(1000 * FIXED_SECS, rel=1e-4)
