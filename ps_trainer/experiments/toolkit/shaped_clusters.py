@@ -35,6 +35,7 @@ _SETTINGS = {
     "batch_size": 1,
     "learning_rate": 0.001,
     "save_checkpoint_secs": 1e5,
+    "watch_secs": 1.0,
     "report_secs": 30.0,
     "stall_timeout_secs": 120.0,
     "intra_op_threads": 1,
