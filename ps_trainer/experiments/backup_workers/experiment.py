@@ -90,10 +90,10 @@ _TRAINING_SECS = 3.0
 # Mean steps of real clusters at which their tasks wait for two cores for less than 2 % of a step. The stock class, and
 # ours of the same name, take more messages for each update.
 _MEAN_MS, _COMPARED_MS, _FEW_MS = 1000.0, 1450.0, 800.0
-_NUM_REAL_UPDATES = {0: 40, 1: 40, 2: 60, 4: 60}  # by b
-_NUM_COMPARED_UPDATES = {0: 25, 1: 30, 2: 40, 4: 40}  # by b, with exponential steps
+_NUM_REAL_UPDATES = {0: 25, 1: 25, 2: 30, 4: 30}  # by b
+_NUM_COMPARED_UPDATES = {0: 20, 1: 20, 2: 25, 4: 25}  # by b, with exponential steps
 _NUM_SLOW_UPDATES = 8  # with one slow worker and no backup worker, because an update then takes ten mean steps
-_NUM_FEW_UPDATES = 60
+_NUM_FEW_UPDATES = 40
 _NUM_QUICK_UPDATES = 80
 _QUICK_MS = 80.0
 # Upper bounds of the mean steps per update, for the estimate of the remaining time.
