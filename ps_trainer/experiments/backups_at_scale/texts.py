@@ -11,8 +11,7 @@ TEXTS = PageTexts(
         "accuracy": "64 workers [end|do not end] at a better test accuracy with backup workers than asynchronously",
         "sooner_than_async": "they [reach|do not reach] an accuracy sooner than asynchronous ones",
         "sooner_than_sync": "they [reach|do not reach] it sooner than synchronous workers without backup workers",
-        "fifth": "more backup workers than stragglers [make an update longer,|do not make an update longer] by their"
-        " traffic",
+        "fifth": "more backup workers than stragglers [lengthen|do not lengthen] the median update, by their traffic",
     },
     best_plot="accuracies",
     background=(

@@ -10,7 +10,8 @@ TEXTS = PageTexts(
     question="Does it help to divide the learning rate by the staleness?",
     answers={
         "fails_small": "without the division, training [fails|does not fail] at the largest staleness",
-        "aware_small": "with it, training [ends|does not always end] where synchronous training ends",
+        "aware_small": "with it and a small rate, training [ends|does not always end] where synchronous training ends",
+        "cnn_aware": "a convolutional network [does so, too|does not, with the rate that is best for it]",
         "aware": "[this is so even at the largest rate of synchronous training|from the largest rate of synchronous"
         " training it fails, too]",
     },

@@ -42,7 +42,7 @@ TEXTS = PageTexts(
     setup=(
         "A perceptron with 32 hidden units on digits, to a test accuracy of 93 %. Gradients are real; the simulator"
         " gives all times. Strong scaling: 32 examples an update; weak scaling: 8 a worker. A step of one worker takes"
-        " 400 ms, of which a fifth is exponential. Beside it, a step costs 4 ms; page `local_overhead` measured 2.5 ms."
+        " 400 ms, of which a fifth is exponential. Beside it, a step costs 4 ms."
         f" The learning rate of each arm is the fastest of five on the seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]};"
         " claims are judged on ten others. A training gives up after 12 epochs. All times are in mean steps of a worker"
         " that works alone."
