@@ -264,7 +264,7 @@ OF_REAL_CLUSTERS = (
         quantity="measured over simulated median time per update, the median over all cases of a rule",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-21: one value for all cases, as medians of 60 updates vary by 6 %; 2026-11-27: one per rule;"
-        " 2026-11-27: with an interval from one of the cases to another, as a bootstrap of so few is too narrow",
+        " 2026-11-27: with an interval by order statistics, as a bootstrap of few cases is too narrow",
         measure=lambda cases: [
             Measure(
                 f"L2, {rule.words}", *median_interval([case.pair("p50").ratio for case in cases if case.rule is rule])

@@ -182,7 +182,7 @@ def predict(shape: str, num_needed: int, num_backup: int, num_updates: int, seed
 def figures_of_training(training: Training, mean_secs: float) -> BackupStepFigures:
     """Returns the figures of a cluster's run as of a simulated run, with times after warm-up in mean steps."""
     workers = [worker for _, worker in sorted(training.summary["workers"].items(), key=lambda item: int(item[0]))]
-    used = [worker["pushes"] - worker["gradients_dropped"] for worker in workers]  # not all rules count these
+    used = [worker["pushes"] - worker["gradients_dropped"] for worker in workers]  # not every rule counts the used ones
     return BackupStepFigures(
         **_step_figures(real_clusters.update_secs(training), mean_secs),
         dropped_share=1.0 - sum(used) / sum(worker["pushes"] for worker in workers),

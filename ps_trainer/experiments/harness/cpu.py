@@ -125,7 +125,7 @@ class CpuMeter:
         with contextlib.suppress(OSError):
             for thread in os.listdir(folder):
                 with contextlib.suppress(OSError):
-                    secs = int(_read_line(f"{folder}/{thread}/schedstat").split()[1]) * _NANO
+                    secs = int(_read_short_file(f"{folder}/{thread}/schedstat").split()[1]) * _NANO
                     key = (pid, int(thread))
                     added = max(0.0, secs - self._seen_delays.get(key, 0.0))
                     self._seen_delays[key] = secs
@@ -133,7 +133,7 @@ class CpuMeter:
                     if not added:
                         continue
                     if key not in self._is_network:
-                        self._is_network[key] = _read_line(f"{folder}/{thread}/comm").strip() in NETWORK_THREADS
+                        self._is_network[key] = _read_short_file(f"{folder}/{thread}/comm").strip() in NETWORK_THREADS
                     self._network_delay_secs += added * self._is_network[key]
 
     def _ticks(self, pid: int, times: Iterable[int]) -> int:
@@ -223,7 +223,7 @@ def _stat_fields(proc: pathlib.Path, pid: int) -> list[str]:
     return (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
-def _read_line(path: str) -> bytes:
+def _read_short_file(path: str) -> bytes:
     """Returns the content of a short file."""
     file = os.open(path, os.O_RDONLY)
     try:

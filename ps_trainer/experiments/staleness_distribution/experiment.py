@@ -30,14 +30,14 @@ from .texts import TEXTS
 _COUNTS = (2, 4, 8, 16)
 _VIRTUAL_MEAN_MS = 100.0
 _NUM_LOGGED_STEPS = 500
-# Five seeds of four cases then decide the claim on the tail, with more updates of more workers, which make them faster.
+# The claim on the tail needs five seeds of so many updates. More workers make more of them, as theirs take less time.
 _NUM_UPDATES = {
     (2, Shape.EVEN): 1000,
     (4, Shape.EVEN): 1500,
     (8, Shape.EVEN): 2000,
     (16, Shape.EVEN): 2300,
 }
-_NUM_SLOW_UPDATES = 1700  # of which the slow worker makes few
+_NUM_SLOW_UPDATES = 1700  # with one slow worker, which makes few of them
 _VIRTUAL_SECS_PER_UPDATE = 1.5e-5
 
 

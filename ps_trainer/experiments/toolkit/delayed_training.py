@@ -17,8 +17,8 @@ IDLE = {"model": "softmax", "batch_size": 4, "learning_rate": 0.001}
 _START_SECS = 10.0
 _START_SECS_PER_WORKER = 2.0
 _DEADLINE_FACTOR = 10
-_MANY_TASKS = 8
-_MIN_MS = {False: 320.0, True: 400.0}  # by whether there are so many tasks
+_MIN_MS = 320.0
+_MANY_TASKS, _MIN_MS_OF_MANY = 8, 400.0
 _MS_PER_WORKER = 40.0
 _BURST_MS, _BURST_MS_PER_WORKER = 300.0, 110.0
 
@@ -37,7 +37,8 @@ def mean_ms(num_workers: int, *, in_bursts: bool = False) -> float:
     """
     if in_bursts:
         return _BURST_MS + _BURST_MS_PER_WORKER * num_workers
-    return max(_MIN_MS[num_workers + 1 >= _MANY_TASKS], _MS_PER_WORKER * num_workers)
+    least = _MIN_MS_OF_MANY if num_workers + 1 >= _MANY_TASKS else _MIN_MS
+    return max(least, _MS_PER_WORKER * num_workers)
 
 
 def expected_secs(num_workers: int, steps_secs: float) -> float:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ps_trainer.config import TrainConfig
 from ps_trainer.errors import Interrupted, RunError
-from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, Training, flags_of, read_training
+from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, QUIET, Training, flags_of, read_training
 from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL, BytesPerSec, MeteredHosts
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
@@ -30,16 +30,12 @@ MOST_BYTES = 2**24
 
 # Only the steps should take time, because all processes share a few cores.
 _SETTINGS = {
+    **QUIET,
     "dataset": "ps_trainer.experiments.toolkit.sized_models:RandomIds",
     "dataset_option": ("num_ids=64",),
     "batch_size": 1,
     "learning_rate": 0.001,
-    "save_checkpoint_secs": 1e5,
-    "watch_secs": 1.0,
-    "report_secs": 30.0,
     "stall_timeout_secs": 120.0,
-    "intra_op_threads": 1,
-    "inter_op_threads": 2,
     "step_log": True,
     # As the papers' systems: a message each way, and every step by itself. By default, a ps task sends a piece of the
     # parameters back while it still receives the gradients of others.
