@@ -159,6 +159,6 @@ def test_real_processes_of_each_rule_give_all_figures(tmp_path, rule):
     settings = dataclasses.replace(run.settings, n=2, b=1, size="N = 1", num_updates=8, mean_ms=30.0)
     experiment = BackupWorkers()
     figures = experiment.execute(dataclasses.replace(run, settings=settings), tmp_path).figures
-    assert 0 <= figures.measured.dropped_share <= 0.7
+    assert 0 <= figures.measured.dropped_share < 1
     assert sum(figures.measured.share_by_worker) == pytest.approx(1)
     assert figures.measured.step > 0
