@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.cases import Case, count, figures, setting
+from ps_trainer.experiments.harness.cases import Case, figures, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.targets import TargetCase
@@ -81,7 +81,7 @@ class AtScale(TargetCase):
     rates = figures("rate")
     accuracies = figures("accuracy")
     times = figures("time")
-    num_lost = count("is_reached", value=False)
+    is_reached = figures("is_reached")
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from .cases import NUM_NEEDED, AtScale, TimedTraffic
 
 
 def of_training(cases: Sequence[AtScale]) -> list[Table]:
-    """Returns a row per mode and number of workers; a dash where most seeds do not reach the target."""
+    """Returns a row per mode and number of workers; bounds where most seeds do not reach the target."""
     columns = (
         *texts("updates"),
         *numbers("d", "n", "b"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_trainer.experiments.harness.cases import cases_by, count, figures, find, largest, setting
+from ps_trainer.experiments.harness.cases import cases_by, figures, find, largest, setting
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
@@ -70,7 +70,7 @@ class CacheArm(TargetCase):
     reads = setting("reads")
     bound = setting("bound")
     rates = figures("rate")
-    num_lost = count("is_reached", value=False)
+    is_reached = figures("is_reached")
     times = figures("time")
     gradients = figures("gradients")
     computes = figures("computes")

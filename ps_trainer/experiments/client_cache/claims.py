@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim, theory_claim
 from ps_trainer.experiments.harness.targets import ratio
+from ps_trainer.experiments.toolkit.statistics import ratio_interval
 
 from .cases import BOUNDS, FRESH_BOUND, CacheArm, CacheComparison, Reads
 
@@ -25,7 +26,7 @@ def _best(comparison: CacheComparison) -> CacheArm | None:
 
 
 def _ratios(name: str, of: Find, over: Find) -> Callable[[Sequence[CacheComparison]], list[Measure]]:
-    """Returns the measure of a figure's ratio of two arms, one for each problem."""
+    """Returns the measure of the ratio of what two arms need to the objective, one for each problem."""
 
     def measure(comparisons: Sequence[CacheComparison]) -> list[Measure]:
         pairs = [(one, of(one), over(one)) for one in comparisons]
@@ -39,13 +40,22 @@ def _ratios(name: str, of: Find, over: Find) -> Callable[[Sequence[CacheComparis
     return measure
 
 
+def _computing_ratios(comparisons: Sequence[CacheComparison]) -> list[Measure]:
+    pairs = [(one.problem, one.best, one.at(Reads.BARRIER)) for one in comparisons]
+    return [
+        Measure(f"{problem}, {arm.name} over {other.name}", *ratio_interval(arm.computes, other.computes))
+        for problem, arm, other in pairs
+        if arm and other
+    ]
+
+
 OF_READS = (
     literature_claim(
         key="computes",
         sentence="Stale synchronous parallel raises the share of time in which workers compute",
         quantity="share of computing with cached reads at the chosen bound over that behind the averaging barrier",
         limit=Limit(low=MORE),
-        measure=_ratios("computes", _best, _at(Reads.BARRIER)),
+        measure=_computing_ratios,
     ),
     literature_claim(
         key="sooner_than_barrier",

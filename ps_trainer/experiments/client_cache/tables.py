@@ -10,7 +10,7 @@ from .cases import CacheComparison, median
 
 
 def of_reads(comparisons: Sequence[CacheComparison]) -> list[Table]:
-    """Returns a table for each problem, with a row per arm; a dash where most seeds do not reach the objective."""
+    """Returns a table for each problem, with a row per arm; bounds where most seeds do not reach the objective."""
     columns = (
         *texts("rule"),
         *numbers("g", "learning rate"),

@@ -159,7 +159,8 @@ class Claim:
             return JudgedClaim(self, ClaimFinding.NOT_TESTABLE, why_not or "nothing was measured")
         judged = [_median(measured)] if self.by_median and len(measured) > 1 else measured
         finding, limit = self._judge(judged)
-        return JudgedClaim(self, finding, _sentence(judged, measured, limit), measured)
+        words = str(limit) if limit is self.limit else f"expected {limit}"
+        return JudgedClaim(self, finding, _sentence(judged, measured, limit, words), measured)
 
     def _judge(self, judged: Sequence[Measure]) -> tuple[ClaimFinding, Limit]:
         """Returns the finding, and the range that it is about."""
@@ -184,14 +185,15 @@ def _median(measured: Sequence[Measure]) -> Measure:
     return Measure(f"median of {len(measured)}", median, interval)
 
 
-def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Limit) -> str:
+def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Limit, words: str) -> str:
+    """Returns the measured values in words: their number and one of them, the farthest outside or nearest the limit."""
     # Of values that are equally far inside, the one whose interval reaches farthest out.
     worst = min(measured, key=lambda one: (min(0.0, limit.margin(one.value)), min(map(limit.margin, one.bounds))))
     outside = sum(limit.margin(measure.value) < 0 for measure in measured)
-    what = f"{outside} of {len(measured)} outside, " if outside else f"all {len(measured)} inside, "
+    where = f"{outside} of {len(measured)} outside, farthest" if outside else f"all {len(measured)} inside, nearest"
     if judged is not measured:
-        return f"{judged[0]}; {limit}; of the cases {what}the worst {worst}"
-    return f"{worst}; {limit}" if len(measured) == 1 else f"{what}the worst {worst}; {limit}"
+        return f"{judged[0]}; {words}; of the cases {where}: {worst}"
+    return f"{worst}; {words}" if len(measured) == 1 else f"{where}: {worst}; {words}"
 
 
 class Elsewhere(NamedTuple):

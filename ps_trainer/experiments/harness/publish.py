@@ -7,9 +7,10 @@ writes into `docs/results` a page for each experiment of the run, its plots in `
 this, it updates all pages: texts (`page_texts.py`), captions, the overview in `index.md`, the claims of all pages in
 `all-claims.md`, and marks (`marks.py`). Numbers and plots stay as they are.
 
-    python -m ps_trainer.experiments.harness.publish --redraw
+    python -m ps_trainer.experiments.harness.publish --again [NAME…]
 
-draws the plots of all pages whose runs are in `figures/` again, without a run.
+makes claims, tables and plots of the pages again whose runs are in `figures/`, without a run: of all such pages, or of
+the named ones.
 """
 
 from __future__ import annotations
@@ -78,23 +79,28 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
     return [folder / file for file in files]
 
 
-def redraw(folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
-    """Draws the plots of the pages again whose runs are in the folder of pages, and returns the files written.
-
-    A plot that a page does not show is left out.
+def analyse_again(folder: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
+    """Makes claims, tables and plots of the pages again whose runs are in the folder of pages; returns the files.
 
     Raises:
-        UsageError: The code, or this machine, cannot plan the runs of a page.
+        UsageError: The code, or this machine, cannot plan the runs of a page, or a page lacks a section.
     """
     written = []
     for name in names:
-        runs = folder / FIGURES_FOLDER / f"{name}.jsonl.gz"
+        runs, page = folder / FIGURES_FOLDER / f"{name}.jsonl.gz", folder / f"{name}.md"
+        if not runs.exists():
+            continue
         experiment = component_tables.EXPERIMENTS.create(name)
-        for drawing in experiment.plots(archive.read(runs, experiment)) if runs.exists() else ():
-            shown = folder / PLOTS_FOLDER / f"{name}-{drawing.plot.key}.png"
-            if shown.exists():
-                files = plots.save(drawing, "", shown.parent, shown.stem)
-                written += [files.png, files.svg]
+        results = archive.read(runs, experiment)
+        for old in (folder / PLOTS_FOLDER).glob(f"{name}-*.*"):
+            old.unlink()
+        files = [
+            plots.save(drawing, "", folder / PLOTS_FOLDER, f"{name}-{drawing.plot.key}")
+            for drawing in experiment.plots(results)
+        ]
+        text = published_pages.with_results(page.read_text(encoding="utf-8"), experiment, results, files)
+        page.write_text(text, encoding="utf-8")
+        written += [page, *(path for one in files for path in (one.png, one.svg))]
     return written
 
 
@@ -130,15 +136,16 @@ def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
 
 
 def main(argv: list[str]) -> int:
-    """Publishes the folder that `argv[1]` names, or draws plots again, and updates the pages; returns the exit code."""
+    """Publishes the folder `argv[1]`, or makes pages again, and updates all pages; returns the exit code."""
     names = component_tables.EXPERIMENTS.names()
     try:
-        if len(argv) > 2:
-            raise UsageError("usage: python -m ps_trainer.experiments.harness.publish [OUT_DIR | --redraw]")
+        is_again = argv[1:2] == ["--again"]
+        if len(argv) > 2 and not is_again:
+            raise UsageError("usage: python -m ps_trainer.experiments.harness.publish [OUT_DIR | --again [NAME…]]")
         if not (REPOSITORY / RESULTS).is_dir():
             raise UsageError(f"{REPOSITORY} has no folder {RESULTS}; call this from a clone of the repository")
-        if argv[1:] == ["--redraw"]:
-            written = redraw(REPOSITORY / RESULTS, names)
+        if is_again:
+            written = analyse_again(REPOSITORY / RESULTS, argv[2:] or names)
         else:
             written = publish(pathlib.Path(argv[1]), REPOSITORY / RESULTS, names) if argv[1:] else []
         pages = update(REPOSITORY, names)

@@ -1,6 +1,7 @@
 """The published pages of `docs/results`, whose runs are not in the repository: what they say, and their current texts.
 
-Numbers, plots and tables of a page stay as they are. What the claims found is read from the page's table of claims.
+Numbers, plots and tables of a page stay as they are, unless its figures are given (`with_results`). What the claims
+found is read from the page's table of claims.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, ClaimLine, JudgedClaim, Verdict, verdict_on
 from ps_trainer.experiments.harness.elsewhere import LinesOf, findings_of
 from ps_trainer.experiments.harness.page import Block, Heading, Paragraph, to_markdown
-from ps_trainer.experiments.harness.plots import Caption, ClaimSummary
+from ps_trainer.experiments.harness.plots import Caption, ClaimSummary, PlotFiles
 from ps_trainer.experiments.harness.report import title_of
+from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.harness.tables import Table
 
 _CELL = re.compile(r" \| ")
 _COMMIT = re.compile(r"\bcommit ([0-9a-f]{7})\b")
 _PLOT = re.compile(r"(\]\(\w+/\w+?-([^)\s]+)\.png\)\n\n\*[^\n]*\* \([^)\n]*\)\. )[^\n]*")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\((plots/[^)\s]+)\)")
+_BEST_PLOT = re.compile(r"^!\[[^\n]*\n\n[^\n]*\n", re.MULTILINE)
+_PLOT_BESIDE = re.compile(r"\]\(([^)/\s]+\.png)\)")
 _TITLE = re.compile(r"\A# [^\n]*")
 _HEAD = re.compile(r"\A(# [^\n]*\n\n).*?(?=^!\[|^## )", re.MULTILINE | re.DOTALL)
 _RUNS = re.compile(r"makes these (\d+) runs in (\d+) minute")
@@ -153,6 +157,19 @@ def with_texts(page: str, experiment: Experiment, lines_of: LinesOf = _no_lines)
     return page
 
 
+def with_results(page: str, experiment: Experiment, results: Results, files: Sequence[PlotFiles]) -> str:
+    """Returns a page with the claims, tables and plots that the current code makes of the figures of its runs.
+
+    Captions and texts are those of before; `with_captions` and `with_texts` follow the claims.
+    """
+    (best,) = sections.best_plot(experiment, files)
+    page = _BEST_PLOT.sub(lambda _: _with_plots_folder(to_markdown([best])), page, count=1)
+    for heading, blocks in sections.of_results(experiment, experiment.analyse(results), files, results.levels).items():
+        if blocks:
+            page = with_section(page, heading, blocks)
+    return page
+
+
 def with_section(page: str, heading: str, blocks: Sequence[Block]) -> str:
     """Returns a page with other blocks below a heading; without a heading, those between the title and the first plot.
 
@@ -160,7 +177,7 @@ def with_section(page: str, heading: str, blocks: Sequence[Block]) -> str:
         UsageError: The page has no such heading.
     """
     section = re.compile(rf"^(## {re.escape(heading)}\n\n).*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-    text = with_local_links(to_markdown(blocks))
+    text = _with_plots_folder(with_local_links(to_markdown(blocks)))
     page, count = (section if heading else _HEAD).subn(lambda match: f"{match[1]}{text}\n", page, count=1)
     if not count:
         raise UsageError(f"a page has no section {heading!r}; publish it again")
@@ -176,6 +193,10 @@ def with_overview(page: str, summaries: Iterable[PageSummary]) -> str:
 def with_local_links(page: str) -> str:
     """Returns a page whose index page lies beside it."""
     return _INDEX_LINK.sub("](index.md#", page)
+
+
+def _with_plots_folder(page: str) -> str:
+    return _PLOT_BESIDE.sub(r"](plots/\1)", page)
 
 
 def _cells(line: str) -> list[str]:

@@ -66,7 +66,7 @@ def write(
             plots.save(drawing, planned.experiment.captions[drawing.plot.caption_key].text(seen), planned.folder)
             for drawing in planned.experiment.plots(results)
         ]
-        of_runs = sections.OfRuns(levels_of(results), files, analysis, _remarks(planned, results), origin)
+        of_runs = sections.OfRuns(results.levels, files, analysis, _remarks(planned, results), origin)
         for suffix, render in (("md", page.to_markdown), ("html", page.to_html)):
             blocks = sections.build(planned.experiment, conclusion, checked, of_runs, suffix)
             durable_files.replace_text(planned.folder / f"report.{suffix}", render(blocks))
@@ -120,17 +120,12 @@ def _findings_elsewhere(planned: PlannedExperiment) -> dict[Elsewhere, ClaimFind
     return findings_of(planned.experiment, lines_of)
 
 
-def levels_of(results: Results) -> str:
-    """Returns the levels of the runs, in words."""
-    return ", ".join(dict.fromkeys(result.run.level.value for result in results))
-
-
 def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
     """Returns the remarks of the harness on the runs."""
     secs = sum(result.wall_secs for result in results)
     remarks = [
         f"{len(results)} runs, {len(planned.seeds)} seeds each where a seed matters, {duration(secs)} together;"
-        f" {levels_of(results)}."
+        f" {results.levels}."
     ]
     remarks += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
     if planned.old_versions:

@@ -138,6 +138,11 @@ class RunResult(NamedTuple):
 class Results(tuple[RunResult, ...]):
     """Finished runs, in the order of the experiment's runs."""
 
+    @property
+    def levels(self) -> str:
+        """Levels of the runs, in words."""
+        return ", ".join(dict.fromkeys(result.run.level.value for result in self))
+
     def where(self, **settings: Any) -> Results:
         """Returns the results with these settings, perhaps `level` and `seed` too. A missing setting counts as None."""
         return Results(r for r in self if all(setting_of(r.run, name) == value for name, value in settings.items()))

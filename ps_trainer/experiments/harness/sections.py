@@ -8,8 +8,8 @@
     limits                           from the texts
     how to reproduce                 from the runs
 
-`of_texts` makes the sections that need no runs. So a published page, whose runs are not in the repository, can get
-the current texts.
+`of_texts` makes the sections that need no runs, `of_results` those that need their figures. So a published page, whose
+runs are not in the repository, can get the current texts, and with the figures the current claims, plots and tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ BACKGROUND = "Background"
 FINDING = "What the sources found"
 SETUP = "What was run"
 SEEN = "What you see, and why"
+CLAIMS = "Claims"
+PLOTS = "More plots"
+TABLES = "Tables"
 LIMITS = "Limits"
+REPRODUCTION = "How to reproduce"
 SYMBOLS = "Symbols and levels"  # heading on the index page
 
 _CLAIM_COLUMNS = texts("claim", "kind", "measured", "refuted if", "outcome")
@@ -88,6 +92,35 @@ def of_texts(
     }
 
 
+def best_plot(experiment: Experiment, plots: Sequence[PlotFiles]) -> list[PlotFiles]:
+    """Returns the plot that stands above all sections, if it was drawn."""
+    return [files for files in plots if files.drawing.plot.key == experiment.texts.best_plot]
+
+
+def of_results(
+    experiment: Experiment, analysis: Analysis, plots: Sequence[PlotFiles], levels: str
+) -> dict[str, list[Block]]:
+    """Returns the blocks of the sections that come from the figures of the runs, by heading; some may have none.
+
+    Args:
+        experiment: Experiment.
+        analysis: Analysis of the runs.
+        plots: Their plots; the best one is left out.
+        levels: Levels of the runs, in words.
+    """
+    rows = [
+        [check.claim.sentence, check.claim.kind.value, check.text, check.claim.refuted_if, check.finding.value]
+        for check in analysis.checked
+    ]
+    best = best_plot(experiment, plots)
+    notes = [Bullets(analysis.notes)] if analysis.notes else []
+    return {
+        CLAIMS: [Table("", _CLAIM_COLUMNS, rows, levels)],
+        PLOTS: [files for files in plots if files not in best],
+        TABLES: [*notes, *analysis.tables],
+    }
+
+
 def build(
     experiment: Experiment, conclusion: Conclusion, checked: Sequence[JudgedClaim], runs: OfRuns, suffix: str
 ) -> list[Block]:
@@ -95,23 +128,14 @@ def build(
     sections = of_texts(
         experiment, checked, conclusion.claims, conclusion.verdict, quick=conclusion.quick, suffix=suffix
     )
-    table = [
-        [check.claim.sentence, check.claim.kind.value, check.text, check.claim.refuted_if, check.finding.value]
-        for check in checked
-    ]
-    best = [files for files in runs.plots if files.drawing.plot.key == experiment.texts.best_plot]
-    others = [files for files in runs.plots if files not in best]
-    notes = [Bullets(runs.analysis.notes)] if runs.analysis.notes else []
+    sections |= of_results(experiment, runs.analysis, runs.plots, runs.levels)
+    sections[REPRODUCTION] = _reproduction(conclusion, runs)
+    order = (BACKGROUND, FINDING, SETUP, SEEN, CLAIMS, PLOTS, TABLES, LIMITS, REPRODUCTION)
     return [
         Heading(conclusion.title, 1),
         *sections[HEAD],
-        *best,
-        *(block for heading in (BACKGROUND, FINDING, SETUP, SEEN) for block in (Heading(heading), *sections[heading])),
-        *(Heading("Claims"), Table("", _CLAIM_COLUMNS, table, runs.levels)),
-        *_section("More plots", others),
-        *_section("Tables", [*notes, *runs.analysis.tables]),
-        *_section(LIMITS, sections[LIMITS]),
-        *_section("How to reproduce", _reproduction(conclusion, runs)),
+        *best_plot(experiment, runs.plots),
+        *(block for heading in order for block in _section(heading, sections[heading])),
     ]
 
 

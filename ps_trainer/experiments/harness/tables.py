@@ -12,6 +12,13 @@ from ps_trainer.experiments.harness.labels import Level
 NOTHING = "–"
 
 
+@dataclasses.dataclass(frozen=True)
+class LowerBound:
+    """A number that is only known to be at least this large."""
+
+    value: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
     """A column."""
@@ -25,7 +32,9 @@ class Column:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def cell(self, value: Any) -> str:
-        """Returns a value as text; a dash for None and NaN."""
+        """Returns a value as text; a dash for None and NaN, and "≥" before a lower bound."""
+        if isinstance(value, LowerBound):
+            return f"≥ {self.cell(value.value)}"
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return NOTHING
         return format(value, self.form) if self.form else str(value)

@@ -6,25 +6,63 @@ miss the target, so is their median.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ps_trainer.experiments.harness.cases import Case
 from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.plots import Axes
-from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
+from ps_trainer.experiments.harness.tables import LowerBound
+from ps_trainer.experiments.toolkit.statistics import median_ratio_interval, ratio_interval, spread
+
+
+class Samples(NamedTuple):
+    """A value of each seed; where it is not known, infinity and a lower bound."""
+
+    values: Sequence[float]  # infinite where not known
+    bounds: Sequence[float]  # the values, or their lower bounds
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the median is not known, because half of the values or more are not."""
+        return not math.isfinite(np.median(self.values))
+
+    @property
+    def median(self) -> float:
+        """Median, or its lower bound."""
+        return float(np.median(self.bounds))
+
+    def percentile(self, percent: float) -> float | LowerBound:
+        """Returns a percentile, or its lower bound where it is not known."""
+        value = float(np.percentile(self.bounds, percent))
+        is_known = math.isfinite(np.percentile(self.values, percent, method="higher"))
+        return value if is_known else LowerBound(value)
+
+    def over(self, others: Samples, name: str) -> list[Measure]:
+        """Returns the ratio of the medians with its bootstrap interval, or a bound; nothing where neither is known."""
+        if self.is_open and others.is_open:
+            return []
+        interval = median_ratio_interval((self.bounds, self.values), (others.bounds, others.values))
+        sign = "≥" if self.is_open else "≤" if others.is_open else ""
+        return [Measure(name, self.median / others.median, interval, sign)]
 
 
 class TargetCase(Case):
     """Runs that differ only in their seed, and end at a target.
 
     Attributes:
-        num_lost: Number of seeds that miss the target.
+        is_reached: Whether each seed reaches the target.
     """
 
-    num_lost: int
+    is_reached: Sequence[bool]
+
+    @property
+    def num_lost(self) -> int:
+        """Number of seeds that miss the target."""
+        return len(self.runs) - sum(self.is_reached)
 
     @property
     def is_lost(self) -> bool:
@@ -37,18 +75,27 @@ class TargetCase(Case):
         shortest = min(map(len, series[0]))
         return tuple(np.median([one[:shortest] for one in own], axis=0) for own in series)
 
-    def cells(self, figure: str) -> list[float | None]:
-        """Returns median, 10th and 90th percentile of a figure; nothing where most seeds miss the target."""
-        return [None] * 3 if self.is_lost else list(spread(getattr(self, figure)))
+    def samples(self, figure: str) -> Samples:
+        """Returns a figure that grows until the target is reached: of a seed that misses it, a lower bound."""
+        bounds = getattr(self, figure)
+        return Samples([one if known else math.inf for one, known in zip(bounds, self.is_reached, strict=True)], bounds)
+
+    def cells(self, figure: str) -> list[float | LowerBound]:
+        """Returns median, 10th and 90th percentile of such a figure."""
+        return [self.samples(figure).percentile(percent) for percent in (50, 10, 90)]
 
 
 def ratio(name: str, case: TargetCase | None, other: TargetCase | None, figure: str) -> list[Measure]:
-    """Returns a figure of a case over that of another, with Welch's interval over their seeds.
+    """Returns a figure that grows until the target is reached, of a case over that of another.
 
-    There is none where one of the two was not run. Where both miss the target, neither is known to need more.
+    Where all seeds reach the target, it is the ratio of the geometric means, with Welch's interval. Otherwise it is
+    that of the medians, or a bound of it, with a bootstrap interval as wide as the unknown values can make it. There is
+    none where one of the two was not run. Where most seeds of both miss the target, neither is known to need more.
     """
-    if case is None or other is None or (case.is_lost and other.is_lost):
+    if case is None or other is None:
         return []
+    if case.num_lost or other.num_lost:
+        return case.samples(figure).over(other.samples(figure), name)
     return [Measure(name, *ratio_interval(getattr(case, figure), getattr(other, figure)))]
 
 

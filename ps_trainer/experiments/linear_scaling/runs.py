@@ -42,7 +42,7 @@ class ScaledTraining(harness.TargetCase):
     """Trainings with one number of workers and one learning rate, all their seeds together."""
 
     k, scaling, lr = harness.settings("k", "scaling", "lr")
-    num_lost = harness.count("examples", None)
+    is_reached = property(lambda case: [examples is not None for examples in case.runs.figures("examples")])
     examples = harness.figures("examples", missing=NUM_EXAMPLES)  # to the target, of each seed; or a lower bound
 
 

@@ -308,6 +308,11 @@ class LinkCase(Case):
         return LinkCase(self.runs.uncontended()).by_seed("round_secs")
 
     @property
+    def units_by_seed(self) -> dict[int, float]:
+        """Time of a round in M/B by seed, of the runs whose times count: links of two arms may have other rates."""
+        return {seed: secs / self.setting.unit_secs for seed, secs in self.secs_by_seed.items()}
+
+    @property
     def bytes_over_predicted(self) -> IntervalEstimate:
         """Bytes that the busiest host received in a round over the predicted ones, mean over all runs."""
         return mean_estimate(self._received).over(self.setting.predicted_bytes())
@@ -400,8 +405,8 @@ def d2l_ratios(cases: Sequence[LinkCase]) -> list[tuple[D2lBar, float, IntervalE
     d2l_cases = [case for bar in D2L_BARS if (case := by_key.get((bar.arm, D2L_WORKERS, bar.p))) is not None]
     if len(d2l_cases) < len(D2L_BARS):
         return []
-    last_bar, last = D2L_BARS[-1], d2l_cases[-1].secs_by_seed
+    last_bar, last = D2L_BARS[-1], d2l_cases[-1].units_by_seed
     return [
-        (bar, bar.published_ms / last_bar.published_ms, ratio_by_seed(case.secs_by_seed, last))
+        (bar, bar.published_ms / last_bar.published_ms, ratio_by_seed(case.units_by_seed, last))
         for bar, case in zip(D2L_BARS, d2l_cases, strict=True)
     ]

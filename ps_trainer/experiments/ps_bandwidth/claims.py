@@ -140,11 +140,11 @@ CLAIMS = (
     theory_claim(
         key="equals_ring",
         sentence="A ps task on each worker's host costs what a ring costs",
-        quantity="time of a round with them over that of the ring",
+        quantity="time of a round with them over that of the ring, each in M/B",
         limit=Limit(low=0.8, high=1.25),
         amended=_INTERVAL,
         measure=lambda cases: [
-            Measure(f"n={c.setting.n}", *ratio_by_seed(c.secs_by_seed, ring.secs_by_seed))
+            Measure(f"n={c.setting.n}", *ratio_by_seed(c.units_by_seed, ring.units_by_seed))
             for c, ring in pairs(cases, Arm.COLOCATED, Arm.RING)
         ],
     ),

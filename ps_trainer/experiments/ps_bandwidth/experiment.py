@@ -33,6 +33,8 @@ _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
 
 _FULL: dict[str, Any] = {"num_bytes": 8_000_000, "rate": "100mbit"}
+# Where eight tasks receive at once, or a host's two tasks, they wait for two cores for more of a shorter round.
+_SLOW_RATE = "25mbit"
 _QUICK: dict[str, Any] = {"num_bytes": 6_000_000, "rate": "100mbit"}
 _MIN_ROUNDS = 5
 _MIN_SECS = 4.0  # counters of bytes are read four times a second
@@ -99,7 +101,11 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
         if shaped_clusters.why_not():
             return []
         common, arms, others = (_QUICK, _QUICK_ARMS, _QUICK_BOTH_WAYS) if quick else (_FULL, _ARMS, _BOTH_WAYS)
-        usual = [_long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common)) for arm, n, p in arms]
+        usual = [
+            _long_enough(LinkSetting(arm=arm, n=n, p=p, rounds=_ASYNC_ROUNDS, **common | slow))
+            for arm, n, p in arms
+            for slow in [{"rate": _SLOW_RATE} if p == 4 or (arm is Arm.COLOCATED and p > 1) else {}]
+        ]
         settings = [
             *usual,
             *(

@@ -38,7 +38,7 @@ def of_simulator(cases: Sequence[SimulatedCase]) -> list[Table]:
 def notes(cases: Sequence[LinkCase]) -> list[str]:
     """Returns the note of the report, if both of its arms were measured."""
     beside = pairs(cases, Arm.PIPELINED, Arm.RING)
-    mixed = [f"{case.timed_secs.median / ring.timed_secs.median:.2f} (n={case.setting.n})" for case, ring in beside]
+    mixed = [f"{case.in_units / ring.in_units:.2f} (n={case.setting.n})" for case, ring in beside]
     return (
         [f"Time with p = n hosts beside the workers', overlapped, over the ring's time: {', '.join(mixed)}."]
         if mixed
@@ -49,8 +49,7 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
 def _case_table(cases: Sequence[LinkCase]) -> Table:
     """Returns a line per case."""
     columns = (
-        *texts("arm"),
-        *texts("TCP"),
+        *texts("arm", "TCP", "links"),
         *numbers("d", "n", "p", "hosts"),
         *numbers(".2f", "busiest host receives", "predicted", unit="MB"),
         *numbers(".3f", "round p50", "p10", "p90", "predicted", unit="s"),
@@ -84,7 +83,7 @@ def _row(case: LinkCase) -> list[object]:
     times = [case.timed_secs.median, case.timed_secs.p10, case.timed_secs.p90] if case.secs else [None] * 3
     ratios = [case.over_predicted, case.in_units] if case.secs else [None] * 2
     return [
-        *(setting.arm.words, setting.congestion_control, setting.n, setting.p or None, setting.num_hosts),
+        *(setting.arm.words, setting.congestion_control, setting.rate, setting.n, setting.p or None, setting.num_hosts),
         *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),
         *(*times, setting.predicted_secs(), *ratios),
         *(spread(values).median if values else None for values in ([100 * share for share in shares], again, dropped)),

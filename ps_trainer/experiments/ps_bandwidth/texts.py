@@ -36,12 +36,12 @@ TEXTS = PageTexts(
         " Balso report that distributed TensorFlow lost about half of 128 GPUs to communication."
     ),
     setup=(
-        "Each task, or each worker with a ps task, is in a network namespace behind a link of 100 mbit/s each way. Up"
-        " to 4 workers have a model of 8 MB that computes nothing. B is the rate that TCP can use: 1,448 of"
-        " 1,514 bytes of a frame. Arms: ps tasks on separate hosts or on the workers' hosts, a ring, asynchronous"
-        " workers, and a variable with three quarters of the bytes. Plain sockets add up gradients, too, whole or in 16"
-        " chunks that overlap. TCP's congestion control is reno, in some arms bbr. The simulator has up to 64 workers,"
-        " whose flows share links fairly."
+        "Each task, or each worker with a ps task, is in a network namespace. Its link carries 100 mbit/s,"
+        " or 25 where tasks would wait for cores. Up to 4 workers have a model of 8 MB that computes nothing. B"
+        " is the rate that TCP can use: 1,448 of 1,514 bytes of a frame. Arms: ps tasks on separate hosts or on the"
+        " workers' hosts, a ring, asynchronous workers, a variable with three quarters of the bytes. Plain sockets"
+        " add up gradients, too, whole or in 16 chunks. TCP's congestion control is reno, in some arms bbr."
+        " The simulator has up to 64 workers."
     ),
     reasons={
         "ps_round": "Where several workers pull through one link, a round may be a few per cent shorter: the first"
@@ -65,7 +65,7 @@ TEXTS = PageTexts(
         "Shaped hosts have at most 4 workers, and one size of model. Larger clusters are simulated.",
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
         "The prediction for asynchronous workers on shaped hosts comes from the simulator.",
-        "Only other activity on the machine makes these results random, so three repetitions are enough.",
+        "Only other activity on the machine makes these results random, so five repetitions are enough.",
         "Pushes and pulls overlap between plain sockets only. Here a step of ps_trainer has one message each way, as in"
         " TF1; by default it has several between hosts, which overlap.",
         "0 < k < n additional hosts were not run.",

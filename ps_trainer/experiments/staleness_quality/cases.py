@@ -4,50 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ps_trainer.experiments.harness.cases import Case, cases_by, count, figures, median, setting
-from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.statistics import median_ratio_interval
+from ps_trainer.experiments.harness.targets import Samples
 from ps_trainer.experiments.toolkit.virtual_training import TARGET_ACCURACY
 
 from .records import OPTIMIZER_TAU, Kind, RateChoice, RateSearchFigures
 
 MEAN_SQUARE = "geometric, in mean square"
-
-
-class Samples(NamedTuple):
-    """A value of each seed; where it is not known, infinity and a lower bound."""
-
-    values: Sequence[float]  # infinite where not known
-    bounds: Sequence[float]  # the values, or their lower bounds
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the median is not known, because half of the values or more are not."""
-        return not math.isfinite(np.median(self.values))
-
-    @property
-    def median(self) -> float:
-        """Median, or its lower bound."""
-        return float(np.median(self.bounds))
-
-    def text(self, percent: float, form: str) -> str:
-        """Returns a percentile as a text, with "≥" where only its lower bound is known."""
-        value = float(np.percentile(self.bounds, percent))
-        is_known = math.isfinite(np.percentile(self.values, percent, method="higher"))
-        return format(value, form) if is_known else f"≥ {value:{form}}"
-
-    def over(self, others: Samples, name: str) -> list[Measure]:
-        """Returns the ratio of the medians with its interval, or a bound of it; nothing where both are not known."""
-        if self.is_open and others.is_open:
-            return []
-        interval = median_ratio_interval((self.bounds, self.values), (others.bounds, others.values))
-        sign = "≥" if self.is_open else "≤" if others.is_open else ""
-        return [Measure(name, self.median / others.median, interval, sign)]
 
 
 class StaleTraining(Case):

@@ -15,13 +15,13 @@ from ps_trainer.experiments.harness.claims import (
     literature_claim,
     theory_claim,
 )
+from ps_trainer.experiments.harness.targets import Samples
 from ps_trainer.experiments.toolkit import quadratic
 from ps_trainer.experiments.toolkit.statistics import bootstrap_interval, resampled_medians, share_interval
 
 from .cases import (
     MEAN_SQUARE,
     RampTraining,
-    Samples,
     StaleTraining,
     rescued,
     select,

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.targets import Samples
 from ps_trainer.experiments.toolkit import looks, quadratic
 from ps_trainer.experiments.toolkit.statistics import median_interval
 
 from .cases import (
     MEAN_SQUARE,
     RateSearch,
-    Samples,
     StaleTraining,
     select,
     slowdowns_by_depth,

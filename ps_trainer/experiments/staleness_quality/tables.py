@@ -125,7 +125,8 @@ def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
         *numbers("d", "τ", "hidden layers"),
         *texts("optimizer"),
         *numbers("g", "lr"),
-        *texts("updates", "p10", "p90", "slowdown"),
+        *numbers(".0f", "updates", "p10", "p90"),
+        *numbers(".2f", "slowdown"),
         *numbers("d", "not reached", "seeds"),
         *numbers(".3f", "last accuracy", "± SE"),
     )
@@ -135,8 +136,8 @@ def _case_table(title: str, cases: Sequence[StaleTraining]) -> Table:
         slowdowns = case.slowdowns(fresh[case.depth, case.optimizer, case.choice])
         rows.append(
             [case.kind, case.tau, case.depth, case.optimizer, case.lr]
-            + [updates.text(percent, ".0f") for percent in (50, 10, 90)]
-            + [slowdowns.text(50, ".2f"), case.num_lost, len(case.accuracies)]
+            + [updates.percentile(percent) for percent in (50, 10, 90)]
+            + [slowdowns.percentile(50), case.num_lost, len(case.accuracies)]
             + [float(np.mean(case.accuracies)), standard_error(case.accuracies)]
         )
     return Table(title, columns, rows)

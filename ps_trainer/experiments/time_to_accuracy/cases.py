@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ps_trainer.experiments.harness.cases import count, figures, setting
+from ps_trainer.experiments.harness.cases import figures, setting
+from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.harness.targets import TargetCase
+from ps_trainer.experiments.harness.targets import TargetCase, ratio
 from ps_trainer.experiments.toolkit import real_clusters, theory
-from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval
 
 ALPHA = 0.2  # share of a step that is exponential
 CLUSTER = "cluster"  # purpose of the real runs
@@ -115,7 +115,7 @@ class TimedAccuracy(TargetCase):
     times = figures("time")
     examples = figures("examples")
     update_times = figures("update_time")
-    num_lost = count("is_reached", value=False)
+    is_reached = figures("is_reached")
 
     @property
     def name(self) -> str:
@@ -159,15 +159,9 @@ def counts_of(cases: Sequence[TimedAccuracy] | Sequence[PacedTraining]) -> list[
 
 def over_one(
     cases: Sequence[TimedAccuracy], batches: BatchKind, rule: WorkerRule, n: int, figure: str = "times"
-) -> tuple[float, Interval | None] | None:
-    """Returns a figure of n workers over that of one worker, with the interval over their seeds.
-
-    It is None where one of the two was not run, or both mostly miss the target.
-    """
-    case, alone = find(cases, batches, rule, n), find(cases, batches, rule, 1)
-    if case is None or alone is None or (case.is_lost and alone.is_lost):
-        return None
-    return ratio_interval(getattr(case, figure), getattr(alone, figure))
+) -> list[Measure]:
+    """Returns a figure of n workers over that of one worker, as `targets.ratio` does."""
+    return ratio(f"n={n}", find(cases, batches, rule, n), find(cases, batches, rule, 1), figure)
 
 
 def paced_times(

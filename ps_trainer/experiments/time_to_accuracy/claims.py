@@ -12,6 +12,7 @@ from ps_trainer.experiments.harness.claims import (
     simulator_claim,
     theory_claim,
 )
+from ps_trainer.experiments.harness.targets import ratio
 from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
 
@@ -38,8 +39,7 @@ def _over_one(
     batches: BatchKind, rule: WorkerRule, figure: str = "times", counts: Sequence[int] | None = None
 ) -> Measures:
     def measure(cases: Sequence[TimedAccuracy]) -> list[Measure]:
-        found = {n: over_one(cases, batches, rule, n, figure) for n in counts or counts_of(cases)}
-        return [Measure(f"n={n}", *ratio) for n, ratio in found.items() if ratio is not None]
+        return [one for n in counts or counts_of(cases) for one in over_one(cases, batches, rule, n, figure)]
 
     return measure
 
@@ -60,15 +60,12 @@ def _update_times(cases: Sequence[TimedAccuracy]) -> list[Measure]:
 
 
 def _async_over_sync(cases: Sequence[TimedAccuracy]) -> list[Measure]:
-    pairs = [
-        (find(cases, batches, WorkerRule.ASYNC, n), find(cases, batches, WorkerRule.SYNC, n))
+    return [
+        measure
         for batches in BatchKind
         for n in counts_of(cases)
-    ]
-    return [
-        Measure(f"{one.batches}, n={one.n}", *ratio_interval(one.times, other.times))
-        for one, other in pairs
-        if one and other and not (one.is_lost and other.is_lost)
+        for one, other in [[find(cases, batches, rule, n) for rule in (WorkerRule.ASYNC, WorkerRule.SYNC)]]
+        for measure in ratio(f"{batches}, n={n}", one, other, "times")
     ]
 
 

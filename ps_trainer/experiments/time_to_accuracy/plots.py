@@ -45,8 +45,7 @@ def _draw_points(axis: Axes, points: dict[int, tuple[float, Interval | None]], r
     axis.errorbar(list(points), middle, (below, above), capsize=2, lw=1, **_LOOKS[rule], **style)
 
 
-def _inverse(ratio: tuple[float, Interval | None]) -> tuple[float, Interval | None]:
-    value, ends = ratio
+def _inverse(value: float, ends: Interval | None) -> tuple[float, Interval | None]:
     return 1 / value, Interval(1 / ends.high, 1 / ends.low) if ends else None
 
 
@@ -61,8 +60,8 @@ def _draw_speedups(figure: Figure, cases: Sequence[TimedAccuracy]) -> None:
             model = [per_example[n] * (1 + cost) / predicted_update_time(batches, n, cost) for n in counts]
             axis.plot(counts, model, "k-", lw=1, label="synchronous, if examples stay the same")
         for rule in WorkerRule:
-            ratios = {n: over_one(cases, batches, rule, n) for n in counts[1:]}
-            points = {n: _inverse(ratio) for n, ratio in ratios.items() if ratio is not None}
+            ratios = {n: measure for n in counts[1:] for measure in over_one(cases, batches, rule, n)}
+            points = {n: _inverse(one.value, one.interval) for n, one in ratios.items() if not one.sign}
             _draw_points(axis, {1: (1.0, None), **points}, rule, label=rule)
         finish(axis, "workers n", "time of one worker / time", log="xy", fontsize=7)
 
@@ -97,10 +96,10 @@ def _draw_real(figure: Figure, cases: Sequence[PacedTraining]) -> None:
         for rule in WorkerRule:
             measured, simulated = (paced_times(cases, batches, rule, of) for of in ("measured", "simulated"))
             points = {
-                n: _inverse(ratio_interval(own, measured[1])) for n, own in measured.items() if n > 1 and 1 in measured
+                n: _inverse(*ratio_interval(own, measured[1])) for n, own in measured.items() if n > 1 and 1 in measured
             }
             _draw_points(axis, {1: (1.0, None), **points}, rule, label=rule)
-            ratios = {n: _inverse(ratio_interval(own, simulated[1]))[0] for n, own in simulated.items()}
+            ratios = {n: _inverse(*ratio_interval(own, simulated[1]))[0] for n, own in simulated.items()}
             axis.plot(list(ratios), list(ratios.values()), "x", color=_LOOKS[rule]["color"], ms=6)
         finish(axis, "workers n", "time of one worker / time", log="xy", fontsize=7)
 

@@ -12,7 +12,7 @@ from .cases import PacedTraining, TimedAccuracy, batch_size, over_one
 
 
 def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
-    """Returns a row per kind of batches, rule and number of workers; a dash where most seeds miss the target."""
+    """Returns a row per kind of batches, rule and number of workers, with bounds where most seeds miss the target."""
     columns = (
         *texts("batches", "updates"),
         *numbers("d", "n", "batch of a worker"),
@@ -26,16 +26,14 @@ def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
     rows = []
     for case in sorted(cases, key=lambda one: (one.batches, one.n, one.rule)):
         rule = "one worker" if case.n == 1 else case.rule
-        of_time = over_one(cases, case.batches, case.rule, case.n)
-        ends = of_time[1] if of_time else None
-        speedup = [1 / of_time[0], *([1 / ends.high, 1 / ends.low] if ends else [None] * 2)] if of_time else [None] * 3
-        figures = (
-            [None] * 3 + [spread(case.update_times).median] + [None] * 4
-            if case.is_lost
-            else [*spread(case.examples), spread(case.update_times).median, spread(case.times).median, *speedup]
+        speedup: list[float | None] = [None] * 3
+        for measure in over_one(cases, case.batches, case.rule, case.n):
+            if not measure.sign:
+                speedup = [1 / measure.value, 1 / measure.bounds.high, 1 / measure.bounds.low]
+        rows.append(
+            [case.batches, rule, case.n, batch_size(case.batches, case.n), case.rate, *case.cells("examples")]
+            + [spread(case.update_times).median, case.cells("times")[0], *speedup, case.num_lost, len(case.times)]
         )
-        size = batch_size(case.batches, case.n)
-        rows.append([case.batches, rule, case.n, size, case.rate, *figures, case.num_lost, len(case.times)])
     return [Table("To the test accuracy", columns, rows)]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import shutil
 
 import pytest
 
 from ps_trainer import component_tables
 from ps_trainer.errors import UsageError
-from ps_trainer.experiments.harness import archive, publish
+from ps_trainer.experiments.harness import archive, marks, plots, publish
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.harness.plots import PlotFiles
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 from ps_trainer.experiments.harness.run_store import RunStore
 from ps_trainer.experiments.harness.runs import Results
@@ -76,14 +78,64 @@ def test_published_figures_can_be_drawn(path):
     }
 
 
-def test_only_plots_that_a_page_shows_are_drawn_again(stored, tmp_path, monkeypatch):
+PAGE = """# Old title
+
+![Old](plots/dice-means.png)
+
+*Old* (L0). Old caption
+
+## Claims
+
+old
+
+## Tables
+
+old
+
+## How to reproduce
+
+kept
+"""
+
+
+def test_a_page_gets_the_claims_tables_and_plots_of_its_figures_again(stored, tmp_path, monkeypatch):
     pages = tmp_path / "pages"
     for name in (publish.PLOTS_FOLDER, publish.FIGURES_FOLDER):
         (pages / name).mkdir(parents=True)
     monkeypatch.setattr(component_tables.EXPERIMENTS, "create", lambda name: Dice())
     (pages / publish.FIGURES_FOLDER / "dice.jsonl.gz").write_bytes(archive.pack(stored[0]))
-    assert publish.redraw(pages, ["dice", "never_published"]) == []
-    shown = pages / publish.PLOTS_FOLDER / "dice-means.png"
-    shown.write_bytes(b"old")
-    assert publish.redraw(pages, ["dice", "never_published"]) == [shown, shown.with_suffix(".svg")]
-    assert shown.read_bytes().startswith(b"\x89PNG")
+    (pages / publish.PLOTS_FOLDER / "dice-old.png").write_bytes(b"old")
+    (pages / "dice.md").write_text(PAGE)
+    plot = pages / publish.PLOTS_FOLDER / "dice-means.png"
+    written = publish.analyse_again(pages, ["dice", "never_published"])
+    assert written == [pages / "dice.md", plot, plot.with_suffix(".svg")]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert list(plot.parent.glob("*old*")) == []
+    page = (pages / "dice.md").read_text()
+    assert "![Means & runs](plots/dice-means.png)\n\n*Means & runs* (" in page
+    mean = next(one for one in Dice().analyse(stored[1]).checked if one.claim.key == "mean")
+    assert f"| literature | {mean.text} |" in page
+    assert "* Dice are `random.Random`.\n\n**Means** (" in page
+    assert page.endswith("## How to reproduce\n\nkept\n")
+    assert "old\n" not in page
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_a_published_page_has_the_claims_and_tables_of_its_figures(path, tmp_path, monkeypatch):
+    """After a change of claims or tables, run `python -m ps_trainer.experiments.harness.publish --again`."""
+
+    def undrawn(drawing, caption, folder, name):
+        return PlotFiles(drawing, caption, folder / f"{name}.png", folder / f"{name}.svg")
+
+    monkeypatch.setattr(plots, "save", undrawn)
+    name, shown = path.name.partition(".")[0], REPOSITORY / publish.RESULTS
+    pages = tmp_path / publish.RESULTS
+    (pages / publish.FIGURES_FOLDER).mkdir(parents=True)
+    shutil.copy(path, pages / publish.FIGURES_FOLDER)
+    for page in ("index.md", "all-claims.md", *(f"{one}.md" for one in component_tables.EXPERIMENTS.names())):
+        shutil.copy(shown / page, pages)
+    own = [mark for mark in marks.read(REPOSITORY) if mark.page == f"{publish.RESULTS.as_posix()}/{name}.md"]
+    monkeypatch.setattr(marks, "read", lambda repository: own)
+    publish.analyse_again(pages, [name])
+    publish.update(tmp_path, component_tables.EXPERIMENTS.names())
+    assert (pages / f"{name}.md").read_text() == (shown / f"{name}.md").read_text()

@@ -32,13 +32,13 @@ def checked(*findings):
 def test_a_claim_holds_when_every_value_is_inside():
     got = CLAIM.check([Measure("n=2", 0.8), Measure("n=4", 1.05)])
     assert (got.claim, got.finding) == (CLAIM, ClaimFinding.OK)
-    assert got.text == "all 2 inside, the worst 0.8 (n=2); from 0.8 to 1.2"
+    assert got.text == "all 2 inside, nearest: 0.8 (n=2); from 0.8 to 1.2"
 
 
 def test_one_value_outside_refutes_and_the_worst_is_named():
     got = CLAIM.check([Measure("n=2", 1.0), Measure("n=4", 1.3), Measure("n=8", 0.5)])
     assert got.finding is ClaimFinding.REFUTED
-    assert got.text == "2 of 3 outside, the worst 0.5 (n=8); from 0.8 to 1.2"
+    assert got.text == "2 of 3 outside, farthest: 0.5 (n=8); from 0.8 to 1.2"
 
 
 def test_nan_refutes():
@@ -127,7 +127,7 @@ def test_a_value_of_which_only_a_bound_is_known_shows_it_and_decides_by_its_inte
 def test_of_values_inside_the_one_whose_interval_reaches_farthest_out_is_named():
     got = CLAIM.check([Measure("n=2", 0.9, Interval(0.85, 1.0)), Measure("n=4", 1.0, Interval(0.7, 1.1))])
     assert got.finding is ClaimFinding.UNDECIDED
-    assert got.text == "all 2 inside, the worst 1 [0.7, 1.1] (n=4); from 0.8 to 1.2"
+    assert got.text == "all 2 inside, nearest: 1 [0.7, 1.1] (n=4); from 0.8 to 1.2"
 
 
 def test_the_median_of_the_cases_decides_and_the_cases_outside_are_counted():
@@ -136,7 +136,7 @@ def test_the_median_of_the_cases_decides_and_the_cases_outside_are_counted():
     assert CLAIM.check(cases).finding is ClaimFinding.REFUTED
     got = claim.check(cases)
     assert got.finding is ClaimFinding.OK
-    assert got.text == "1 [1, 1] (median of 10); from 0.8 to 1.2; of the cases 1 of 10 outside, the worst 1.5 (n=9)"
+    assert got.text == "1 [1, 1] (median of 10); from 0.8 to 1.2; of the cases 1 of 10 outside, farthest: 1.5 (n=9)"
     assert claim.refuted_if == "the median of ratio is outside 0.8 to 1.2"
     assert claim.check([Measure("a", 0.7), Measure("b", 0.9)]).finding is ClaimFinding.UNDECIDED
     assert claim.check([Measure("a", 0.7), Measure("b", 0.75)]).finding is ClaimFinding.REFUTED

@@ -57,7 +57,7 @@ def test_texts_name_claims_and_a_plot_that_exist(experiment):
 
 def test_the_answer_is_made_of_the_outcomes_of_claims():
     texts = Dice.texts
-    assert texts.answer([check(text="all 36 inside, the worst 1 (n=2)")]) == (
+    assert texts.answer([check(text="all 36 inside, nearest: 1 (n=2)")]) == (
         "The means are as they must be (in all 36 cases)."
     )
     assert texts.answer([check(finding=REFUTED, text="2 of 12 outside"), check("gravity")]) == (

@@ -101,7 +101,7 @@ def test_a_run_belongs_to_the_first_part_that_owns_it():
 def test_a_claim_uses_the_runs_of_its_part():
     found = checked(results_of(RUNS))
     # The medians are of 3 and 7, and of 4 and 8.
-    assert found["few"].text == "1 of 2 outside, the worst 6 (blue); at most 5"
+    assert found["few"].text == "1 of 2 outside, farthest: 6 (blue); at most 5"
     assert found["rest"].text == "9 (grey); at most 5"
     assert Colours().analyse(results_of(RUNS)).notes == ["red", "blue", "grey"]
 

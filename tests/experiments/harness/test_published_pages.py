@@ -66,13 +66,13 @@ kept
 """
 
 
-def page(outcome="ok", measured="all 2 inside, the worst 0.05 (k=6); at most 0.1"):
+def page(outcome="ok", measured="all 2 inside, nearest: 0.05 (k=6); at most 0.1"):
     return PAGE.format(claim=CLAIM, outcome=outcome, measured=measured)
 
 
 def test_claims_are_read_from_the_table_of_a_page():
     lines = published_pages.read_claims(page())
-    measured = "all 2 inside, the worst 0.05 (k=6); at most 0.1"
+    measured = "all 2 inside, nearest: 0.05 (k=6); at most 0.1"
     assert lines == [
         ClaimLine(sentence=CLAIM, measured=measured, outcome="ok", kind="literature"),
         ClaimLine(sentence="Dice roll", measured="no die |rolled|", outcome="withdrawn", kind="theory"),
@@ -134,7 +134,7 @@ def test_a_page_gets_the_present_texts_and_keeps_its_numbers(dice):
 
 def test_a_page_shows_a_reason_only_for_its_outcome(dice):
     holds = published_pages.with_texts(page(), dice())
-    fails = published_pages.with_texts(page("refuted", "2 of 2 outside, the worst 0.3 (k=4); at most 0.1"), dice())
+    fails = published_pages.with_texts(page("refuted", "2 of 2 outside, farthest: 0.3 (k=4); at most 0.1"), dice())
     assert "Each side is as likely." in holds and "Something is added" not in holds
     assert "Something is added to each throw." in fails and "Each side is as likely." not in fails
     assert "**Answer:** The means are not as they must be (in both cases)." in fails

@@ -44,7 +44,7 @@ def test_the_report_names_claims_outcomes_numbers_and_their_origin(write):
     )
     assert "Verdict: shape reproduced." in text
     assert "Claims: literature: 1 ok; theory: 1 not testable. The verdict comes from those of the literature." in text
-    assert "Seen: “The mean of a die with k sides is (k + 1)/2”: ok (all 2 inside, the worst 0." in text
+    assert "Seen: “The mean of a die with k sides is (k + 1)/2”: ok (all 2 inside, nearest: 0." in text
     assert "| The mean of a die with k sides is (k + 1)/2 | literature | all 2 inside" in text
     assert "| software does not fall | acceleration in m/s² is outside 9 to 10 | not testable |" in text
     assert "recalled, not read again (Pacioli 1494)" in text

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from ps_trainer.experiments.harness.cases import count, figures, find
+from ps_trainer.experiments.harness.cases import figures, find
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
+from ps_trainer.experiments.harness.tables import LowerBound
 from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_spreads, ratio
 from tests.experiments.fakes import DieSettings
 
@@ -19,7 +21,7 @@ CAP = 100.0
 class Climb(TargetCase):
     """Ways to a summit."""
 
-    num_lost = count("steps", None)
+    is_reached = property(lambda case: [steps is not None for steps in case.runs.figures("steps")])
     steps = figures("steps", missing=CAP)
     sides = property(lambda case: case.runs.setting("sides"))
 
@@ -37,10 +39,13 @@ def test_a_case_is_lost_where_most_seeds_miss_the_target():
     assert not climb([10.0, None]).is_lost
 
 
-def test_a_table_has_no_numbers_of_a_lost_case():
-    assert climb([10.0, None, None]).cells("steps") == [None] * 3
+def test_a_table_has_lower_bounds_where_seeds_miss_the_target():
+    median, low, high = climb([10.0, None, None]).cells("steps")
+    assert (median, high) == (LowerBound(CAP), LowerBound(CAP))
+    assert low == LowerBound(pytest.approx(10 + 0.2 * (CAP - 10)))
     assert climb([10.0, 20.0, 30.0]).cells("steps") == pytest.approx([20.0, 12.0, 28.0])
-    assert climb([10.0, 20.0, None]).cells("steps")[0] == 20.0
+    median, _, high = climb([10.0, 20.0, None]).cells("steps")
+    assert (median, type(high)) == (20.0, LowerBound)
 
 
 def test_a_curve_ends_with_the_first_seed():
@@ -51,11 +56,20 @@ def test_a_curve_ends_with_the_first_seed():
 
 def test_a_ratio_needs_two_cases_of_which_one_reaches_the_target():
     reached, lost = climb([10.0, 10.0, 20.0]), climb([None, None, None])
-    (measure,) = ratio("n=2", lost, reached, "steps")
-    assert (measure.case, measure.value) == ("n=2", pytest.approx(CAP / (10 * 10 * 20) ** (1 / 3)))
+    (measure,) = ratio("n=2", reached, climb([5.0, 10.0, 10.0]), "steps")
+    assert (measure.case, measure.value) == ("n=2", pytest.approx((10 * 10 * 20 / (5 * 10 * 10)) ** (1 / 3)))
     assert measure.interval.low < measure.value < measure.interval.high
     for pair in ((lost, lost), (None, reached), (lost, None)):
         assert ratio("n=2", *pair, "steps") == []
+
+
+def test_a_ratio_to_seeds_that_gave_up_is_a_bound():
+    reached, lost = climb([10.0, 10.0, 20.0]), climb([None, None, None])
+    (over,), (under,) = ratio("n=2", lost, reached, "steps"), ratio("n=2", reached, lost, "steps")
+    assert (over.sign, over.value, over.interval) == ("≥", CAP / 10, (CAP / 20, math.inf))
+    assert (under.sign, under.value, under.interval) == ("≤", 10 / CAP, (0.0, 20 / CAP))
+    (known,) = ratio("n=2", climb([10.0, 20.0, 30.0, 40.0, None]), climb([10.0] * 5), "steps")
+    assert (known.sign, known.value) == ("", 3.0)  # the median of five is known, whatever the last one is
 
 
 def test_a_case_is_found_by_its_attributes():

@@ -155,7 +155,7 @@ def test_single_cases_outside_do_not_refute_a_family_and_are_named(monkeypatch, 
     experiment, results = real_results(monkeypatch, tmp_path, one_slow)
     (check,) = [one for one in experiment.analyse(results).checked if one.claim.key == "fit_async"]
     assert check.finding is not ClaimFinding.REFUTED
-    assert "outside, the worst 1.4 (L3, async, n=2, p=1, 4 MB)" in check.text
+    assert "outside, farthest: 1.4 (L3, async, n=2, p=1, 4 MB)" in check.text
 
 
 def test_links_that_are_not_shared_refute_knee_and_gain_of_ps_tasks(monkeypatch, tmp_path):

@@ -12,7 +12,8 @@ import pytest
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results, RunResult
-from ps_trainer.experiments.staleness_quality.cases import Samples
+from ps_trainer.experiments.harness.tables import LowerBound
+from ps_trainer.experiments.harness.targets import Samples
 from ps_trainer.experiments.staleness_quality.claims import rising_share
 from ps_trainer.experiments.staleness_quality.experiment import PILOT_SEEDS, StalenessQuality
 from ps_trainer.experiments.staleness_quality.records import (
@@ -257,7 +258,7 @@ def test_a_slowdown_of_runs_that_gave_up_is_a_bound_and_never_infinite():
 def test_the_median_is_known_as_long_as_most_runs_reach_the_target():
     some = Samples([2.0, 3.0, 4.0, math.inf], [2.0, 3.0, 4.0, 10.0])
     assert (some.is_open, some.median) == (False, 3.5)
-    assert (some.text(50, ".1f"), some.text(90, ".1f")) == ("3.5", "≥ 8.2")
+    assert (some.percentile(50), some.percentile(90)) == (3.5, LowerBound(pytest.approx(8.2)))
 
 
 def test_pairs_of_unknown_medians_are_no_evidence_of_a_rise():
