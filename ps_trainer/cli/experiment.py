@@ -64,7 +64,11 @@ def _run(argv: Sequence[str]) -> int:
 
     plots.check_available()
     with importing_tensorflow():
+        import tensorflow as tf
+
         experiments = invocation.create(component_tables.EXPERIMENTS.names() if names == ["all"] else names)
+        # At the first look for GPUs TensorFlow reports their absence as an error; here nobody sees it.
+        tf.config.list_physical_devices("GPU")
     request = invocation.Request(
         quick=given.quick,
         out_dir=pathlib.Path(given.out_dir) if given.out_dir else None,

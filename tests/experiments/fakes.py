@@ -148,6 +148,7 @@ class Dice(Experiment):
         formula="mean = (k + 1)/2",
         finding="Pacioli (p. 1) divides the stakes.",
         setup="Dice of software.",
+        intervals="counting",
         reasons={
             "mean": "[Each side is as likely.|Something is added to each throw.]",
         },

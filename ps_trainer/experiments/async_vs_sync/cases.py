@@ -197,9 +197,9 @@ def real_rates(results: Results) -> dict[tuple[int, float], dict[str, real_clust
     return made
 
 
-def ratio_of(pairs: Mapping[str, real_clusters.Pair], of: str) -> float:
-    """Returns the ratio of asynchronous to synchronous throughput, "measured" or "simulated"."""
-    return getattr(pairs[Mode.ASYNC], of) / getattr(pairs[Mode.SYNC_SAME], of)
+def simulated_ratio(pairs: Mapping[str, real_clusters.Pair]) -> float:
+    """Returns the simulated ratio of asynchronous to synchronous throughput."""
+    return pairs[Mode.ASYNC].simulated / pairs[Mode.SYNC_SAME].simulated
 
 
 def measured_ratio(pairs: Mapping[str, real_clusters.Pair]) -> IntervalEstimate:

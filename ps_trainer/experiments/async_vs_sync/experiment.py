@@ -286,7 +286,7 @@ def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any
         "mode": mode,
         "n": n,
         "alpha": alpha,
-        "mean_ms": real_clusters.mean_ms(n, in_bursts=alpha < cases.UNEVEN),
+        "mean_ms": real_clusters.mean_ms(n, behind_barrier=True, in_bursts=alpha < cases.UNEVEN),
         "num_updates": num_updates,
     }
 

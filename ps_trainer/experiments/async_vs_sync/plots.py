@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.cases import find
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
-from .cases import Mode, Throughput, TrainedArm, predicted_ratio, ratio_of
+from .cases import Mode, Throughput, TrainedArm, measured_ratio, predicted_ratio, simulated_ratio
 
 _EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
 _COLOURS: dict[str, str] = {
@@ -27,8 +27,7 @@ def _draw_ratios(figure: Figure, cases: Sequence[Throughput]) -> None:
         own = sorted((case for case in cases if case.alpha == alpha), key=lambda case: case.n)
         counts = [case.n for case in own]
         axis.plot(counts, [predicted_ratio(n, alpha) for n in counts], lw=1, color=colour)
-        ratios = [case.ratio.value for case in own]
-        axis.plot(counts, ratios, "o", mfc="none", color=colour, label=f"α = {alpha:g}")
+        draw_estimates(axis, counts, [case.ratio for case in own], marker="o", color=colour, label=f"α = {alpha:g}")
     finish(axis, "workers n", "ratio; lines: E[max]/E[X]", log="x")
 
 
@@ -37,10 +36,9 @@ def _draw_real(figure: Figure, rates: Mapping[tuple[int, float], Mapping[str, re
     for alpha, colour in looks.shades(alpha for _, alpha in rates).items():
         own = {n: pairs for (n, one), pairs in sorted(rates.items(), key=lambda rate: rate[0]) if one == alpha}
         axis.plot(list(own), [predicted_ratio(n, alpha) for n in own], lw=1, color=colour)
-        style = {"color": colour, "ls": "none"}
-        measured = [ratio_of(pairs, "measured") for pairs in own.values()]
-        axis.plot(list(own), measured, marker="o", mfc="none", label=f"α = {alpha:g}", **style)
-        axis.plot(list(own), [ratio_of(pairs, "simulated") for pairs in own.values()], marker="x", **style)
+        measured = [measured_ratio(pairs) for pairs in own.values()]
+        draw_estimates(axis, list(own), measured, marker="o", color=colour, label=f"α = {alpha:g}")
+        axis.plot(list(own), [simulated_ratio(pairs) for pairs in own.values()], "x", color=colour)
     finish(axis, "workers n", "ratio; lines: E[max]/E[X], crosses: simulated", log="x")
 
 
@@ -82,8 +80,8 @@ OF_THROUGHPUT = (
     Plot(
         key="throughput",
         title="Gradients per second, asynchronous over synchronous",
-        shows="Circles: measured ratio of gradients per second, against the number of workers; lines: the model 1 − α"
-        " + α H_n.",
+        shows="Circles: measured ratio of gradients per second, against the number of workers, with 90 % intervals;"
+        " lines: the model 1 − α + α H_n.",
         expected="circles on their lines, which are nearly flat for even steps and grow as log n for exponential ones.",
         claims=("throughput",),
         draw=_draw_ratios,
@@ -108,8 +106,8 @@ OF_REAL_THROUGHPUT = (
     Plot(
         key="real_throughput",
         title="Gradients per second of real clusters, asynchronous over synchronous",
-        shows="Circles: ratio of gradients per second of real clusters; crosses: simulations with the same delays;"
-        " lines: the model 1 − α + α H_n.",
+        shows="Circles: ratio of gradients per second of real clusters, with 90 % intervals; crosses: simulations with"
+        " the same delays; lines: the model 1 − α + α H_n.",
         expected="circles on the crosses and on the lines, within the noise of few steps.",
         claims=("real_throughput",),
         draw=_draw_real,

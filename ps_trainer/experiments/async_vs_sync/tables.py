@@ -11,7 +11,7 @@ from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import standard_error
 
 from . import cases as measured
-from .cases import Mode, RealTraining, Throughput, TrainedArm, predicted_ratio, ratio_of
+from .cases import Mode, RealTraining, Throughput, TrainedArm, measured_ratio, predicted_ratio, simulated_ratio
 
 
 def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
@@ -60,7 +60,7 @@ def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real_clust
         *numbers(".3f", "ratio", "simulated ratio", "E[max]/E[X]"),
     )
     rows = [
-        [n, alpha, ratio_of(pairs, "measured"), ratio_of(pairs, "simulated"), predicted_ratio(n, alpha)]
+        [n, alpha, measured_ratio(pairs).value, simulated_ratio(pairs), predicted_ratio(n, alpha)]
         for (n, alpha), pairs in rates.items()
         if len(pairs) > 1
     ]

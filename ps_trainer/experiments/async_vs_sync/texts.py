@@ -54,6 +54,8 @@ TEXTS = PageTexts(
         " simulations beside older runs had no cost of a step besides its delay.]",
         "real_time": "On the real cluster, too, the waiting costs more than the staleness does.",
     },
+    intervals="Student's t on the log ratios of the same seeds; Welch's t on logarithms where seeds are not paired,"
+    " with an open end where one of them gave up",
     limits=(
         "Times are of the same batch per worker. A synchronous worker with the n-th part of it has shorter steps.",
         "An arm that misses the target counts with all examples that it may see, which is a lower bound.",

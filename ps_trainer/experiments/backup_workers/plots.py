@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish, finish_grid
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.real_clusters import LEVEL
@@ -59,7 +59,8 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
             )
             backups, steps = [case.num_backups for case in own], [case.pair("step") for case in own]
             if own:
-                axis.plot(backups, [s.measured for s in steps], marker, mfc="none", color=colour, label=rule.words)
+                measured = [step.measured_mean for step in steps]
+                draw_estimates(axis, backups, measured, marker=marker, color=colour, label=rule.words)
                 axis.plot(backups, [s.simulated for s in steps], f"x{line}", lw=0.8, color=colour, label="simulated")
         axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
@@ -178,7 +179,8 @@ OF_REAL_CLUSTERS = (
         key="real_step_times",
         title="Time per update of real clusters against backup workers",
         shows="Mean time per update of real clusters, with a marker for each rule: a true barrier, ours with a token"
-        " queue for each worker, and TensorFlow's own class. Crosses: simulations with the same delays.",
+        " queue for each worker, and TensorFlow's own class, with 90 % intervals. Crosses: simulations with the same"
+        " delays.",
         expected="markers on the crosses, or a few percent above, for all step times and all numbers of backup"
         " workers.",
         claims=("real_time", "real_pays", "real_pays_exponential"),

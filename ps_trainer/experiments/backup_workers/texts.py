@@ -69,6 +69,8 @@ TEXTS = PageTexts(
         "real_pays": "[|The expected gain is a few per cent, and the mean of so few updates is not known better than"
         " that. More processes on the same cores also make every step longer.]",
     },
+    intervals="Student's t on the log ratios of the same seeds, and Welch's t on logarithms where seeds are not paired;"
+    " a bootstrap of the seeds for the best b; order statistics for medians",
     limits=(
         "The sources' distributions of step times are not known, so the published gains of 50 and 100 workers are not"
         " compared with numbers of the simulator.",

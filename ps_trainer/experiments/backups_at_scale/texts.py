@@ -50,6 +50,8 @@ TEXTS = PageTexts(
         "fifth": "The fifth backup worker saves no straggler in most updates, and all transfers share links.",
         "varied": "Each further worker brings the N-th gradient earlier, by more than its traffic costs.",
     },
+    intervals="Student's t of the differences of the same seeds; Welch's t on the logarithms of times, or a bootstrap"
+    " of medians where a seed misses the accuracy",
     limits=(
         "In a summary, Chen et al. train Inception with 100 workers. Here the task is so small that batches of 256"
         " waste examples, and the learning rate is constant.",

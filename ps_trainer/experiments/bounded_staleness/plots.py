@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish, finish_grid
 from ps_trainer.experiments.toolkit import looks, real_clusters
+from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate
 
 from .cases import RealBound, TimedBound, TrainedBound, by_cluster
 from .records import TARGET_LOSS
@@ -43,7 +44,8 @@ def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
         bounded = [case for case in cluster_cases.values() if case.bound is not None]
         positions = range(len(bounded))
         (line,) = axis.plot(positions, [case.predicted for case in bounded], lw=1)
-        axis.plot(positions, [case.rate for case in bounded], "o", mfc="none", color=line.get_color(), label=name)
+        rates = [case.mean_of_seeds(lambda one: one.rate) for case in bounded]
+        draw_estimates(axis, positions, rates, marker="o", color=line.get_color(), label=name)
     bounds = [case.bound for case in next(iter(by_cluster(cases).values())).values() if case.bound is not None]
     _name_bounds(axis, bounds)
     axis.set_ylim(0, 1.05)
@@ -76,6 +78,11 @@ def _draw_real(figure: Figure, cases: Sequence[RealBound]) -> None:
         shares = np.array([case.median(name) for case in cases])
         axis.bar(positions, shares, bottom=bottom, color=colour, label=name)
         bottom += shares
+    computing = [
+        IntervalEstimate(1 - value, ends and Interval(1 - ends.high, 1 - ends.low))
+        for value, ends in (case.pair("waits").measured_mean for case in cases)
+    ]
+    draw_estimates(axis, positions, computing, color="0.3")
     axis.plot(
         positions, [1 - case.pair("waits").simulated for case in cases], "k_", ms=20, label="waits above, simulated"
     )
@@ -101,8 +108,8 @@ OF_TIMING = (
     Plot(
         key="rates",
         title="Clock rate against the bound",
-        shows="Circles: clocks of a worker per mean step, against the bound; lines: the model (A17). 1 is the rate"
-        " without a bound and without a slow worker.",
+        shows="Circles: clocks of a worker per mean step, against the bound, with 90 % intervals; lines: the model"
+        " (A17). 1 is the rate without a bound and without a slow worker.",
         expected="circles on their lines, which rise most with the first clocks of lead; with one slow worker a flat"
         " line at its rate, 0.25.",
         claims=("barrier", "free", "permanent"),
@@ -129,7 +136,7 @@ OF_REAL_CLUSTERS = (
         title="Where the workers' time goes on a real cluster, by the bound on their lead",
         shows="Each bar is the time of the workers of a real cluster: medians of the shares of computing,"
         " communicating and waiting, which need not add up to 1. Marks: where waiting begins in simulations with the"
-        " same delays.",
+        " same delays; grey bars: 90 % intervals of where it begins on the cluster.",
         expected="waiting is largest at s = 0 and shrinks with each clock of lead, as in the simulation; communicating"
         " does not depend on the bound.",
         claims=("real_wait",),

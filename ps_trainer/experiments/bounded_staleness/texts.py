@@ -53,6 +53,7 @@ TEXTS = PageTexts(
         "real_rate": "[|Processes that wake at once wait for a core. The simulations beside older runs had no cost of"
         " a step besides its delay.]",
     },
+    intervals="Student's t over the seeds, of logarithms where the value is a ratio",
     limits=(
         "The rule is not Ho et al.'s: reads come from the ps task, never from a cache that may be s clocks old, and"
         " each gradient makes a separate update. So the claims about updates and objective are not in the verdict.",

@@ -49,6 +49,7 @@ TEXTS = PageTexts(
         "quality": "A copy lacks up to s steps of each other worker.",
         "bound": "The rule pulls, and before that waits, whenever a copy could be older.",
     },
+    intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the objective",
     limits=(
         "The sources' problems have up to millions of parameters; these have a few thousand.",
         "A push ends a step here. Ho et al.'s clients send their updates in the background.",

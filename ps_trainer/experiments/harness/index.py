@@ -42,13 +42,16 @@ _SYMBOLS = (
     ("ok, refuted", "every case is inside of the claim's limit; at least one is outside"),
     ("partly", "inside of the limit, but outside of a narrower range that was expected"),
     ("undecided", "the limit lies within the 90 % confidence interval of a value"),
-    ("x [a, b]", "a value and its 90 % confidence interval, by the method that the claim's amendment names"),
+    ("x [a, b]", "a value and its 90 % confidence interval, by the method that the page's limits name"),
+    ("nearest, farthest", "of several cases: the one inside that is nearest to the limit, or farthest outside of it"),
+    ("median of k", "of k cases; order statistics give its interval"),
     ("≥, ≤", "only a bound of the value is known, because most runs gave up before the target"),
     ("literature", "a source claims it about the system that it measured; only these claims make the verdict"),
     ("theory", "a formula, or a count that must come out"),
     ("simulator", "the simulator against a real cluster, or against what it was fitted to"),
     ("extension", "beyond what the sources say"),
-    ("shape reproduced", "every claim of the literature is ok; “partly” if some are not, or are not tested"),
+    ("shape reproduced", "as a verdict: every claim of the literature is ok"),
+    ("partly, undecided", "as verdicts: some claims of the literature are not ok or not tested; some are undecided"),
 )
 
 

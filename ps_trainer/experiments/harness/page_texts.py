@@ -64,6 +64,7 @@ class PageTexts:
         finding: What the sources found, each with its section, figure or table.
         setup: What was run.
         reasons: Why a claim has its outcome, by its key, for the outcomes that need a reason; alternatives likewise.
+        intervals: Methods of the confidence intervals, in words that follow "by".
         limits: What the results do not say.
     """
 
@@ -74,6 +75,7 @@ class PageTexts:
     formula: str
     finding: str
     setup: str
+    intervals: str
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limits: Sequence[str] = ()
 
@@ -81,7 +83,7 @@ class PageTexts:
         """Returns the answer in one sentence, with the numbers of cases."""
         by_key = {check.claim.key: check for check in checked}
         asked = [(text, by_key[key]) for key, text in self.answers.items() if key in by_key]
-        parts = [f"{words}{_cases(check)}" for text, check in asked if (words := words_for(text, check.finding))]
+        parts = [_counted(words, check) for text, check in asked if (words := words_for(text, check.finding))]
         sentence = "; ".join(parts)
         return f"{sentence[0].upper()}{sentence[1:]}." if parts else UNANSWERED
 
@@ -100,13 +102,13 @@ class PageTexts:
         return texts
 
 
-def _cases(check: JudgedClaim) -> str:
-    """Returns how many cases an outcome is about, in parentheses; empty for a single one."""
+def _counted(words: str, check: JudgedClaim) -> str:
+    """Returns words, and in parentheses for how many cases they hold; "not always" is "not" where that is all."""
     match = _CASES.search(check.text)
-    if not match:
-        return ""
+    if not match:  # a claim with one case
+        return words.replace("not always", "not")
     outside, count = (0, int(match[1])) if match[1] else (int(match[2]), int(match[3]))
     meant = outside if check.finding is ClaimFinding.REFUTED else count - outside
     if meant < count:
-        return f" (in {meant} of {count} cases)"
-    return f" (in {'both' if count == 2 else f'all {count}'} cases)"  # a claim with one case has no such words
+        return f"{words} (in {meant} of {count} cases)"
+    return f"{words.replace('not always', 'not')} (in {'both' if count == 2 else f'all {count}'} cases)"

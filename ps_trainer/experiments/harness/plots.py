@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ps_trainer.comparison.style import STYLE, write_figure
 from ps_trainer.errors import UsageError
 from ps_trainer.experiments.harness.labels import Level
+from ps_trainer.experiments.toolkit.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -134,6 +136,26 @@ def save(drawing: Drawing, caption: str, folder: pathlib.Path, name: str = "") -
         write_figure(figure, files.png, "png")
         write_figure(figure, files.svg, "svg")
     return files
+
+
+def draw_estimates(
+    axis: Axes, places: Sequence[float], estimates: Sequence[tuple[float, Interval | None]], **style: Any
+) -> None:
+    """Draws values, with bars over their intervals.
+
+    Args:
+        axis: Axis.
+        places: Place of each value on the x axis.
+        estimates: Values, each with its interval if it has one; its finite ends are drawn.
+        **style: Arguments of `Axes.errorbar`, with colour, marker and label; values are not joined unless it says so.
+    """
+
+    def bar(value: float, end: float) -> float:
+        return abs(end - value) if math.isfinite(end) else 0.0
+
+    bars = [[bar(value, ends[side] if ends else value) for value, ends in estimates] for side in (0, 1)]
+    style = {"ls": "none", "mfc": "none", "lw": 1, "capsize": 2} | style
+    axis.errorbar(places, [value for value, _ in estimates], bars, **style)
 
 
 def finish(axis: Axes, x: str = "", y: str = "", *, log: str = "", base: int = 2, **legend: Any) -> None:

@@ -88,7 +88,7 @@ def of_texts(
         FINDING: [Paragraph(words.finding), Paragraph(f"Sources: {experiment.source}."), *published],
         SETUP: [Paragraph(words.setup)],
         SEEN: [Bullets(words.seen(checked))],
-        LIMITS: [Bullets(words.limits)],
+        LIMITS: [Bullets([f"Intervals are of 90 %, by {words.intervals}.", *words.limits])],
     }
 
 

@@ -71,8 +71,10 @@ CLAIMS = (
 
 def _draw_examples(figure: harness.Figure, cases: Cases) -> None:
     axis = figure.add_subplot()
-    for scaling, marker in zip(Scaling, "s^oD", strict=True):
-        harness.draw_cases(axis, _by_k(cases, scaling).values(), "k", "examples", fmt=f"{marker}-", label=scaling)
+    colours = (looks.ONE_RATE, looks.RATE_BY_ROOT, looks.RATE_BY_NUMBER, looks.RATE_THAT_VARIES)
+    for scaling, marker, colour in zip(Scaling, "s^oD", colours, strict=True):
+        style = {"fmt": f"{marker}-", "color": colour, "label": scaling}
+        harness.draw_cases(axis, _by_k(cases, scaling).values(), "k", "examples", **style)
     harness.finish(axis, "k, workers", "examples to the target", log="xy")
 
 
@@ -167,6 +169,7 @@ class LinearScaling(harness.Experiment):
             "warmup": "[|An epoch of small rates costs examples. It pays only where training fails without it.]",
             "root": "√k times the rate moves the parameters less far per example than k times.",
         },
+        intervals="Welch's t on logarithms, or a bootstrap of medians where a seed gives up",
         limits=(
             "A run that gives up counts with the examples of 40 epochs, which is a lower bound.",
             "The sources compare the accuracy at the end of a fixed number of epochs; here it is the way to an"

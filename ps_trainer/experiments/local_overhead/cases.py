@@ -10,7 +10,15 @@ from typing import NamedTuple
 from ps_trainer.experiments.harness.cases import Case, cases_by
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.statistics import Interval, Line, Spread, fit_line, log_ratio_interval, spread
+from ps_trainer.experiments.toolkit.statistics import (
+    IntervalEstimate,
+    Line,
+    Spread,
+    fit_line,
+    mean_estimate,
+    mean_ratio,
+    spread,
+)
 
 SIZES = "sizes"  # part of the runs: models of growing size, for the overhead
 RULES = "rules"  # part of the runs: other optimizers, rules, layouts and numbers of ps tasks, for equality
@@ -107,10 +115,14 @@ class SizedModel(Case):
         """Whether the TF1 script was run beside all of its runs."""
         return None not in self.runs.figures("stock_ms")
 
-    def over(self, name: str, other: str) -> tuple[float, Interval | None]:
-        """Returns the ratio of the median step times of two arms ("cluster_ms"), paired by seed, and its interval."""
-        pair = self._of_seeds(name), self._of_seeds(other)
-        return spread(pair[0]).median / spread(pair[1]).median, log_ratio_interval(*pair)
+    def over(self, name: str, other: str) -> IntervalEstimate:
+        """Returns the mean ratio of the step times of two arms ("cluster_ms"), paired by seed, and its interval."""
+        return mean_ratio(self._of_seeds(name), self._of_seeds(other))
+
+    def more_ms(self, name: str) -> IntervalEstimate:
+        """Returns the median step of an arm ("cluster_ms") minus that of one process in ms, mean over the seeds."""
+        pairs = zip(self._of_seeds(name), self._of_seeds("local_ms"), strict=True)
+        return mean_estimate([more - alone for more, alone in pairs])
 
     def _medians(self, name: str) -> Spread:
         return spread(self._of_seeds(name))

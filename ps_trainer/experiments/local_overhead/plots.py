@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.harness.plots import Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.toolkit import looks
 
 from .cases import SizedModel, line_of
@@ -14,7 +14,9 @@ from .cases import SizedModel, line_of
 def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
     axis = figure.add_subplot()
     sizes = sorted(sizes, key=lambda size: size.megabytes)
-    axis.plot([s.megabytes for s in sizes], [s.overhead_ms for s in sizes], "o", mfc="none", label="ps_trainer")
+    more = [size.more_ms("cluster_ms") for size in sizes]
+    style = {"marker": "o", "color": looks.MEASURED, "label": "ps_trainer"}
+    draw_estimates(axis, [size.megabytes for size in sizes], more, **style)
     axis.plot(
         [s.megabytes for s in sizes],
         [s.local.median for s in sizes],
@@ -24,8 +26,8 @@ def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
         label="step of one process",
     )
     stock = [size for size in sizes if size.has_stock]
-    more = [size.stock.median - size.local.median for size in stock if size.stock]
-    axis.plot([s.megabytes for s in stock], more, "s", mfc="none", color=looks.TOKEN_QUEUE, label="TF1 script")
+    style = {"marker": "s", "color": looks.TOKEN_QUEUE, "label": "TF1 script"}
+    draw_estimates(axis, [size.megabytes for size in stock], [size.more_ms("stock_ms") for size in stock], **style)
     line = line_of(sizes)
     if line:
         low, high = sizes[0].megabytes, sizes[-1].megabytes
@@ -41,8 +43,8 @@ PLOTS = (
         key="overhead",
         title="What one ps task adds to a step",
         shows="Time against the size of the model, both axes logarithmic: circles, what a step with a ps task takes"
-        " more than one without; squares, the same of the TF1 script; crosses, the step without; black line, the fitted"
-        " a + b·M.",
+        " more than one without, and its 90 % interval; squares, the same of the TF1 script; crosses, the step without;"
+        " black line, the fitted a + b·M.",
         expected="a constant for small models and growth in proportion to the size for large ones, so that the circles"
         " follow the black line; the squares lie above the circles.",
         claims=("slower", "linear", "over_stock"),

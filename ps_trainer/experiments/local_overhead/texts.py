@@ -48,6 +48,7 @@ TEXTS = PageTexts(
         " only when its step begins. ps_trainer sends one message each way, and pulls as soon as the update is"
         " applied.",
     },
+    intervals="Student's t on the log ratios of the same seeds",
     limits=(
         "The largest and the smallest model are outside of the range of the models to which their line is fitted.",
         "There is no network. Between machines, the time on the link comes on top.",

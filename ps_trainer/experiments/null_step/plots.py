@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.plots import Figure, Plot, finish
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
+from ps_trainer.experiments.toolkit.statistics import pooled_median_ratio
 
 from .cases import PAPER_STEP_SECS, Curve, NullSteps, StepCase
 from .claims import PUBLISHED
@@ -21,9 +22,9 @@ def _with_one_ps(steps: NullSteps, level: Level) -> list[StepCase]:
 def _draw_source(figure: Figure, cases: Sequence[StepCase]) -> None:
     axis = figure.add_subplot()
     for name, own in _by_curve(cases).items():
-        (line,) = axis.plot(*_rates(own), _MARKERS[own[0].curve] + "-", mfc="none", lw=0.8, label=f"{name}, simulated")
+        colour = _draw_rates(axis, own, f"{name}, simulated")
         published = PAPER_STEP_SECS[own[0].curve, own[0].megabytes]
-        axis.plot(list(published), [1 / secs for secs in published.values()], "*", ms=9, color=line.get_color())
+        axis.plot(list(published), [1 / secs for secs in published.values()], "*", ms=9, color=colour)
     axis.plot([], [], "k*", label=PUBLISHED[0].origin)
     finish(axis, "workers", "batches per second", log="xy", base=10, fontsize=7)
 
@@ -31,7 +32,7 @@ def _draw_source(figure: Figure, cases: Sequence[StepCase]) -> None:
 def _draw_measured(figure: Figure, cases: Sequence[StepCase]) -> None:
     axis = figure.add_subplot()
     for name, own in _by_curve(cases).items():
-        axis.plot(*_rates(own), _MARKERS[own[0].curve] + "-", mfc="none", lw=0.8, label=name)
+        _draw_rates(axis, own, name)
     finish(axis, "workers", "batches per second", log="xy", fontsize=7)
 
 
@@ -58,9 +59,14 @@ def _by_curve(cases: Sequence[StepCase]) -> dict[str, list[StepCase]]:
     return groups
 
 
-def _rates(cases: Sequence[StepCase]) -> tuple[list[int], list[float]]:
+def _draw_rates(axis: Axes, cases: Sequence[StepCase], label: str) -> str:
+    """Draws batches per second against the number of workers, and returns the colour."""
     cases = sorted(cases, key=lambda case: case.n)
-    return [case.n for case in cases], [1000 / case.step_ms.median for case in cases]
+    per_sec = [pooled_median_ratio([[1000.0]], case.ms_by_run) for case in cases]
+    colour = str(axis.plot([], [])[0].get_color())
+    style = {"marker": _MARKERS[cases[0].curve], "ls": "-", "lw": 0.8, "color": colour, "label": label}
+    draw_estimates(axis, [case.n for case in cases], per_sec, **style)
+    return colour
 
 
 PLOTS = (
@@ -78,7 +84,7 @@ PLOTS = (
     Plot(
         key="processes",
         title=f"{_TITLE}, one ps task",
-        shows="Measured batches per second against the number of workers, one ps task.",
+        shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals.",
         expected="sparse points near the scalar ones whatever the table's size, dense ones lower the larger the model.",
         claims=("table_size", "sparse_dense", "scalar"),
         draw=_draw_measured,
@@ -88,8 +94,8 @@ PLOTS = (
     Plot(
         key="shaped",
         title=f"{_TITLE}, one ps task",
-        shows="Measured batches per second against the number of workers, one ps task; each host has a link of limited"
-        " speed.",
+        shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals; each host"
+        " has a link of limited speed.",
         expected="sparse points near the scalar ones whatever the table's size; dense ones lower the larger the model,"
         " and falling as 1/n where the link decides.",
         claims=("sparse_dense", "linear"),

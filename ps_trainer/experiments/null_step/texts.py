@@ -51,6 +51,8 @@ TEXTS = PageTexts(
         " can also be shorter, because the first workers push while the others still pull.]",
         "phases": "Either pulls and pushes of the source overlap in part, or its links are faster than 10 Gbit/s.",
     },
+    intervals="a bootstrap of the runs and of their steps; order statistics of the pairs of blocks for the two tables;"
+    " Student's t for bytes",
     limits=(
         "The bandwidth of the source's links is inferred from its own dense steps. So the L0 claim about them checks"
         " consistency and predicts nothing.",

@@ -34,7 +34,7 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
         "ps on each worker's host": (looks.COLOCATED, "D", lambda s: s.arm is Arm.COLOCATED and s.p == s.n),
         "one ps on a worker's host": (looks.COLOCATED, "v", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
         "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC and s.p == 1),
-        "asynchronous, p = 2": (looks.ASYNC, "x", lambda s: s.arm is Arm.ASYNC and s.p == 2),
+        "asynchronous, p = 2": (looks.ASYNC, "*", lambda s: s.arm is Arm.ASYNC and s.p == 2),
         "sockets, p = n, overlapped": (looks.SOCKETS, "o", lambda s: s.arm is Arm.PIPELINED),
         "sockets, p = n": (looks.SOCKETS, "^", lambda s: s.arm is Arm.SOCKETS),
     }

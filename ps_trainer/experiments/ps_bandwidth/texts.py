@@ -61,6 +61,7 @@ TEXTS = PageTexts(
         "simulated_async": "With one ps task, pulls and pushes are two queues for n workers, which take (n + 1)M/B in"
         " place of 2nM/B.",
     },
+    intervals="Student's t on the logarithms of the seeds' times, paired by seed where two arms are compared",
     limits=(
         "Shaped hosts have at most 4 workers, and one size of model. Larger clusters are simulated.",
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",

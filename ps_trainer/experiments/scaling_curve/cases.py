@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_ratio, ratio_by_seed, spread
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_estimate, mean_ratio, ratio_by_seed, spread
 
 from .records import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, ClusterSetting, PointFigures, StepTimes
 
@@ -39,6 +39,11 @@ class CurvePoint(NamedTuple):
     @property
     def _rates(self) -> dict[int, float]:
         return {seed: self.setting.n / figures.round_secs for seed, figures in self.by_seed.items()}
+
+    @property
+    def mean_rate(self) -> IntervalEstimate:
+        """Steps of all workers per second, mean over the seeds."""
+        return mean_estimate([*self._rates.values()])
 
     @property
     def rate(self) -> float:

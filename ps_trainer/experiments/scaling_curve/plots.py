@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish, finish_grid
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish, finish_grid
 from ps_trainer.experiments.toolkit import looks
 
 from .cases import SyncAndAsync, ThroughputCurve, pairs_of
@@ -40,7 +40,8 @@ def _add_curve(axis: Axes, curve: ThroughputCurve, colour: str) -> None:
         axis.plot(counts, rates, color=colour, lw=1, label=f"p={one.p}")
         axis.axhline(one.ceiling(), color=colour, lw=0.6, ls=":")
     else:
-        axis.plot(counts, rates, "o", color=colour, mfc="none", ms=6, label=f"p={one.p}, real")
+        means = [point.mean_rate for point in curve.points]
+        draw_estimates(axis, counts, means, marker="o", color=colour, ms=6, label=f"p={one.p}, real")
 
 
 def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
@@ -92,7 +93,7 @@ OF_OURS = (
         key="throughput",
         title="Throughput against the number of workers",
         shows="Steps per second of all workers against their number, both axes logarithmic: lines are virtual time,"
-        " circles real clusters; dotted: the ceilings of the ps tasks.",
+        " circles real clusters, with 90 % intervals; dotted: the ceilings of the ps tasks.",
         expected="circles on their lines, which grow with the number of workers, bend at the knee and end at the"
         " ceiling; more ps tasks move all of that up and to the right; asynchronous lines end twice as high as"
         " synchronous ones.",

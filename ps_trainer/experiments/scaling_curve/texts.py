@@ -60,6 +60,7 @@ TEXTS = PageTexts(
         " slowest of n is slow at the median, too. The maximum of many steps varies less than one step, so the tail is"
         " shorter in proportion.",
     },
+    intervals="Student's t on the log ratios of the same seeds",
     limits=(
         "In virtual time, the knee follows from the simulator's own parameters. There it checks the simulator.",
         "In virtual time, transfers and computing of one worker do not overlap. TensorFlow already pushes the gradients"

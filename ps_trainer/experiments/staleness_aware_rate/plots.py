@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import looks
-from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error
+from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, mean_estimate
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
@@ -17,6 +17,11 @@ from .cases import NUM_TEST_EXAMPLES, SMALL_RATE, Rate, RateTraining, RateTraini
 
 _NUM_EXAMPLES = 1437
 _PANELS = (Rate.FULL, Rate.BY_STALENESS)
+_COLOURS: dict[str, str] = {
+    Rate.FULL: looks.ONE_RATE,
+    Rate.BY_SPLITS: looks.RATE_BY_NUMBER,
+    Rate.BY_STALENESS: looks.RATE_THAT_VARIES,
+}
 _HIGHEST_LOSS = 4.0
 _ERROR_TICKS = (2, 5, 10, 20, 50, 100)
 
@@ -34,7 +39,7 @@ def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
         for case in (case for case in soft if case.arm == arm):
             _draw_curve(axis, case.runs, f"n = {case.splits}", color=colours[case.splits])
         for case in (case for case in cases if case.mode == Updates.SYNC):
-            _draw_curve(axis, case.runs, "synchronous", color="black")
+            _draw_curve(axis, case.runs, "synchronous", color=looks.SYNC, ls="--")
         axis.set_title(f"learning rate {arm}", fontsize=9)
         axis.set_ylim(0, _HIGHEST_LOSS)
         finish(axis, "epochs", "training loss" if axis is axes[0] else "")
@@ -53,12 +58,13 @@ def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
         arm_cases = sorted(
             (c for c in cases if c.mode == Updates.SOFTSYNC and c.arm == arm), key=lambda case: case.splits
         )
-        style = f"{marker}-"
-        axis.plot([c.splits for c in arm_cases], [100 * c.error for c in arm_cases], style, mfc="none", lw=1, label=arm)
+        errors = [mean_estimate([100 * error for error in case.errors]) for case in arm_cases]
+        style = {"color": _COLOURS[arm], "marker": marker, "ls": "-", "label": arm}
+        draw_estimates(axis, [case.splits for case in arm_cases], errors, **style)
     for case in cases:
         if case.mode == Updates.SYNC:
             band = 200 * accuracy_standard_error(case.error, NUM_TEST_EXAMPLES)
-            axis.axhline(100 * case.error, color="black", lw=1, label="synchronous")
+            axis.axhline(100 * case.error, color=looks.SYNC, ls="--", lw=1, label="synchronous")
             axis.axhspan(100 * case.error - band, 100 * case.error + band, color="0.9")
     finish(axis, "n of n-softsync", "test error (%)", log="x")
     axis.set_yscale("log")
@@ -70,10 +76,10 @@ PLOTS = (
     Plot(
         key="losses",
         title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
-        shows="Training loss against epochs, a panel for each learning rate; each n has one colour in both; black:"
+        shows="Training loss against epochs, a panel for each learning rate; each n has one colour in both; dashed:"
         " synchronous updates.",
         expected="with α₀ the curves of large n stay high or leave the picture; with α₀/τ all lie together with the"
-        " black one.",
+        " dashed one.",
         claims=("fails_small", "aware_small"),
         draw=_draw_losses,
         data=_with_small_rate,
@@ -82,8 +88,8 @@ PLOTS = (
     Plot(
         key="errors",
         title="Test error at the end by n",
-        shows="Test error against n; black line: synchronous updates, with a grey band of two standard errors of the"
-        " test set to each side.",
+        shows="Mean test error against n, with 90 % intervals; dashed: synchronous updates, with a grey band of two"
+        " standard errors of the test set to each side.",
         expected="with α₀ the error of guessing; with α₀/n and α₀/τ errors within the grey band.",
         claims=("fails_small", "aware_small", "global"),
         draw=_draw_errors,

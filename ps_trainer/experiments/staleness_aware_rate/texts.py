@@ -61,6 +61,7 @@ TEXTS = PageTexts(
         "cnn_fails": "The α₀ that is best for α₀/τ is about λ times the rate that staleness λ can stand.",
         "batch": "The mean of λ gradients of batches of μ is the gradient of a batch of λμ.",
     },
+    intervals="Student's t of the differences between the same seeds",
     limits=(
         "Two arms end alike if the 90 % t interval of their difference, of the same seeds, is within 1 point. All arms"
         " see the same 360 test digits, so the claims are about these.",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.plots import Figure, Plot, finish, finish_grid
+from ps_trainer.experiments.harness.plots import Figure, Plot, draw_estimates, finish, finish_grid
 from ps_trainer.experiments.toolkit import looks, real_clusters, theory
 from ps_trainer.experiments.toolkit.statistics import of_histogram
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -58,11 +58,11 @@ def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
     mean_axis.plot(counts, [theory.mean_staleness(n) for n in counts], "k-", lw=1, label="n − 1")
     sd_axis.plot(counts, [theory.geometric_sd(n) for n in counts], "k-", lw=1, label="√(n(n − 1)), geometric")
     for shape in _SHOWN:
-        look = looks.of_shape(shape) | {"ls": "none", "label": shape}
+        look = looks.of_shape(shape) | {"label": shape}
         shape_cases = [case for case in cases if case.shape == shape]
         numbers = [case.n for case in shape_cases]
-        mean_axis.plot(numbers, [case.summary.mean for case in shape_cases], **look)
-        sd_axis.plot(numbers, [case.summary.sd for case in shape_cases], **look)
+        draw_estimates(mean_axis, numbers, [c.estimate(lambda one: one.summary.mean) for c in shape_cases], **look)
+        draw_estimates(sd_axis, numbers, [c.estimate(lambda one: one.summary.sd) for c in shape_cases], **look)
     for axis, name in ((mean_axis, "mean"), (sd_axis, "standard deviation")):
         axis.xaxis.get_major_locator().set_params(integer=True)
         finish(axis, "workers", f"{name} of the staleness")
@@ -87,8 +87,9 @@ def _draw_grouped(figure: Figure, cases: Sequence[Staleness]) -> None:
     sizes = sorted({case.per_update for case in cases})
     grid = np.geomspace(1, max(sizes, default=math.e))
     axis.plot(grid, [theory.mean_staleness(8, c) for c in grid], "k-", lw=1, label="(n − 1)/c")
-    means = [case.summary.mean for case in cases]
-    axis.plot([case.per_update for case in cases], means, "o", mfc="none", label="measured")
+    means = [case.estimate(lambda one: one.summary.mean) for case in cases]
+    numbers = [case.per_update for case in cases]
+    draw_estimates(axis, numbers, means, marker="o", color=looks.MEASURED, label="measured")
     finish(axis, "gradients per update, c", "mean staleness in updates", log="xy")
 
 
@@ -115,8 +116,8 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
         Plot(
             key=f"moments-{suffix}",
             title="Mean and standard deviation against the number of workers",
-            shows="Mean and standard deviation of the staleness against the number of workers; black lines: the"
-            " models, n − 1 (A6) and √(n(n − 1)) (A7).",
+            shows="Mean and standard deviation of the staleness against the number of workers, with 90 % intervals;"
+            " black lines: the models, n − 1 (A6) and √(n(n − 1)) (A7).",
             expected="means of all kinds of step times on the line n − 1; standard deviations near 0 for even steps,"
             " on the line for exponential ones, between them for lognormal ones.",
             claims=("mean", "spike"),
@@ -139,8 +140,8 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
         Plot(
             key=f"softsync-{suffix}",
             title="Gradients per update and mean staleness, n = 8",
-            shows="Circles: mean staleness in updates against the gradients per update, 8 workers; black line: (n −"
-            " 1)/c (A6).",
+            shows="Circles: mean staleness in updates against the gradients per update, 8 workers, with 90 %"
+            " intervals; black line: (n − 1)/c (A6).",
             expected="circles on the line: 7, 3.5, 1.75, 0.875 for c = 1, 2, 4, 8.",
             claims=("softsync",),
             draw=_draw_grouped,

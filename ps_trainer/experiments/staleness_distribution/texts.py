@@ -49,12 +49,12 @@ TEXTS = PageTexts(
         " steps also makes its staleness smaller.]",
         "heavy_tail": "So the sources' bound of 2n is a statement about even steps.",
     },
+    intervals="the jackknife, which leaves out one seed in turn; Wilson's interval of a share",
     limits=(
         "In virtual time, the means of asynchronous workers and of n-softsync are counts that must come out. There they"
         " check the simulator.",
         "The sources' learners were machines that computed gradients. Here they sleep.",
         "Updates of 8 workers with c = 8 gradients run in virtual time only.",
-        "The jackknife leaves out one seed in turn, so a case of a single seed has no interval. The interval of a share"
-        " takes gradients as independent.",
+        "A case of a single seed has no interval. The interval of a share takes gradients as independent.",
     ),
 )

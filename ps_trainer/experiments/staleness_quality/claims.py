@@ -17,7 +17,7 @@ from ps_trainer.experiments.harness.claims import (
 )
 from ps_trainer.experiments.harness.targets import Samples
 from ps_trainer.experiments.toolkit import quadratic
-from ps_trainer.experiments.toolkit.statistics import bootstrap_interval, resampled_medians, share_interval
+from ps_trainer.experiments.toolkit.statistics import Interval, bootstrap_interval, resampled_medians, share_interval
 
 from .cases import (
     MEAN_SQUARE,
@@ -47,7 +47,8 @@ def _over_exact(rates: Mapping[str, Mapping[int, float]], kind: str, exact: Call
 def rising_share(name: str, ordered: Sequence[Samples]) -> list[Measure]:
     """Returns the share of pairs in which the later sample has the greater median, with its bootstrap interval.
 
-    A pair is left out where neither median is known, because it is not evidence.
+    A pair is left out where neither median is known, because it is not evidence. Resamples of few seeds have ties and
+    more noise than the seeds, so fewer of their pairs may rise. The interval reaches to the share of the seeds, too.
     """
     first, later = np.triu_indices(len(ordered), 1)
 
@@ -60,8 +61,9 @@ def rising_share(name: str, ordered: Sequence[Samples]) -> list[Measure]:
     medians = np.median(values, axis=1)
     if np.isfinite(medians).sum() == 0 or len(ordered) < 2:
         return []
-    resampled = shares(resampled_medians(values))
-    return [Measure(name, float(shares(medians)), bootstrap_interval(resampled, resampled))]
+    share, resampled = float(shares(medians)), shares(resampled_medians(values))
+    ends = bootstrap_interval(resampled, resampled)
+    return [Measure(name, share, Interval(min(share, ends.low), max(share, ends.high)))]
 
 
 def _rising_shares(cases: Sequence[StaleTraining]) -> list[Measure]:

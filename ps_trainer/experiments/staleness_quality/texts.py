@@ -61,10 +61,10 @@ TEXTS = PageTexts(
         " of the limit, and rises once it is outside.]",
         "adagrad": "Adagrad divides its rate by the gradients so far, so a rate that is too large shrinks.",
     },
+    intervals="a bootstrap of medians over the seeds; Wilson's interval of the share rescued",
     limits=(
         "Of a run that gives up, only a lower bound is known. Medians and intervals take it as unknown: a value with ≥"
         " or ≤ is a bound, and pairs of two unknown medians are left out.",
-        "Intervals are 90 % bootstrap intervals of medians over the seeds, and Wilson's interval of the share rescued.",
         "Depths are compared at a share of the fastest rate and not of the largest stable one, which need not exist:"
         " softmax regression at a large rate acts like a perceptron.",
         "No run reaches the target in fewer updates than its window of examples takes.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ps_trainer.comparison.style import PURPLE, SKY
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval
 
@@ -14,11 +14,11 @@ from .cases import Strategy, StrategyCell, StrategyModel, find, ratio
 from .tables import quality_percent
 
 _LOOKS: dict[str, dict[str, Any]] = {
-    Strategy.ALONE: {"color": "0.3", "marker": "o"},
-    Strategy.SYNC: {"color": looks.SYNC, "marker": "^"},
-    Strategy.ASYNC: {"color": looks.ASYNC, "marker": "s"},
-    Strategy.BACKUP: {"color": looks.SYNC, "marker": "v"},
-    Strategy.RING: {"color": looks.RING, "marker": "D"},
+    Strategy.ALONE: {"color": "0.3", "marker": "*"},
+    Strategy.SYNC: looks.SYNC_POINTS,
+    Strategy.ASYNC: looks.ASYNC_POINTS,
+    Strategy.BACKUP: looks.BACKUP_POINTS,
+    Strategy.RING: looks.RING_POINTS,
     Strategy.HYBRID: {"color": PURPLE, "marker": "P"},
     Strategy.LOCAL: {"color": SKY, "marker": "X"},
 }
@@ -35,9 +35,7 @@ def _draw(
         found = [(x, value) for x, model in enumerate(models) if (value := value_of(strategy, model)) is not None]
         if found:
             xs = [x + 0.8 * ((place + 0.5) / len(strategies) - 0.5) for x, _ in found]
-            values = [value for _, (value, _) in found]
-            errors = [[abs(value - (ends[end] if ends else value)) for _, (value, ends) in found] for end in (0, 1)]
-            axis.errorbar(xs, values, errors, ls="none", capsize=2, lw=1, label=strategy, **_LOOKS[strategy])
+            draw_estimates(axis, xs, [value for _, value in found], label=strategy, **_LOOKS[strategy])
     axis.set_xticks(range(len(models)), models, rotation=20)
     axis.set_xlim(-0.5, len(models) - 0.5)
     axis.grid(axis="x", visible=False)

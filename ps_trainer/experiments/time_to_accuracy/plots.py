@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.harness.targets import draw_cases
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval, spread
@@ -38,11 +38,9 @@ def _panels(figure: Figure, cases: Sequence[TimedAccuracy] | Sequence[PacedTrain
     return list(zip(axes, kinds, strict=True))
 
 
-def _draw_points(axis: Axes, points: dict[int, tuple[float, Interval | None]], rule: WorkerRule, **style: Any) -> None:
+def _draw_points(axis: Axes, points: dict[int, tuple[float, Interval | None]], rule: WorkerRule) -> None:
     """Draws values with their intervals against the number of workers."""
-    middle = [value for value, _ in points.values()]
-    below, above = ([abs(value - (ends[end] if ends else value)) for value, ends in points.values()] for end in (0, 1))
-    axis.errorbar(list(points), middle, (below, above), capsize=2, lw=1, **_LOOKS[rule], **style)
+    draw_estimates(axis, list(points), list(points.values()), ls="-", label=rule, **_LOOKS[rule])
 
 
 def _inverse(value: float, ends: Interval | None) -> tuple[float, Interval | None]:
@@ -62,7 +60,7 @@ def _draw_speedups(figure: Figure, cases: Sequence[TimedAccuracy]) -> None:
         for rule in WorkerRule:
             ratios = {n: measure for n in counts[1:] for measure in over_one(cases, batches, rule, n)}
             points = {n: _inverse(one.value, one.interval) for n, one in ratios.items() if not one.sign}
-            _draw_points(axis, {1: (1.0, None), **points}, rule, label=rule)
+            _draw_points(axis, {1: (1.0, None), **points}, rule)
         finish(axis, "workers n", "time of one worker / time", log="xy", fontsize=7)
 
 
@@ -98,7 +96,7 @@ def _draw_real(figure: Figure, cases: Sequence[PacedTraining]) -> None:
             points = {
                 n: _inverse(*ratio_interval(own, measured[1])) for n, own in measured.items() if n > 1 and 1 in measured
             }
-            _draw_points(axis, {1: (1.0, None), **points}, rule, label=rule)
+            _draw_points(axis, {1: (1.0, None), **points}, rule)
             ratios = {n: _inverse(*ratio_interval(own, simulated[1]))[0] for n, own in simulated.items()}
             axis.plot(list(ratios), list(ratios.values()), "x", color=_LOOKS[rule]["color"], ms=6)
         finish(axis, "workers n", "time of one worker / time", log="xy", fontsize=7)

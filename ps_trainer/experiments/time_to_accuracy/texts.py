@@ -57,6 +57,7 @@ TEXTS = PageTexts(
         "async_first": "[They do not wait for the slowest step.|What they gain by not waiting, their stale gradients"
         " lose.]",
     },
+    intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the accuracy",
     limits=(
         "No process sleeps or computes here for as long as the time says. `ps_trainer experiment"
         " ps_trainer.experiments.time_to_accuracy.experiment:TimeToAccuracyOnClusters` also trains on real clusters of"

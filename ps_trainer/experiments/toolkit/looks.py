@@ -1,7 +1,7 @@
 """Colours, shades and markers of plots: each means one thing in all panels of all experiments.
 
-* A kind of updates, a distribution of step times and a part of a worker's time have a colour each, of a palette that
-  colour-blind readers can tell apart.
+* A kind of updates, a distribution of step times, a rule for the learning rate and a part of a worker's time have a
+  colour each, of a palette that colour-blind readers can tell apart. Kinds of updates have a marker each, too.
 * Values of a quantity (numbers of workers or ps tasks, staleness, …) have shades, from dark for the least to light for
   the greatest, which keep their order in grey.
 * Black is a model or a published value.
@@ -21,14 +21,16 @@ ASYNC, SYNC, SYNC_GLOBAL, TOKEN_QUEUE, RING, COLOCATED = BLUE, ORANGE, YELLOW, P
 SSP, SSP_CACHE = SKY, GREEN
 SOCKETS = PURPLE
 # Points of rules, in plots against a number of workers or a bound; the rules of a plot differ in grey, too.
-ASYNC_POINTS, SYNC_POINTS, BACKUP_POINTS, SSP_POINTS, SSP_CACHE_POINTS = (
+ASYNC_POINTS, SYNC_POINTS, BACKUP_POINTS, SSP_POINTS, SSP_CACHE_POINTS, RING_POINTS = (
     {"color": colour, "marker": marker, "mfc": "none"}
-    for colour, marker in ((ASYNC, "s"), (SYNC, "^"), (SYNC, "o"), (SSP, "v"), (SSP_CACHE, "D"))
+    for colour, marker in ((ASYNC, "s"), (SYNC, "^"), (SYNC, "o"), (SSP, "v"), (SSP_CACHE, "D"), (RING, "x"))
 )
+# Rules for the learning rate: one for all settings; one that follows a number, or its root; one that varies in a run.
+ONE_RATE, RATE_BY_NUMBER, RATE_BY_ROOT, RATE_THAT_VARIES = PURPLE, SKY, YELLOW, GREEN
 COMPUTES, COMMUNICATES, WAITS = GREEN, SKY, "0.85"
 MEASURED = BLUE  # where all data are of one kind
 
-_LIGHTEST = 0.85  # of the colour map; lighter shades are faint on white
+_DARKEST, _LIGHTEST = 0.15, 0.85  # of the colour map; darker shades look black, and lighter ones are faint on white
 
 SHAPE_COLOURS: dict[str, str] = {
     Shape.EVEN: SKY,
@@ -58,4 +60,5 @@ def shades(values: Iterable[_Number]) -> dict[_Number, str]:
     ordered = sorted(set(values))
     most = max(1, len(ordered) - 1)
     shade = colormaps["viridis"]
-    return {value: colors.to_hex(shade(_LIGHTEST * place / most)) for place, value in enumerate(ordered)}
+    places = {value: _DARKEST + (_LIGHTEST - _DARKEST) * place / most for place, value in enumerate(ordered)}
+    return {value: colors.to_hex(shade(place)) for value, place in places.items()}

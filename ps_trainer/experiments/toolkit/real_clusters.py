@@ -34,8 +34,8 @@ from ps_trainer.experiments.toolkit.delayed_training import mean_ms as mean_ms
 from ps_trainer.experiments.toolkit.statistics import (
     Interval,
     IntervalEstimate,
-    log_ratio_interval,
     mean_estimate,
+    mean_ratio,
     spread,
 )
 from ps_trainer.simulation.schedule import Schedule, as_steps
@@ -95,12 +95,14 @@ class Pair(NamedTuple):
     overhead_ms: float  # time of a step besides its delay in virtual time
     delayed_share: float | None  # share of a step for which tasks waited for cores, 0..1; None = unknown
     num_seeds: int  # number of runs
+    ratio: float  # measured over simulated, geometric mean of the seeds; of the medians where a seed's is unknown
     interval: Interval | None = None  # of the ratio, over the seeds
     measured_by_seed: Mapping[int, float] = MappingProxyType({})  # seed -> value on the cluster
 
     @property
-    def ratio(self) -> float:
-        return self.measured / self.simulated
+    def measured_mean(self) -> IntervalEstimate:
+        """Mean over the seeds of the value on the cluster."""
+        return mean_estimate([*self.measured_by_seed.values()])
 
 
 def pair(case: str, runs: Results, name: str) -> Pair:
@@ -116,15 +118,19 @@ def pair(case: str, runs: Results, name: str) -> Pair:
         found = [getattr(one, name) for one in runs.figures(of)]
         return [math.inf if value is None else value for value in found]
 
+    measured, simulated = median("measured"), median("simulated")
+    ratio = mean_ratio(values("measured"), values("simulated"))
+    if not 0 < ratio.value < math.inf:
+        ratio = IntervalEstimate(measured / simulated if simulated else math.nan)
     shares = [cpu.delayed_share for result in runs if (cpu := result.cpu) and cpu.delayed_share is not None]
     return Pair(
         case,
-        median("measured"),
-        median("simulated"),
+        measured,
+        simulated,
         1000 * spread(runs.figures("overhead_secs")).median,
         spread(shares).median if shares else None,
         len(runs),
-        log_ratio_interval(values("measured"), values("simulated")),
+        *ratio,
         dict(zip((result.run.seed for result in runs), values("measured"), strict=True)),
     )
 

@@ -124,11 +124,6 @@ def mean_ratio(values: Sequence[float], others: Sequence[float] | float) -> Inte
     return IntervalEstimate(value, ends and Interval(math.exp(ends.low), math.exp(ends.high)))
 
 
-def log_ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
-    """Returns the interval of the ratio of two paired samples of values above 0, as `mean_ratio` has it."""
-    return mean_ratio(values, others).interval
-
-
 def ratio_by_seed(values: Mapping[int, float], others: Mapping[int, float]) -> IntervalEstimate:
     """Returns the ratio of two samples of values above 0, which have their seeds as keys.
 

@@ -134,7 +134,7 @@ def test_a_real_training_is_replayed_in_virtual_time(tmp_path, monkeypatch):
     # A window of 20 with the mean 2 − 0.095 k: 16 low losses.
     assert figures.measured.examples == (50 + 16) * 32
     assert 2000 < figures.simulated.examples < 12000
-    # Eight workers, one step each per mean step of 400 ms.
+    # Eight workers, one step each per mean step of 600 ms.
     per_example = figures.simulated.secs / figures.simulated.examples
-    assert per_example == pytest.approx(0.4 / (8 * 32), rel=0.2)
+    assert per_example == pytest.approx(0.6 / (8 * 32), rel=0.2)
     assert math.isfinite(figures.overhead_secs)

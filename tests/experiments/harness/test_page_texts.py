@@ -68,6 +68,19 @@ def test_the_answer_is_made_of_the_outcomes_of_claims():
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("2 of 3 outside, farthest: 1", "Dice do not always fall (in 2 of 3 cases)."),
+        ("3 of 3 outside, farthest: 1", "Dice do not fall (in all 3 cases)."),
+        ("1 (k=6)", "Dice do not fall."),
+    ],
+)
+def test_what_is_so_in_no_case_is_not_said_to_be_so_not_always(monkeypatch, text, answer):
+    texts = dataclasses.replace(Dice.texts, answers={"gravity": "dice [fall|do not always fall]"})
+    assert texts.answer([check("gravity", REFUTED, text)]) == answer
+
+
 @pytest.mark.parametrize("finding", [ClaimFinding.UNDECIDED, ClaimFinding.NOT_TESTABLE])
 def test_a_claim_that_decides_nothing_answers_nothing(finding):
     assert Dice.texts.answer([check(finding=finding)]) == UNANSWERED

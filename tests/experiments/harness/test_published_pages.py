@@ -125,7 +125,7 @@ def test_a_page_gets_the_present_texts_and_keeps_its_numbers(dice):
     assert "## Background\n\nA die with k sides has k equally likely numbers.\n\n```text\nmean = (k + 1)/2\n```" in new
     assert "[Symbols and levels](index.md#symbols-and-levels)" in new
     assert "## What the sources found\n\nPacioli (p. 1)" in new
-    assert "## Limits\n\n* Software does not fall.\n\n## How to reproduce" in new
+    assert "## Limits\n\n* Intervals are of 90 %, by counting.\n* Software does not fall.\n\n## How to rep" in new
     assert "Old" not in new
     for kept in (TABLE.format(claim=CLAIM, outcome="ok", measured=page().split(" | ")[10]), "kept", "36 runs"):
         assert kept in new
