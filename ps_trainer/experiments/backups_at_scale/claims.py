@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.cases import find
 from ps_trainer.experiments.harness.claims import Limit, Measure, extension_claim, literature_claim, simulator_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.targets import ratio
-from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
+from ps_trainer.experiments.toolkit.statistics import mean_ratio, ratio_interval
 
 from .cases import AtScale, Delays, TimedTraffic, UpdateKind, gain
 
@@ -51,7 +51,7 @@ def _fifth(delays: Delays, *, has_transfers: bool = True) -> Callable[[Sequence[
 
 def _published_median(cases: Sequence[TimedTraffic]) -> list[Measure]:
     four = find(cases, delays=Delays.STRAGGLERS, b=FOUR, has_transfers=True)
-    return [Measure(four.cluster, spread(four.medians).median / BEST_MEDIAN.value)] if four else []
+    return [Measure(four.cluster, *mean_ratio(four.medians, BEST_MEDIAN.value))] if four else []
 
 
 OF_TRAINING = (

@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.harness.targets import draw_spreads
 from ps_trainer.experiments.toolkit import looks
 
-from .cases import FRESH_BOUND, CacheArm, CacheComparison, Reads, median
+from .cases import FRESH_BOUND, CacheArm, CacheComparison, Reads
 
 _OTHERS: tuple[tuple[Reads, int | None, dict[str, str]], ...] = (
     (Reads.FRESH, FRESH_BOUND, looks.SSP_POINTS),
@@ -56,7 +56,7 @@ def _draw_parts(figure: Figure, comparisons: Sequence[CacheComparison]) -> None:
     finish(left, "bound s of cached reads; other rules", "share of time in which workers compute", fontsize=7)
     for line, own in zip(("-", "--"), comparisons, strict=False):
         bounds, style = range(len(own.cached)), {**looks.SSP_CACHE_POINTS, "ls": line, "label": own.problem}
-        right.plot(bounds, [median(arm.gradients) for arm in own.cached], **style)
+        draw_spreads(right, bounds, [arm.gradients for arm in own.cached], **style)
         right.set_xticks(bounds, [str(arm.bound) for arm in own.cached])
     right.set_ylim(bottom=0)
     finish(right, "bound s of cached reads", "gradients to the objective", fontsize=7)

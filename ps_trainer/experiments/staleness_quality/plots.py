@@ -43,13 +43,16 @@ def _draw_grid(figure: Figure, searches: Sequence[RateSearch]) -> None:
         [[search.figures.median(tau, place) for place in range(len(search.rates))] for tau in search.taus]
     )
     updates[~np.isfinite(updates)] = np.nan
+    known = np.flatnonzero(np.isfinite(updates).any(axis=0))
+    rates = search.rates[: known.max(initial=0) + 2]  # with the first rate at which nothing reached the target
+    updates = updates[:, : len(rates)]
     image = axis.imshow(updates, origin="lower", aspect="auto", cmap="viridis_r")
     for (row, column), value in np.ndenumerate(updates):
         text = "–" if np.isnan(value) else f"{value:.0f}"
         is_dark = image.norm(value) > 0.5 if not np.isnan(value) else False
         axis.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
     axis.grid(visible=False)
-    axis.set_xticks(range(len(search.rates)), [f"{rate:g}" for rate in search.rates])
+    axis.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     axis.set_yticks(range(len(search.taus)), [str(tau) for tau in search.taus])
     axis.set_xlabel("learning rate")
     axis.set_ylabel("staleness in updates")

@@ -19,7 +19,7 @@ TEXTS = PageTexts(
         "adagrad": "Adagrad [suffers less than|does not suffer less than both] momentum and Adam",
         "rmsprop": "RMSProp [suffers more than|does not suffer more than both] Adagrad and SGD",
     },
-    best_plot="grid",
+    best_plot="updates",
     background=(
         "A stale gradient belongs to parameters that are τ updates old. It corrects an error that other updates may"
         " have corrected already, so that training overshoots. On a quadratic, the parameters follow a linear recursion"

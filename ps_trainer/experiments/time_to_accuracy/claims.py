@@ -14,7 +14,7 @@ from ps_trainer.experiments.harness.claims import (
 )
 from ps_trainer.experiments.harness.targets import ratio
 from ps_trainer.experiments.toolkit import real_clusters
-from ps_trainer.experiments.toolkit.statistics import ratio_interval, spread
+from ps_trainer.experiments.toolkit.statistics import mean_ratio, ratio_interval, spread
 
 from .cases import (
     BatchKind,
@@ -53,7 +53,7 @@ def _update_times(cases: Sequence[TimedAccuracy]) -> list[Measure]:
         if alone is not None:
             cost = spread(alone.update_times).median - 1.0
             measures += [
-                Measure(case.name, spread(case.update_times).median / predicted_update_time(batches, case.n, cost))
+                Measure(case.name, *mean_ratio(case.update_times, predicted_update_time(batches, case.n, cost)))
                 for case in own
             ]
     return measures
