@@ -43,9 +43,10 @@ CLAIMS = (
         sentence="A step with a ps task on the same machine is slower than one without",
         quantity="median step with a ps task over median step without",
         limit=Limit(low=1.0),
-        amended="2026-11-21: runs count unless other programs ran beside them",
+        amended="2026-11-21: runs count unless other programs ran beside them; 2026-11-28: geometric means over the"
+        " seeds, with an interval by Student's t",
         measure=lambda overheads: [
-            Measure(size.model, size.cluster.median / size.local.median) for size in overheads.timed
+            Measure(size.model, *size.over("cluster_ms", "local_ms")) for size in overheads.timed
         ],
         why_none=lambda overheads: "other programs ran beside every run",
     ),
