@@ -30,7 +30,7 @@ from .texts import TEXTS
 _COUNTS = (2, 4, 8, 16)
 _VIRTUAL_MEAN_MS = 100.0
 _NUM_LOGGED_STEPS = 500
-# The claim on the tail needs five seeds of so many updates. More workers make more of them, as theirs take less time.
+# The claim on the tail needs these numbers of updates from five seeds. More workers make more updates in a second.
 _NUM_UPDATES = {
     (2, Shape.EVEN): 1000,
     (4, Shape.EVEN): 1500,
