@@ -106,6 +106,7 @@ class VirtualTraining(TunedPart[VirtualTrainingSettings, TrainingFigures]):
     """Examples and time to a training accuracy, each arm at the learning rate of its pilot run."""
 
     figures_type = TrainingFigures
+    cost = "examples"
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_TRAINING
 

@@ -15,6 +15,7 @@ from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, s
 
 TRAFFIC = "traffic"  # purpose of the runs that only time updates
 NUM_NEEDED = 50  # N of these runs
+TARGET = 0.93  # test accuracy of the trainings
 
 
 class UpdateKind(Label):

@@ -13,6 +13,7 @@ from ps_trainer.experiments.toolkit.statistics import mean_ratio, ratio_interval
 from .cases import AtScale, Delays, TimedTraffic, UpdateKind, gain
 
 MANY = 64
+SOME = 16
 FEW = 4
 FOUR, FIVE = 4, 5
 _OSDI = "Abadi et al. 2016, section 6.3, Fig. 8c"
@@ -65,17 +66,26 @@ OF_TRAINING = (
     ),
     literature_claim(
         key="sooner_than_async",
-        sentence="It reaches an accuracy sooner than asynchronous training",
+        sentence="With backup workers synchronous training reaches an accuracy sooner than asynchronous training",
         quantity="time of asynchronous workers over its own",
         limit=Limit(low=1.0),
         measure=_times(UpdateKind.ASYNC, UpdateKind.BACKUP),
     ),
     literature_claim(
         key="sooner_than_sync",
-        sentence="It reaches an accuracy sooner than synchronous training that waits for all workers",
+        sentence="With backup workers synchronous training reaches an accuracy sooner than without them",
         quantity="time without backup workers over its own",
         limit=Limit(low=1.0),
         measure=_times(UpdateKind.SYNC, UpdateKind.BACKUP),
+    ),
+    extension_claim(
+        key="accuracy_of_some",
+        sentence=f"With {SOME} workers, synchronous training with backup workers ends at a better test accuracy than"
+        " asynchronous training",
+        quantity="its final test accuracy minus that of asynchronous workers",
+        limit=Limit(low=0.0),
+        amended="2026-11-28: new, after the first run, which had this result beside that of 64 workers",
+        measure=_gains(UpdateKind.BACKUP, UpdateKind.ASYNC, SOME, SOME),
     ),
     extension_claim(
         key="falls",
@@ -86,7 +96,8 @@ OF_TRAINING = (
     ),
     extension_claim(
         key="same",
-        sentence="Backup workers change the final test accuracy of synchronous training by less than one in a hundred",
+        sentence="Backup workers change the final test accuracy of synchronous training by less than one percentage"
+        " point",
         quantity="final test accuracy with minus without backup workers",
         limit=Limit(low=-0.01, high=0.01),
         measure=_gains(UpdateKind.BACKUP, UpdateKind.SYNC),
@@ -96,22 +107,22 @@ OF_TRAINING = (
 OF_TRAFFIC = (
     literature_claim(
         key="fifth",
-        sentence="Of 50 workers of which 4 are stragglers on average, a fifth backup worker makes the median update"
-        " slightly longer, by its traffic",
+        sentence="Where 4 of 50 workers are stragglers on average, a fifth backup worker makes the median update"
+        " slightly longer",
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(low=1.0, high=1.05),
         measure=_fifth(Delays.STRAGGLERS),
     ),
     extension_claim(
         key="without_traffic",
-        sentence="Without traffic it does not",
+        sentence="Without transfers a fifth backup worker does not make it longer",
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(high=1.0),
         measure=_fifth(Delays.STRAGGLERS, has_transfers=False),
     ),
     extension_claim(
         key="varied",
-        sentence="Where every step varies, it still makes the update shorter, for all its traffic",
+        sentence="Where every step varies, a fifth backup worker makes the median update shorter",
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(high=1.0),
         measure=_fifth(Delays.VARIED),

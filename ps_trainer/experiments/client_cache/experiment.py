@@ -72,6 +72,7 @@ class CachedReads(TunedPart[CacheSettings, CacheFigures]):
     """Time to an objective, by the rule and its bound."""
 
     figures_type = CacheFigures
+    cost = "time (mean steps)"
     sees_all = True  # the pilot runs choose a bound
     claims = claims.OF_READS
 

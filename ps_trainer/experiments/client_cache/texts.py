@@ -5,7 +5,7 @@ from __future__ import annotations
 from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
 
-from .cases import FRESH_BOUND, NUM_WORKERS
+from .cases import BOUNDS, FRESH_BOUND, NUM_WORKERS
 
 TEXTS = PageTexts(
     question="Do workers that read slightly old parameters from a cache reach an objective sooner?",
@@ -36,16 +36,18 @@ TEXTS = PageTexts(
     ),
     setup=(
         f"{NUM_WORKERS} workers in virtual time with lognormal steps (σ = 0.5), and one ps task with a shared link. A"
-        " pull alone takes an eighth of a mean step, and a whole one if all workers pull. Two problems: matrix"
-        " factorization by SGD on planted ratings (objective: a squared error of 0.1; the noise is 0.04), and logistic"
-        " regression with FTRL and an ℓ1 penalty on Zipf-distributed clicks (objective: a log loss of 0.62). The seeds"
-        f" {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]} choose the bound and the learning rates, of six. The claims are judged"
-        " on ten others. The time between two tests of the loss is interpolated."
+        " pull alone takes an eighth of a mean step, and a whole one if all pull. Arms: cached reads with s of"
+        f" {', '.join(map(str, BOUNDS))}; fresh reads, which pull in each step, with s = {FRESH_BOUND}; an averaging"
+        " barrier; asynchronous workers. Matrix factorization by SGD on planted ratings, to a squared error of 0.1 (the"
+        " noise is 0.04). Logistic regression by FTRL, with an ℓ1 penalty, on Zipf-distributed clicks, to a log loss of"
+        f" 0.62. The seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]} choose bounds and rates; ten others judge."
     ),
     reasons={
-        "sooner_than_async": "[|Here asynchronous workers pull fresh parameters in each step, and the link can serve"
-        " them all. So a cache saves little time, and its old copies cost gradients.]",
-        "computes": "Most steps begin without a pull, and a lead hides the slow steps of others.",
+        "sooner_than_async": "[|Here asynchronous workers pull fresh parameters in each step, and never wait. A cache"
+        " adds little to the share of time in which they compute, and its old copies cost gradients.]",
+        "computes": "Part of the steps begin without a pull, and a lead hides the slow steps of others.",
+        "sooner_than_barrier": "The workers compute for a larger share of the time, which outweighs what older"
+        " parameters cost.",
         "quality": "A copy lacks up to s steps of each other worker.",
         "bound": "The rule pulls, and before that waits, whenever a copy could be older.",
     },
@@ -58,6 +60,8 @@ TEXTS = PageTexts(
         "An update of the cache with FTRL is what the worker's gradient changed on the ps task, which a client would"
         " have to compute itself.",
         "The link is slow on purpose: without transfers a cache saves nothing.",
+        "Both problems have the same step times, so the shares of computing are the same, too.",
+        "By SGD, cached reads at s = 0, and an averaging barrier with 8 times the rate, make the same updates.",
         "With FTRL, an update of averaged gradients goes hardly further than one of a single gradient. So on clicks the"
         " averaging barrier is far slower than cached reads with s = 0, which sum up the same gradients.",
         "On clicks the learning rate of the largest bound is the smallest of its grid, so a smaller one may be faster.",

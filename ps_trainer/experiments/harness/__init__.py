@@ -21,7 +21,7 @@ from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_by_key, runs_of_seeds
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_spreads, ratio
+from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_course, draw_samples, ratio
 
 __all__ = [
     "Axes",
@@ -47,7 +47,8 @@ __all__ = [
     "case_factory",
     "count",
     "draw_cases",
-    "draw_spreads",
+    "draw_course",
+    "draw_samples",
     "extension_claim",
     "figures",
     "find",

@@ -96,9 +96,11 @@ def _markdown(block: Block) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    header = [column.header for column in table.columns]
     rule = ["--:" if column.form else "---" for column in table.columns]
-    rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in table.cells()]
+    header, *rows = (
+        [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
+        for row in ([column.header for column in table.columns], *table.cells())
+    )
     lines = [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
     if not table.title:
         return "\n".join(lines)

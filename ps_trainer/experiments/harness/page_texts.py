@@ -88,12 +88,12 @@ class PageTexts:
         return f"{sentence[0].upper()}{sentence[1:]}." if parts else UNANSWERED
 
     def seen(self, checked: Sequence[JudgedClaim]) -> list[str]:
-        """Returns a text for each claim that needs words, by kind, and one for the number of the others."""
+        """Returns a text for each claim of the literature or that needs words, and one for the number of the others."""
         kinds = list(ClaimKind)
         texts = []
         for check in sorted(checked, key=lambda check: kinds.index(check.claim.kind)):
             why = words_for(self.reasons.get(check.claim.key, ""), check.finding) or _DEFAULTS.get(check.finding, "")
-            if why or check.finding is not ClaimFinding.OK:
+            if why or check.finding is not ClaimFinding.OK or check.claim.kind is ClaimKind.LITERATURE:
                 head = f"**{_HEADS[check.finding]}** ({check.claim.kind.value})"
                 texts.append(f"{head}: “{check.claim.sentence}” ({check.text}). {why}".rstrip())
         others = len(checked) - len(texts)

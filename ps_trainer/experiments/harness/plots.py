@@ -165,7 +165,7 @@ def finish(axis: Axes, x: str = "", y: str = "", *, log: str = "", base: int = 2
         axis: Axis.
         x: Label of the x axis.
         y: Label of the y axis.
-        log: Axes with a logarithmic scale and plain numbers: "", "x" or "xy".
+        log: Axes with a logarithmic scale and plain numbers: "", "x", "y" or "xy".
         base: Base of the scale.
         **legend: Arguments of `Axes.legend`.
     """

@@ -23,6 +23,7 @@ from ps_trainer.experiments.harness.conclusion import Conclusion
 from ps_trainer.experiments.harness.page import Block, Bullets, Formula, Heading, Paragraph, anchor
 from ps_trainer.experiments.harness.plots import PlotFiles
 from ps_trainer.experiments.harness.provenance import origin_sentence
+from ps_trainer.experiments.harness.published import Published
 from ps_trainer.experiments.harness.tables import Table, texts
 
 HEAD = ""  # lines between the title and the best plot
@@ -38,6 +39,7 @@ REPRODUCTION = "How to reproduce"
 SYMBOLS = "Symbols and levels"  # heading on the index page
 
 _CLAIM_COLUMNS = texts("claim", "kind", "measured", "refuted if", "outcome")
+_MAX_LISTED = 8  # numbers of the sources
 _FILES = ("results.csv", "steps.jsonl", "provenance.json")
 
 
@@ -72,7 +74,7 @@ def of_texts(
     """
     words = experiment.texts
     counts = "; ".join(f"{kind.value}: {count}" for kind in ClaimKind if (count := tally(claims, kind)))
-    published = [Bullets([str(number) for number in experiment.published])] if experiment.published else []
+    published = _published(experiment.published)
     return {
         HEAD: [
             Paragraph(f"**Question:** {words.question}"),
@@ -90,6 +92,14 @@ def of_texts(
         SEEN: [Bullets(words.seen(checked))],
         LIMITS: [Bullets([f"Intervals are of 90 %, by {words.intervals}.", *words.limits])],
     }
+
+
+def _published(numbers: Sequence[Published]) -> list[Block]:
+    """Returns the numbers of the sources, many of them as a folded table."""
+    if len(numbers) > _MAX_LISTED:
+        rows = [[one.what, one.number, one.origin] for one in numbers]
+        return [Table("Numbers of the sources", texts("quantity", "number", "origin"), rows, "")]
+    return [Bullets([str(one) for one in numbers])] if numbers else []
 
 
 def best_plot(experiment: Experiment, plots: Sequence[PlotFiles]) -> list[PlotFiles]:

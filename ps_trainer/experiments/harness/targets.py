@@ -7,7 +7,7 @@ miss the target, so is their median.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,19 @@ from ps_trainer.experiments.harness.plots import Axes
 from ps_trainer.experiments.harness.tables import LowerBound
 from ps_trainer.experiments.toolkit.statistics import median_ratio_interval, ratio_interval, spread
 
+_OR_MORE = "or more: runs gave up"
+
 
 class Samples(NamedTuple):
     """A value of each seed; where it is not known, infinity and a lower bound."""
 
     values: Sequence[float]  # infinite where not known
     bounds: Sequence[float]  # the values, or their lower bounds
+
+    @classmethod
+    def known(cls, values: Sequence[float]) -> Samples:
+        """Returns samples that are all known."""
+        return cls(values, values)
 
     @property
     def is_open(self) -> bool:
@@ -69,11 +76,15 @@ class TargetCase(Case):
         """Whether most seeds miss the target."""
         return 2 * self.num_lost > len(self.runs)
 
-    def curve(self, *names: str) -> tuple[np.ndarray, ...]:
-        """Returns figures that are series, each the medians over the seeds until the first of them ends."""
-        series = [self.runs.figures(name) for name in names]
-        shortest = min(map(len, series[0]))
-        return tuple(np.median([one[:shortest] for one in own], axis=0) for own in series)
+    def course(self, figure: str) -> np.ndarray:
+        """Returns median, 10th and 90th percentile of a figure that is a series, until the first seed ends.
+
+        Returns:
+            Array of shape (3, length of the shortest series).
+        """
+        series = self.runs.figures(figure)
+        shortest = min(map(len, series))
+        return np.percentile([one[:shortest] for one in series], (50, 10, 90), axis=0)
 
     def samples(self, figure: str) -> Samples:
         """Returns a figure that grows until the target is reached: of a seed that misses it, a lower bound."""
@@ -100,34 +111,55 @@ def ratio(name: str, case: TargetCase | None, other: TargetCase | None, figure: 
 
 
 def draw_cases(axis: Axes, cases: Collection[TargetCase], x: str, y: str, /, **style: Any) -> None:
-    """Draws a figure of each case against a setting as `draw_spreads` does; lower bounds where most seeds miss.
+    """Draws a figure of each case against a setting, as `draw_samples` does.
 
     Args:
         axis: Axis.
         cases: Cases, by rising setting.
         x: Attribute of a case, its place on the x axis.
-        y: Attribute of a case, a value of each seed.
-        **style: Arguments of `Axes.errorbar`.
+        y: Figure of a case that grows until the target is reached.
+        **style: Arguments of `draw_samples`.
     """
-    samples, lost = [getattr(case, y) for case in cases], [case.is_lost for case in cases]
-    draw_spreads(axis, [getattr(case, x) for case in cases], samples, lost, **style)
+    draw_samples(axis, {getattr(case, x): case.samples(y) for case in cases}, **style)
 
 
-def draw_spreads(
-    axis: Axes, places: Sequence[float], samples: Sequence[Sequence[float]], lost: Sequence[bool] = (), /, **style: Any
+def draw_samples(
+    axis: Axes, samples: Mapping[int, Samples] | Mapping[float, Samples], size: float = 9, /, **style: Any
 ) -> None:
-    """Draws medians, with bars from the 10th to the 90th percentile; large triangles are lower bounds.
+    """Draws medians, with bars from the 10th to the 90th percentile.
+
+    A triangle, which is joined to nothing, is a median of which only a lower bound is known. A small one at the end of
+    a bar is such a percentile. The legend explains them where there are any.
 
     Args:
         axis: Axis.
-        places: Place of each sample on the x axis.
-        samples: Samples.
-        lost: Whether the median of each sample is only a lower bound. Empty = none is.
+        samples: Place on the x axis -> samples.
+        size: Size of a triangle in points.
         **style: Arguments of `Axes.errorbar`, with colour, marker and label.
     """
-    medians, p10, p90 = np.array([spread(sample) for sample in samples]).T
+    known = {place: one for place, one in samples.items() if not one.is_open}
+    medians, low, high = np.array([spread(one.bounds) for one in known.values()]).reshape(-1, 3).T
     style = {"mfc": "none", "lw": 1, "capsize": 2} | style
-    bars = axis.errorbar(places, medians, (medians - p10, p90 - medians), **style)
-    bounds = [(place, median) for place, median, is_lost in zip(places, medians, lost, strict=False) if is_lost]
-    if bounds:
-        axis.plot(*zip(*bounds, strict=True), "^", ms=10, mfc="none", mew=1.5, color=bars.lines[0].get_color())
+    colour = axis.errorbar(list(known), medians, (medians - low, high - medians), **style).lines[0].get_color()
+    bounds = {place: one.median for place, one in samples.items() if one.is_open}
+    ends = [(place, end.value) for place, one in known.items() if isinstance(end := one.percentile(90), LowerBound)]
+    triangles = {"ls": "none", "marker": "^", "mfc": "none", "mew": 1.5}
+    axis.plot(list(bounds), list(bounds.values()), ms=size, color=colour, **triangles)
+    axis.plot([place for place, _ in ends], [end for _, end in ends], ms=size / 2, color=colour, **triangles)
+    is_explained = any(line.get_label() == _OR_MORE for line in axis.get_lines())
+    if (bounds or ends) and not is_explained:
+        axis.plot([], [], ms=9, color="0.4", label=_OR_MORE, **triangles)
+
+
+def draw_course(axis: Axes, x: np.ndarray, course: np.ndarray, /, **style: Any) -> None:
+    """Draws a median line with a pale band from the 10th to the 90th percentile.
+
+    Args:
+        axis: Axis.
+        x: Place of each value on the x axis.
+        course: Median, 10th and 90th percentile, as of `TargetCase.course`.
+        **style: Arguments of `Axes.plot`.
+    """
+    median, low, high = course
+    (line,) = axis.plot(x, median, **{"lw": 1} | style)
+    axis.fill_between(x, low, high, color=line.get_color(), alpha=0.12, lw=0)

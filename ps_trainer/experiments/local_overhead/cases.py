@@ -101,9 +101,9 @@ class SizedModel(Case):
         return self.parameters * BYTES_PER_PARAMETER / _MB
 
     @property
-    def overhead_ms(self) -> float:
-        """Median step with a ps task minus median step without."""
-        return self.cluster.median - self.local.median
+    def overhead(self) -> IntervalEstimate:
+        """Additional time of a step with a ps task in ms, mean over the seeds."""
+        return self.more_ms("cluster_ms")
 
     @property
     def stock(self) -> Spread | None:
@@ -147,10 +147,10 @@ class Overheads(NamedTuple):
         """Line of the overhead in ms against the size in MB."""
         return line_of(self.timed)
 
-    def over_others(self) -> list[tuple[SizedModel, float]]:
+    def over_others(self) -> list[tuple[SizedModel, IntervalEstimate]]:
         """Returns each model's overhead over that which the line of all other models gives; empty with too few."""
         lines = [(size, line_of([other for other in self.timed if other is not size])) for size in self.timed]
-        return [(size, size.overhead_ms / line.at(size.megabytes)) for size, line in lines if line]
+        return [(size, size.overhead.over(line.at(size.megabytes))) for size, line in lines if line]
 
 
 def overheads_of(results: Results) -> Overheads:
@@ -160,6 +160,12 @@ def overheads_of(results: Results) -> Overheads:
 
 def line_of(sizes: Sequence[SizedModel]) -> Line | None:
     """Fits the overhead in ms against MB; None with too few sizes, or if an overhead is not positive."""
-    if len(sizes) < MIN_SIZES or any(size.overhead_ms <= 0 for size in sizes):
+    overheads = [size.overhead.value for size in sizes]
+    if len(sizes) < MIN_SIZES or min(overheads) <= 0:
         return None
-    return fit_line([size.megabytes for size in sizes], [size.overhead_ms for size in sizes])
+    return fit_line([size.megabytes for size in sizes], overheads)
+
+
+def line_text(line: Line) -> str:
+    """Returns a + b·M with its numbers."""
+    return f"{line.a:.2f} ms + M · {line.b:.2f} ms/MB"

@@ -20,7 +20,7 @@ PUBLISHED = tuple(
 )
 
 _SAME_TRAINING = 1e-4  # a hundred times `LARGEST_DIFFERENCE`, as TensorFlow rewrites the script's graph
-_NEW = "2026-11-26: new, before its first run; no source has a threshold"
+_NEW = "2026-11-27: new, before its first run; no source has a threshold"
 
 
 def _none_timed(overheads: Overheads) -> str:
@@ -38,13 +38,13 @@ CLAIMS = (
             Measure(result.run.key, result.figures.loss_difference) for result in overheads.results
         ],
     ),
-    literature_claim(
+    extension_claim(
         key="slower",
-        sentence="A step with a ps task on the same machine is slower than one without",
+        sentence="A step of ps_trainer with a ps task on the same machine is slower than one without",
         quantity="median step with a ps task over median step without",
         limit=Limit(low=1.0),
         amended="2026-11-21: runs count unless other programs ran beside them; 2026-11-28: geometric means over the"
-        " seeds, with an interval by Student's t",
+        " seeds, with an interval by Student's t; an extension, as the sources measured other programs",
         measure=lambda overheads: [
             Measure(size.model, *size.over("cluster_ms", "local_ms")) for size in overheads.timed
         ],
@@ -56,8 +56,9 @@ CLAIMS = (
         quantity="overhead over a + b·M as fitted to all other models",
         limit=Limit(low=0.6, high=1.5),
         expected=Limit(low=0.75, high=1.25),
-        amended="2026-11-21: the fit weighs errors relative to the line; 2026-11-26: fitted to the other models",
-        measure=lambda overheads: [Measure(size.model, ratio) for size, ratio in overheads.over_others()],
+        amended="2026-11-21: the fit weighs errors relative to the line; 2026-11-26: fitted to the other models;"
+        " 2026-11-28: means over the seeds, with an interval by Student's t",
+        measure=lambda overheads: [Measure(size.model, *ratio) for size, ratio in overheads.over_others()],
         why_none=lambda overheads: (
             f"needs {MIN_SIZES + 1} models whose runs nothing disturbed; has {len(overheads.timed)}"
         ),
@@ -79,7 +80,7 @@ CLAIMS = (
         sentence="A step of the TF1 script with a ps task on the same machine is slower than one of one process",
         quantity="median step of the script over median step of one process",
         limit=Limit(low=1.0),
-        amended="2026-11-26: new, before its first run; issue 15 is about such scripts",
+        amended="2026-11-27: new, before its first run; issue 15 is about such scripts",
         measure=lambda overheads: [
             Measure(size.model, *size.over("stock_ms", "local_ms")) for size in overheads.timed if size.has_stock
         ],

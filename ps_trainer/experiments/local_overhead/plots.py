@@ -8,15 +8,14 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.toolkit import looks
 
-from .cases import SizedModel, line_of
+from .cases import SizedModel, line_of, line_text
 
 
 def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
     axis = figure.add_subplot()
     sizes = sorted(sizes, key=lambda size: size.megabytes)
-    more = [size.more_ms("cluster_ms") for size in sizes]
     style = {"marker": "o", "color": looks.MEASURED, "label": "ps_trainer"}
-    draw_estimates(axis, [size.megabytes for size in sizes], more, **style)
+    draw_estimates(axis, [size.megabytes for size in sizes], [size.overhead for size in sizes], **style)
     axis.plot(
         [s.megabytes for s in sizes],
         [s.local.median for s in sizes],
@@ -32,8 +31,7 @@ def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
     if line:
         low, high = sizes[0].megabytes, sizes[-1].megabytes
         grid = [low * (high / low) ** (i / 50) for i in range(51)]
-        label = f"{line.a:.2f} ms + M · {line.b:.2f} ms/MB"
-        axis.plot(grid, [line.at(megabytes) for megabytes in grid], "k-", lw=1, label=label)
+        axis.plot(grid, [line.at(megabytes) for megabytes in grid], "k-", lw=1, label=line_text(line))
     axis.set(xscale="log", yscale="log")
     finish(axis, "parameters, MB", "ms per step")
 

@@ -9,7 +9,7 @@ from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.statistics import Line
 
-from .cases import Overheads, SizedModel
+from .cases import Overheads, SizedModel, line_text
 
 
 def tables(overheads: Overheads) -> list[Table]:
@@ -19,9 +19,9 @@ def tables(overheads: Overheads) -> list[Table]:
 
 def notes(overheads: Overheads) -> list[str]:
     """Returns the notes of the report."""
-    line, differences = overheads.line, overheads.results.figures("loss_difference")
+    differences = overheads.results.figures("loss_difference")
     return [
-        *([f"Overhead per step = {line.a:.2f} ms + M · {line.b / 1000:.4f} s/MB."] if line else []),
+        *([f"Overhead per step = {line_text(overheads.line)}."] if overheads.line else []),
         f"{sum(one == 0 for one in differences)} of {len(differences)} runs have the same losses to the last bit.",
     ]
 
@@ -37,7 +37,7 @@ def _size_table(sizes: Sequence[SizedModel], line: Line | None) -> Table:
         *texts("disturbed"),
     )
     rows = [
-        [size.model, size.parameters, *size.local, *size.cluster, *(size.stock or [None] * 3), size.overhead_ms]
+        [size.model, size.parameters, *size.local, *size.cluster, *(size.stock or [None] * 3), size.overhead.value]
         + [line.at(size.megabytes) if line else None, "yes" if size.is_disturbed else "no"]
         for size in sizes
     ]
@@ -49,7 +49,7 @@ def _equality_table(results: Results) -> Table:
         *texts("run"),
         *numbers("d", "steps"),
         *numbers(".4f", "first loss", "last loss"),
-        *numbers(".1e", "max |Δ loss|", "of the TF1 script"),
+        *numbers(".1e", "largest difference of a loss", "of the TF1 script"),
     )
     rows = [
         [result.run.key, found.num_steps, found.first_loss, found.last_loss, found.loss_difference]

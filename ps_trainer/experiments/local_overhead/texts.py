@@ -42,17 +42,18 @@ TEXTS = PageTexts(
     reasons={
         "equal": "[The ps task applies the same updates in the same order to the same values.|Another order of a sum"
         " changes the last bits. The number of threads per op decides that order.]",
+        "stock_slower": "[The script sends each variable, gradient and learning rate in a message of its own.|]",
         "slower": "Parameters and gradients are packed, sent and unpacked, once in each direction.",
         "linear": "The fixed part comes from the messages and the calls, the rest from copies.",
         "over_stock": "The script sends each variable, gradient and learning rate in a message of its own, and pulls"
         " only when its step begins. ps_trainer sends one message each way, and pulls as soon as the update is"
         " applied.",
     },
-    intervals="Student's t on the log ratios of the same seeds",
+    intervals="Student's t on the log ratios of the same seeds, or on their differences",
     limits=(
         "The largest and the smallest model are outside of the range of the models to which their line is fitted.",
         "There is no network. Between machines, the time on the link comes on top.",
-        "A worker and a ps task that never pause keep two cores about 75 % busy. This load is what is measured. Times"
+        "A worker and a ps task that never pause keep two cores about 70 % busy. This load is what is measured. Times"
         " count if other programs used less than a tenth of it.",
         "The source's libraries, networks and GPU are not here. Its numbers are given for reference only.",
     ),

@@ -131,6 +131,7 @@ class TunedArms(TunedPart[TunedSettings, TunedFigures]):
     """
 
     figures_type = TunedFigures
+    cost = "training loss at the end"
     selects = {"is_tuned": True}
     claims = claims.OF_TUNED_ARMS
 

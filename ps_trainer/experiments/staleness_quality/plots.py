@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
-from ps_trainer.experiments.harness.targets import Samples
+from ps_trainer.experiments.harness.plots import Figure, Plot, draw_estimates, finish
+from ps_trainer.experiments.harness.targets import Samples, draw_samples
 from ps_trainer.experiments.toolkit import looks, quadratic
 from ps_trainer.experiments.toolkit.statistics import median_interval
 
@@ -20,10 +20,9 @@ from .cases import (
     slowdowns_by_depth,
     slowdowns_by_optimizer,
 )
-from .records import OPTIMIZER_TAU, Kind, RateChoice
+from .records import OPTIMIZER_TAU, OPTIMIZERS, Kind, RateChoice
 
-_MARKERS: dict[str, str] = {Kind.CONSTANT: "s", Kind.UNIFORM: "^", Kind.GEOMETRIC: "o", MEAN_SQUARE: "D"}
-_OR_MORE = "or more: most runs gave up"
+_MARKERS: dict[str, str] = {Kind.CONSTANT: "p", Kind.UNIFORM: "h", Kind.GEOMETRIC: "*", MEAN_SQUARE: "d"}
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:
@@ -32,7 +31,7 @@ def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> 
     axis.plot(1 + taus, [quadratic.largest_stable_rate(tau) for tau in taus], "k-", lw=1, label="exact, constant")
     axis.plot(1 + taus, math.sqrt(2) / np.sqrt(1 + taus), "k:", lw=1, label="√2 / √(1 + τ)")
     for kind, by_tau in rates.items():
-        axis.plot([1 + tau for tau in by_tau], list(by_tau.values()), _MARKERS[kind], mfc="none", label=kind)
+        axis.plot([1 + tau for tau in by_tau], list(by_tau.values()), _MARKERS[kind], ms=7, mfc="none", label=kind)
     finish(axis, "1 + τ, τ the mean staleness in updates", "largest stable learning rate", log="xy")
 
 
@@ -63,7 +62,7 @@ def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for kind, size in zip(Kind, (15, 10, 5), strict=True):  # equal values are drawn around each other
         own = {case.tau: case.updates for case in cases if case.kind == kind or case.tau == 0}
-        _draw_samples(axis, own, size, label=kind, marker=_MARKERS[kind])
+        draw_samples(axis, own, size, label=kind, marker=_MARKERS[kind], ms=7)
     finish(axis, "mean staleness in updates", "updates to the target")
 
 
@@ -76,7 +75,7 @@ def _draw_depths(figure: Figure, cases: Sequence[StaleTraining]) -> None:
         for depth, colour in looks.shades(by_depth).items():
             name = f"{depth} hidden layer{'s' if depth > 1 else ''}" if depth else "softmax regression"
             shown = {tau: one for tau, one in by_depth[depth].items() if tau in shared}
-            _draw_samples(axis, {0: Samples([1.0], [1.0]), **shown}, label=name, color=colour)
+            draw_samples(axis, {0: Samples.known([1.0]), **shown}, label=name, marker="o", color=colour)
         axis.set_title(f"learning rate {choice}", fontsize=9)
         axis.set_yscale("log", base=2)
         axis.yaxis.set_major_formatter("{x:g}")
@@ -89,29 +88,13 @@ def _draw_optimizers(figure: Figure, slowdowns: Mapping[str, Samples]) -> None:
     axis = figure.add_subplot()
     for place, samples in enumerate(slowdowns.values()):
         _, interval = median_interval(samples.bounds)
-        bars = [[samples.median - interval.low], [interval.high - samples.median]]
-        axis.errorbar(
-            [place], [samples.median], bars, fmt="^" if samples.is_open else "o", color=looks.MEASURED, capsize=3
-        )
-    axis.set_xticks(range(len(slowdowns)), list(slowdowns))
+        style = {"marker": "^", "label": "or more: most runs gave up"} if samples.is_open else {"marker": "o"}
+        draw_estimates(axis, [place], [(samples.median, interval)], color=looks.MEASURED, **style)
+    axis.set_xticks(range(len(slowdowns)), [OPTIMIZERS[name] for name in slowdowns])
     axis.set_ylim(bottom=0)
     axis.set_ylabel("slowdown")
-
-
-def _draw_samples(axis: Axes, by_tau: Mapping[int, Samples], size: int = 9, marker: str = "o", **style: str) -> None:
-    """Draws medians with bars, and a triangle, joined to nothing, where most runs gave up: that much or more."""
-    known = {tau: one for tau, one in by_tau.items() if not one.is_open}
-    medians = np.array([one.median for one in known.values()])
-    low, high = np.array([np.percentile(one.bounds, [10, 90]) for one in known.values()]).reshape(-1, 2).T
-    bars = axis.errorbar(
-        list(known), medians, (medians - low, high - medians), fmt=f"{marker}-", mfc="none", lw=1, capsize=2, **style
-    )
-    open_ones = {tau: one.median for tau, one in by_tau.items() if one.is_open}
-    colour = bars.lines[0].get_color()
-    axis.plot(list(open_ones), list(open_ones.values()), "^", ms=size, mfc="none", mew=1.5, color=colour)
-    has_label = any(line.get_label() == _OR_MORE for line in axis.get_lines())
-    if open_ones and not has_label:
-        axis.plot([], [], "^", ms=9, mfc="none", mew=1.5, color="0.4", label=_OR_MORE)
+    if any(samples.is_open for samples in slowdowns.values()):
+        axis.legend()
 
 
 OF_QUADRATIC = (
@@ -119,10 +102,10 @@ OF_QUADRATIC = (
         key="boundary",
         title="Largest stable learning rate on a quadratic",
         shows="Largest stable learning rate against one plus the mean staleness τ, both axes logarithmic; black line:"
-        " the exact rate for constant staleness; dotted: √2/√(1 + τ). Circles: single sequences of geometric staleness;"
-        " diamonds: the mean of the squares of many.",
+        " the exact rate for constant staleness; dotted: √2/√(1 + τ). Stars: single sequences of geometric staleness;"
+        " thin diamonds: the mean of the squares of many.",
         expected="constant staleness on the exact line, uniform staleness above it, both falling about as 1/(1 + τ);"
-        " diamonds on the dotted line, circles above it.",
+        " thin diamonds on the dotted line, stars above it.",
         claims=("exact", "exact_geometric", "boundary", "boundary_geometric"),
         draw=_draw_boundary,
     ),
@@ -144,8 +127,7 @@ OF_TRAINING = (
     Plot(
         key="updates",
         title=f"Updates to the target at the learning rate {RateChoice.FIXED}",
-        shows="Median of the updates to the target, bars from the 10th to the 90th percentile. Triangles at the cap:"
-        " most runs gave up there, so their updates are that many or more.",
+        shows="Median of the updates to the target, bars from the 10th to the 90th percentile.",
         expected="the updates rise with the staleness; the same mean costs most when it is constant.",
         claims=("slower",),
         draw=_draw_kinds,
@@ -155,11 +137,10 @@ OF_TRAINING = (
         key="depth",
         title="Slowdown by staleness and depth",
         shows="Median over the seeds of the updates over those of the same seed without staleness, the vertical axis"
-        " logarithmic, bars from the 10th to the 90th percentile. Triangles: most runs gave up there, so the true"
-        " value is that much or more. Left: one learning rate for all; right: for each model the same share of its"
-        " fastest rate.",
+        " logarithmic, bars from the 10th to the 90th percentile. Left: one learning rate for all; right: for each"
+        " model the same share of its fastest rate.",
         expected="the more hidden layers, the earlier and the steeper the line rises, in both panels.",
-        claims=("depth_at_one_rate", "depth"),
+        claims=("depth_at_one_rate", "depth", "depth_of_perceptrons"),
         draw=_draw_depths,
         data=lambda cases: [case for case in cases if case.kind == Kind.CONSTANT],
         size=(8.0, 3.8),
@@ -168,8 +149,7 @@ OF_TRAINING = (
         key="optimizers",
         title=f"Slowdown by optimizer at a staleness of {OPTIMIZER_TAU} updates",
         shows="Median over the seeds of the updates over those of the same seed without staleness, each at its fastest"
-        " rate on the pilot seeds; bars: 90 % interval of it. Triangles: most runs gave up there, so the true value"
-        " is that much or more.",
+        " rate on the pilot seeds; bars: 90 % interval of it.",
         expected="SGD and Adagrad below momentum, RMSProp and Adam.",
         claims=("adagrad", "sgd", "rmsprop"),
         draw=_draw_optimizers,

@@ -16,6 +16,7 @@ DEPTHS = {0: (), 1: ("hidden=32",), 2: ("hidden=32,32",), 4: ("hidden=32,32,32,3
 FIXED_RATE = 0.05
 FASTEST_OVER_RATE = 8  # the fastest rate without staleness over the rate with which depths are compared
 OPTIMIZER_TAU = 16
+OPTIMIZERS = {"sgd": "SGD", "momentum": "momentum", "adagrad": "Adagrad", "rmsprop": "RMSProp", "adam": "Adam"}
 RATES = "rates"
 RAMP = "ramp"
 

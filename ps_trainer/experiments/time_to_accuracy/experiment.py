@@ -74,6 +74,7 @@ class AccuracyTrainings(TunedPart[AccuracySettings, AccuracyFigures]):
     """Time to a test accuracy in virtual time, by the number of workers, each arm at its own learning rate."""
 
     figures_type = AccuracyFigures
+    cost = "time (mean steps of one worker)"
     selects = {"level": Level.VIRTUAL}
     claims = claims.OF_TRAINING
 

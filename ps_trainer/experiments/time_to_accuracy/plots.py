@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
-from ps_trainer.experiments.harness.targets import draw_cases
+from ps_trainer.experiments.harness.targets import draw_cases, draw_course
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.statistics import Interval, ratio_interval, spread
 
@@ -80,8 +80,8 @@ def _draw_curves(figure: Figure, cases: Sequence[TimedAccuracy]) -> None:
         for n in counts:
             case = find(cases, batches, rule, n)
             if case is not None:
-                times, accuracies = case.curve("times", "accuracies")
-                axis.plot(times, 100 * accuracies, lw=1, color=shades[n], label=f"n = {n}")
+                times, accuracies = case.course("times")[0], 100 * case.course("accuracies")
+                draw_course(axis, times, accuracies, color=shades[n], label=f"n = {n}")
         axis.set_title(f"{batches}, {rule}", fontsize=9)
         axis.set_ylim(bottom=50)
         finish(axis, "time / step of one worker", "test accuracy (%)", log="x", fontsize=7)
@@ -119,8 +119,7 @@ OF_TRAINING = (
         key="examples",
         title="Examples to the accuracy, by the number of workers",
         shows="Median of the examples to the test accuracy against the number of workers, which is logarithmic; bars"
-        " from the 10th to the 90th percentile. Large triangles: most runs missed the target, so their examples are"
-        " that many or more.",
+        " from the 10th to the 90th percentile.",
         expected="level at the left; at the right level for few workers, and rising beyond.",
         claims=("halves", "wastes", "fixed_batch", "small_pushes"),
         draw=_draw_examples,
@@ -129,8 +128,9 @@ OF_TRAINING = (
     Plot(
         key="curves",
         title="Test accuracy against time",
-        shows="Median test accuracy against time in steps of one worker, which is logarithmic, until the first seed is"
-        " at the target. Above: the workers share the batch of one worker. Below: each has that batch.",
+        shows="Median test accuracy above 50 % against time in steps of one worker, which is logarithmic, until the"
+        " first seed is at the target; bands from the 10th to the 90th percentile. Above: the workers share the batch"
+        " of one worker. Below: each has that batch.",
         expected="curves of more workers further to the left.",
         claims=("async_sooner", "sync_sooner"),
         draw=_draw_curves,

@@ -1,7 +1,8 @@
 """Colours, shades and markers of plots: each means one thing in all panels of all experiments.
 
 * A kind of updates, a distribution of step times, a rule for the learning rate and a part of a worker's time have a
-  colour each, of a palette that colour-blind readers can tell apart. Kinds of updates have a marker each, too.
+  colour each, of a palette that colour-blind readers can tell apart. The palette has six colours, so a marker tells
+  things of one colour apart: no two have the same colour and marker.
 * Values of a quantity (numbers of workers or ps tasks, staleness, …) have shades, from dark for the least to light for
   the greatest, which keep their order in grey.
 * Black is a model or a published value.
@@ -27,6 +28,7 @@ ASYNC_POINTS, SYNC_POINTS, BACKUP_POINTS, SSP_POINTS, SSP_CACHE_POINTS, RING_POI
 )
 # Rules for the learning rate: one for all settings; one that follows a number, or its root; one that varies in a run.
 ONE_RATE, RATE_BY_NUMBER, RATE_BY_ROOT, RATE_THAT_VARIES = PURPLE, SKY, YELLOW, GREEN
+RATE_MARKERS = {ONE_RATE: "P", RATE_BY_NUMBER: "X", RATE_BY_ROOT: "<", RATE_THAT_VARIES: ">"}
 COMPUTES, COMMUNICATES, WAITS = GREEN, SKY, "0.85"
 MEASURED = BLUE  # where all data are of one kind
 

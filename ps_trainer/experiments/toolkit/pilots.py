@@ -68,7 +68,13 @@ class PilotCase(Case):
 
 
 class TunedPart(Part[SettingsT, FiguresT]):
-    """Runs of several arms, each at the learning rate that its pilot run has chosen."""
+    """Runs of several arms, each at the learning rate that its pilot run has chosen.
+
+    Attributes:
+        cost: What a pilot run minimises, with its unit: "time (mean steps)".
+    """
+
+    cost: str
 
     @abc.abstractmethod
     def arms(self, *, quick: bool) -> Sequence[TunedArm]:
@@ -80,7 +86,7 @@ class TunedPart(Part[SettingsT, FiguresT]):
 
     @abc.abstractmethod
     def cost_of(self, figures: FiguresT) -> float | None:
-        """Returns what a pilot run minimises; None for a training that failed."""
+        """Returns the cost of a training; None for one that failed."""
 
     def runs(self, seeds: Sequence[int], *, quick: bool) -> list[Run[SettingsT]]:
         return [
@@ -124,7 +130,16 @@ class Pilots(Part[PilotSettings, PilotFigures]):
         return Measured(choose(costs))
 
     cases = staticmethod(lambda results: [PilotCase(Results([result])) for result in results])
-    tables = staticmethod(lambda cases: [_table(cases)])
+
+    def tables(self, cases: Sequence[PilotCase]) -> list[Table]:
+        """Returns a row per arm: its rate, the ends of its grid, and what the rate cost."""
+        columns = (
+            *texts("arm"),
+            *numbers("g", "learning rate", "smallest of the grid", "largest"),
+            *numbers(".4g", f"{self._of.cost}, mean of these seeds"),
+        )
+        rows = [[case.arm, case.figures.rate, min(case.rates), max(case.rates), case.figures.cost] for case in cases]
+        return [Table("Learning rates, chosen on seeds of their own", columns, rows)]
 
 
 def choose(costs: Mapping[float, Sequence[float | None]]) -> PilotFigures:
@@ -139,13 +154,3 @@ def choose(costs: Mapping[float, Sequence[float | None]]) -> PilotFigures:
         cost=means[best] if math.isfinite(means[best]) else None,
         costs={f"{rate:g}": list(own) for rate, own in costs.items()},
     )
-
-
-def _table(cases: Sequence[PilotCase]) -> Table:
-    columns = (
-        *texts("arm"),
-        *numbers("g", "learning rate", "smallest of the grid", "largest"),
-        *numbers(".4g", "cost"),
-    )
-    rows = [[case.arm, case.figures.rate, min(case.rates), max(case.rates), case.figures.cost] for case in cases]
-    return Table("Learning rates, chosen on seeds of their own", columns, rows)

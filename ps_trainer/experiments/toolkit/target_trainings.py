@@ -14,7 +14,7 @@ from ps_trainer.experiments.harness.base import Part
 from ps_trainer.experiments.harness.plots import Axes
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Run, SettingsT
-from ps_trainer.experiments.harness.targets import TargetCase
+from ps_trainer.experiments.harness.targets import TargetCase, draw_course
 from ps_trainer.experiments.toolkit import virtual_run, virtual_training
 
 
@@ -59,6 +59,6 @@ class TargetPart(Part[SettingsT, CourseFigures]):
 
 
 def draw_losses(axis: Axes, case: TargetCase, **style: Any) -> None:
-    """Draws the median training loss of a case by examples; `style` are arguments of `Axes.plot`."""
-    (losses,) = case.curve("losses")
-    axis.plot(virtual_training.WINDOW_EXAMPLES * np.arange(1, len(losses) + 1), losses, lw=1, **style)
+    """Draws the training losses of a case by examples, as `draw_course` does; `style` are its arguments."""
+    losses = case.course("losses")
+    draw_course(axis, virtual_training.WINDOW_EXAMPLES * np.arange(1, losses.shape[1] + 1), losses, **style)

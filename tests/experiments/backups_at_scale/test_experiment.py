@@ -69,6 +69,7 @@ def changed(change, **selected):
     ("claims", "results"),
     [
         ({"accuracy", "same"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.1}, updates=UpdateKind.BACKUP, n=64)),
+        ({"accuracy_of_some"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.1}, updates=UpdateKind.BACKUP, n=16)),
         ({"sooner_than_async"}, changed(lambda f: {"time": f["time"] / 4}, updates=UpdateKind.ASYNC, n=64)),
         ({"sooner_than_sync"}, changed(lambda f: {"time": f["time"] / 4}, updates=UpdateKind.SYNC, n=64)),
         ({"falls"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.3}, updates=UpdateKind.ASYNC, n=4)),

@@ -14,7 +14,7 @@ from ps_trainer.experiments.harness.tables import Column, Table
 TABLE = Table(
     title="Times",
     level="L0 virtual time",
-    columns=(Column(name="rule"), Column(name="time", form=".2f", unit="s")),
+    columns=(Column(name="|rule|"), Column(name="time", form=".2f", unit="s")),
     rows=[["`sync`", 1.239], ["a | b <c>", None], ["none", math.nan]],
 )
 
@@ -41,7 +41,7 @@ class ParsedPage(html.parser.HTMLParser):
             self.texts.append((self.open[-1], data))
 
 
-ROWS = ["| rule | time (s) |", "| --- | --: |", "| `sync` | 1.24 |", "| a \\| b <c> | – |", "| none | – |"]
+ROWS = ["| \\|rule\\| | time (s) |", "| --- | --: |", "| `sync` | 1.24 |", "| a \\| b <c> | – |", "| none | – |"]
 
 
 def test_a_table_with_a_title_is_folded_in_markdown():

@@ -113,12 +113,16 @@ def test_a_refuted_claim_without_a_reason_is_a_discrepancy():
 
 
 def test_claims_that_are_ok_and_need_no_words_are_counted():
-    checks = [check("a", kind=ClaimKind.THEORY), check("b"), check(finding=PARTLY), check("c")]
-    assert Dice.texts.seen(checks) == [
+    theory, simulator = (check("a", kind=kind) for kind in (ClaimKind.THEORY, ClaimKind.SIMULATOR))
+    assert Dice.texts.seen([theory, check(finding=PARTLY), simulator]) == [
         "**Holds in part** (literature): “mean” (0.05 (k=6); at most 0.1). Each side is as likely.",
-        "3 more claims are ok.",
+        "2 more claims are ok.",
     ]
-    assert Dice.texts.seen([check("a")]) == ["1 claim is ok."]
+    assert Dice.texts.seen([theory]) == ["1 claim is ok."]
+
+
+def test_a_claim_of_the_literature_is_shown_without_words_too():
+    assert Dice.texts.seen([check("a")]) == ["**Holds** (literature): “a” (0.05 (k=6); at most 0.1)."]
 
 
 def test_claims_of_the_literature_come_first():
@@ -150,4 +154,4 @@ def test_a_text_without_alternatives_is_about_a_claim_that_holds():
 
 def test_texts_without_reasons_give_none():
     texts = dataclasses.replace(Dice.texts, reasons={})
-    assert texts.seen([check()]) == ["1 claim is ok."]
+    assert texts.seen([check(kind=ClaimKind.THEORY)]) == ["1 claim is ok."]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ps_trainer.experiments.harness.cases import figures, find
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.harness.tables import LowerBound
-from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_spreads, ratio
+from ps_trainer.experiments.harness.targets import Samples, TargetCase, draw_cases, draw_course, draw_samples, ratio
 from tests.experiments.fakes import DieSettings
 
 CAP = 100.0
@@ -48,10 +48,19 @@ def test_a_table_has_lower_bounds_where_seeds_miss_the_target():
     assert (median, type(high)) == (20.0, LowerBound)
 
 
-def test_a_curve_ends_with_the_first_seed():
+def test_a_course_ends_with_the_first_seed():
     case = climb([1.0, 2.0, 3.0], [[0.0, 1.0], [0.0, 2.0, 9.0], [3.0, 3.0, 9.0]])
-    (heights,) = case.curve("heights")
-    assert heights.tolist() == [0.0, 2.0]
+    median, low, high = case.course("heights")
+    assert median.tolist() == [0.0, 2.0]
+    assert low.tolist() == pytest.approx([0.0, 1.2]) and high.tolist() == pytest.approx([2.4, 2.8])
+
+
+def test_a_course_is_drawn_as_a_line_and_a_pale_band_of_its_colour():
+    axis = Figure().add_subplot()
+    draw_course(axis, np.array([1.0, 2.0]), np.array([[2.0, 3.0], [1.0, 2.0], [4.0, 5.0]]), color="#0072B2")
+    (line,), (band,) = axis.get_lines(), axis.collections
+    np.testing.assert_array_equal(line.get_xydata(), [[1.0, 2.0], [2.0, 3.0]])
+    assert {tuple(point) for point in band.get_paths()[0].vertices} == {(1.0, 1.0), (2.0, 2.0), (1.0, 4.0), (2.0, 5.0)}
 
 
 def test_a_ratio_needs_two_cases_of_which_one_reaches_the_target():
@@ -78,23 +87,40 @@ def test_a_case_is_found_by_its_attributes():
     assert find(cases, sides=8, is_lost=True) is None
 
 
-def test_large_triangles_mark_lower_bounds_in_the_colour_of_their_arm():
+CLIMBED, LOST = Samples.known([1.0, 2.0, 3.0]), Samples([math.inf] * 3, [CAP] * 3)
+
+
+def drawn(samples):
+    """The lines of an axis with samples, by marker: the points of each, and those of the legend apart."""
     axis = Figure().add_subplot()
-    draw_spreads(axis, [1, 2], [[1.0, 2.0, 3.0], [CAP] * 3], [False, True], fmt="o-", color="#0072B2", label="arm")
-    *_, triangles = axis.get_lines()
-    assert (triangles.get_marker(), triangles.get_color()) == ("^", "#0072B2")
+    draw_samples(axis, samples, fmt="o-", color="#0072B2", label="arm")
+    axis.legend()
+    lines = [line for line in axis.get_lines() if len(line.get_xydata())]
+    return lines, [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_a_triangle_in_the_colour_of_its_arm_marks_a_lower_bound_and_is_joined_to_nothing():
+    (line, *_, triangles), legend = drawn({1: CLIMBED, 2: LOST})
+    np.testing.assert_array_equal(line.get_xydata(), [[1, 2.0]])
     np.testing.assert_array_equal(triangles.get_xydata(), [[2, CAP]])
+    assert (triangles.get_marker(), triangles.get_color()) == ("^", "#0072B2")
+    assert legend == ["or more: runs gave up", "arm"]
 
 
-def test_cases_are_drawn_at_their_settings_and_lost_ones_as_lower_bounds():
+def test_a_small_triangle_marks_the_end_of_a_bar_that_is_a_lower_bound():
+    (line, *_, triangles), legend = drawn({1: Samples([1.0, 2.0, math.inf], [1.0, 2.0, CAP])})
+    np.testing.assert_array_equal(line.get_xydata(), [[1, 2.0]])
+    np.testing.assert_allclose(triangles.get_xydata(), [[1, 2 + 0.8 * (CAP - 2)]])
+    assert (triangles.get_markersize(), legend) == (4.5, ["or more: runs gave up", "arm"])
+
+
+def test_cases_are_drawn_at_their_settings():
     axis = Figure().add_subplot()
     draw_cases(axis, [climb([1.0, 2.0, 3.0]), climb([None] * 3, sides=8)], "sides", "steps", fmt="o-", label="arm")
-    line, *_, triangles = axis.get_lines()
-    np.testing.assert_array_equal(line.get_xydata(), [[6, 2.0], [8, CAP]])
-    np.testing.assert_array_equal(triangles.get_xydata(), [[8, CAP]])
+    shown = [line.get_xydata().tolist() for line in axis.get_lines()]
+    assert shown[0] == [[6, 2.0]] and [[8, CAP]] in shown
 
 
 def test_without_lower_bounds_there_are_no_triangles():
-    axis = Figure().add_subplot()
-    draw_spreads(axis, [1, 2], [[1.0, 2.0, 3.0], [4.0] * 3], fmt="o-")
-    assert {line.get_marker() for line in axis.get_lines()} <= {"o", "_", "|"}
+    lines, legend = drawn({1: CLIMBED, 2: Samples.known([4.0] * 3)})
+    assert {line.get_marker() for line in lines} <= {"o", "_", "|"} and legend == ["arm"]

@@ -48,6 +48,7 @@ def test_the_quick_form_names_the_claim_that_it_cannot_test():
     ("claim", "scaling", "factor"),
     [
         ("same", Scaling.WARM, 2.0),
+        ("further", Scaling.WARM, 2.0),
         ("unscaled", Scaling.NONE, 0.1),
         ("breaks", Scaling.WARM, 0.3),
         ("warmup", Scaling.LINEAR, 0.5),

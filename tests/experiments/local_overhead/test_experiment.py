@@ -128,7 +128,7 @@ def test_sizes_are_medians_over_seeds_and_the_overhead_their_difference(quick):
     sizes = overheads_of(results).sizes
     assert [size.parameters for size in sizes] == [650, 1_126_410]
     assert [size.local.median for size in sizes] == pytest.approx([1.0, 1.0])
-    assert [size.overhead_ms for size in sizes] == pytest.approx(
+    assert [size.overhead.value for size in sizes] == pytest.approx(
         [FIXED_MS + MS_PER_MB * size.parameters * 4 / 1e6 for size in sizes]
     )
 
@@ -143,9 +143,9 @@ def test_each_model_is_predicted_by_the_line_of_the_others():
     sizes = [
         sized(parameters, FIXED_MS + MS_PER_MB * parameters * 4 / 1e6) for parameters in (10**3, 10**5, 10**6, 10**7)
     ]
-    assert [ratio for _, ratio in Overheads(Results(), sizes).over_others()] == pytest.approx([1.0] * 4)
-    off = [*sizes[:3], sized(10**7, 2 * sizes[3].overhead_ms)]
-    assert Overheads(Results(), off).over_others()[3][1] == pytest.approx(2.0)
+    assert [ratio.value for _, ratio in Overheads(Results(), sizes).over_others()] == pytest.approx([1.0] * 4)
+    off = [*sizes[:3], sized(10**7, 2 * sizes[3].overhead.value)]
+    assert Overheads(Results(), off).over_others()[3][1].value == pytest.approx(2.0)
     assert Overheads(Results(), sizes[:3]).over_others() == []
 
 
