@@ -228,7 +228,7 @@ OF_TIMING = (
     ),
     extension_claim(
         key="penalty",
-        sentence="With such a worker the token queue is slower: fast ones take the slow one's old tokens and come late",
+        sentence="With one slow worker the token queue is slower: fast ones take its old tokens and come late",
         quantity="token queue's over true barrier's time per update, b = 1 and 2, N ≤ 8",
         limit=Limit(low=1.05, high=1.25),
         amended=_BY_SEED,
@@ -324,7 +324,7 @@ OF_REAL_CLUSTERS = (
     ),
     extension_claim(
         key="real_replicas_equal",
-        sentence="With a queue of tokens for each worker, such a class is as fast as a true barrier",
+        sentence="A class with a queue of tokens for each worker is as fast as a true barrier",
         quantity="time per update of `sync_replicas` over the true barrier's",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-27: new, before its first run; the limit is that of `real_time`",

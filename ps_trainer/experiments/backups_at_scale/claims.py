@@ -115,7 +115,7 @@ OF_TRAFFIC = (
     ),
     extension_claim(
         key="without_traffic",
-        sentence="Without transfers a fifth backup worker does not make it longer",
+        sentence="Without transfers a fifth backup worker does not make the median update longer",
         quantity="median time per update with 5 backup workers over that with 4",
         limit=Limit(high=1.0),
         measure=_fifth(Delays.STRAGGLERS, has_transfers=False),

@@ -91,7 +91,7 @@ OF_TIMING = (
     ),
     literature_claim(
         key="falls",
-        sentence="The larger the bound, the less they wait",
+        sentence="The larger the bound, the less workers wait",
         quantity="share of time waited minus that under the next smaller bound, no slow worker",
         limit=Limit(high=0.01),
         amended=_MEAN,

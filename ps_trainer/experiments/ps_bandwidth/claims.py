@@ -194,7 +194,7 @@ CLAIMS = (
     ),
     theory_claim(
         key="partitioned",
-        sentence="Cut into parts, such a variable does not defeat p > 1",
+        sentence=f"Cut into parts, a variable with {LARGEST_SHARE:.0%} of the bytes does not defeat p > 1",
         quantity="measured time of a round over 2M/B",
         limit=_WITHIN,
         amended=_INTERVAL,

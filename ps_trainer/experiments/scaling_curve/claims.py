@@ -201,7 +201,8 @@ OF_THE_PAPERS = (
     ),
     theory_claim(
         key="tail_frequent",
-        sentence="It is not where long delays are no rarer than one in n, or all steps vary a little",
+        sentence="Far above the median a synchronous step is not much longer where long delays are no rarer than one in"
+        " n, or all steps vary a little",
         quantity="99th percentile, sync over async, over the same of the median; 17 ps (virtual time)",
         limit=Limit(high=1.2),
         amended=f"2026-11-26: the opposite before, for steps that vary a little, which no source claims; {_INTERVAL}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -68,13 +69,19 @@ def _draw_moments(figure: Figure, cases: Sequence[Staleness]) -> None:
         finish(axis, "workers", f"{name} of the staleness")
 
 
+def _mean_of(case: Staleness, worker: int) -> float:
+    return of_histogram(case.by_worker[worker]).mean
+
+
 def _draw_by_worker(figure: Figure, cases: Sequence[Staleness]) -> None:
     axis = figure.add_subplot()
     width = 0.8 / max(1, len(cases))
     for number, case in enumerate(cases):
-        means = [of_histogram(counts).mean for counts in case.by_worker.values()]
+        means = [case.estimate(functools.partial(_mean_of, worker=worker)) for worker in case.by_worker]
         positions = np.arange(len(means)) + (number - (len(cases) - 1) / 2) * width
-        axis.bar(positions, means, width, label=case.shape, color=looks.SHAPE_COLOURS[case.shape])
+        colour = looks.SHAPE_COLOURS[case.shape]
+        axis.bar(positions, [mean.value for mean in means], width, label=case.shape, color=colour)
+        draw_estimates(axis, positions.tolist(), means, color="0.2")
     for worker, predicted in enumerate(theory.worker_staleness(SLOW_RATES)):
         axis.hlines(predicted, worker - 0.45, worker + 0.45, color="black", lw=1, label="" if worker else "predicted")
     axis.set_xticks(range(len(SLOW_RATES)), [f"worker {w}\nrate {r:g}" for w, r in enumerate(SLOW_RATES)])
@@ -129,8 +136,8 @@ def _plots_of(level: Level) -> tuple[Plot, ...]:
         Plot(
             key=f"by_worker-{suffix}",
             title="Mean staleness by worker, the last one four times slower",
-            shows="Mean staleness of each worker's gradients, the last worker four times slower; black lines: the"
-            " others' rate over its own (A8).",
+            shows="Mean staleness of each worker's gradients, with 90 % intervals, the last worker four times slower;"
+            " black lines: the others' rate over its own (A8).",
             expected="bars that end at their black lines, at 2.25 for three workers and at 12 for the slow one.",
             claims=("per_worker",),
             draw=_draw_by_worker,

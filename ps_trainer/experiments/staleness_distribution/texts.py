@@ -44,7 +44,8 @@ TEXTS = PageTexts(
         " order of the pushes.]",
         "geometric": "[|A real step has a constant part besides its exponential delay. So two pushes of one worker"
         " follow each other more rarely than in the model.]",
-        "simulated": "[|Several workers that wake at once wait for a core, which the simulator leaves out.]",
+        "simulated": "[|Workers that wake at nearly the same moment wait for a core, which the simulator leaves out."
+        " The more even the steps are, the sooner such a wait changes the order of the pushes.]",
         "per_worker": "[|The slow worker makes few gradients, so its mean is uncertain. The constant part of its real"
         " steps also makes its staleness smaller.]",
         "heavy_tail": "So the sources' bound of 2n is a statement about even steps.",

@@ -162,7 +162,8 @@ OF_QUADRATIC = (
     ),
     theory_claim(
         key="boundary_geometric",
-        sentence="With geometric staleness that rate is about √2 / √(1 + τ) in mean square, for τ of 2 or more",
+        sentence="On a quadratic with geometric staleness the largest stable rate is about √2 / √(1 + τ) in mean"
+        " square, for τ of 2 or more",
         quantity="measured rate over √2 / √(1 + τ)",
         limit=Limit(low=0.9, high=1.1),
         amended="2026-11-26: 1/(1 + τ) before, of single sequences, which was refuted and which no source claims",
