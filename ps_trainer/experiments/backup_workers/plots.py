@@ -17,10 +17,11 @@ from .claims import PUBLISHED
 from .records import NUM_NEEDED, OF_50, OF_100, QUANTILES, Rule
 
 _COLOURS: dict[str, str] = {Rule.TOKENS: looks.TOKEN_QUEUE, Rule.BARRIER: looks.SYNC}
+_MARKERS: dict[str, str] = {Rule.TOKENS: "D", Rule.BARRIER: "o"}
 _REAL_LOOKS = {  # colour, marker, line
     Rule.BARRIER: (looks.SYNC, "o", "-"),
     Rule.REPLICAS: (looks.SYNC, "s", "--"),
-    Rule.STOCK: (looks.TOKEN_QUEUE, "^", "-"),
+    Rule.STOCK: (looks.TOKEN_QUEUE, "D", "-"),
 }
 _OF_PAPER = (Shape.NARROW, Shape.MODERATE, Shape.SHIFTED)
 _SHOWN = (Shape.EXPONENTIAL, Shape.MODERATE, Shape.SHIFTED, Shape.SPIKES, Shape.PARETO, Shape.PERSISTENT)
@@ -36,7 +37,8 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
         for sweep in shape_cases:
             backups = [case.num_backups for case in sweep.cases]
             colour, name = _COLOURS[sweep.rule], sweep.rule.words
-            axis.plot(backups, [case.step for case in sweep.cases], "o", mfc="none", color=colour, label=name)
+            marker = _MARKERS[sweep.rule]
+            axis.plot(backups, [case.step for case in sweep.cases], marker, mfc="none", color=colour, label=name)
             p10, p90 = [case.p10 for case in sweep.cases], [case.p90 for case in sweep.cases]
             axis.fill_between(backups, p10, p90, color=colour, alpha=0.12, lw=0)
             known = [case for case in sweep.cases if case.predicted is not None]
@@ -71,7 +73,7 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
 def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
     for axis, _, own in _panels(figure, sweeps):
         for sweep in own:
-            _plot_speedup(axis, sweep, sweep.rule.words, marker="o", color=_COLOURS[sweep.rule])
+            _plot_speedup(axis, sweep, sweep.rule.words, marker=_MARKERS[sweep.rule], color=_COLOURS[sweep.rule])
         axis.axhline(1.0, color="black", lw=0.8)
     finish_grid(figure, "backup workers", "t(0)/t(b) · N/(N + b)", fontsize=6)
 
@@ -141,8 +143,8 @@ OF_TIMINGS = (
         shows="Median over seeds of the mean time per update against backup workers, a panel for each kind of step"
         " times; shaded: 10th to 90th percentile of updates; crosses: models of each rule; dashed: stragglers that are"
         " cancelled (A3).",
-        expected="the time falls most with the first backup worker and less with each further one; circles on the"
-        " crosses of their rule, and above the dashed line but for the slow worker.",
+        expected="the time falls most with the first backup worker and less with each further one; hollow markers"
+        " on the crosses of their rule, and above the dashed line but for the slow worker.",
         claims=("falls", "prediction"),
         draw=_draw_steps,
         data=_of_8,

@@ -27,16 +27,16 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
     _draw_formulas(axis, np.arange(1, max(case.setting.n for case in data) + 1))
     axis.axhline(1, color="0.5", lw=0.8, label="p = n, both directions at once")
     series: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
-        "p = 1": (looks.SYNC, "o", lambda s: s.arm is Arm.PS and s.p == 1),
-        "p = 2": (looks.SYNC, "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
-        "p ≥ n": (looks.SYNC, "^", lambda s: s.arm is Arm.PS and s.p >= s.n and s.p > 1),
+        "p = 1": (looks.SYNC, "^", lambda s: s.arm is Arm.PS and s.p == 1),
+        "p = 2": (looks.SYNC, "<", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
+        "p ≥ n": (looks.SYNC, ">", lambda s: s.arm is Arm.PS and s.p >= s.n and s.p > 1),
         "ring": (looks.RING, "x", lambda s: s.arm is Arm.RING),
         "ps on each worker's host": (looks.COLOCATED, "D", lambda s: s.arm is Arm.COLOCATED and s.p == s.n),
-        "one ps on a worker's host": (looks.COLOCATED, "v", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
+        "one ps on a worker's host": (looks.COLOCATED, "d", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
         "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC and s.p == 1),
         "asynchronous, p = 2": (looks.ASYNC, "*", lambda s: s.arm is Arm.ASYNC and s.p == 2),
-        "sockets, p = n, overlapped": (looks.SOCKETS, "o", lambda s: s.arm is Arm.PIPELINED),
-        "sockets, p = n": (looks.SOCKETS, "^", lambda s: s.arm is Arm.SOCKETS),
+        "sockets, p = n, overlapped": (looks.SOCKETS, "h", lambda s: s.arm is Arm.PIPELINED),
+        "sockets, p = n": (looks.SOCKETS, "p", lambda s: s.arm is Arm.SOCKETS),
     }
     for label, (colour, marker, belongs) in series.items():
         _points(axis, [case for case in data if belongs(case.setting)], label, colour, marker)
@@ -54,9 +54,9 @@ def _draw_simulated(figure: Figure, cases: Sequence[SimulatedCase]) -> None:
     axis = figure.add_subplot()
     _draw_formulas(axis, np.array(sorted({case.setting.n for case in cases})))
     series: dict[str, tuple[str, str, Callable[[LinkSetting], bool]]] = {
-        "p = 1": (looks.SYNC, "o", lambda s: s.arm is Arm.PS and s.p == 1),
-        "p = 2": (looks.SYNC, "s", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
-        "p = n": (looks.SYNC, "^", lambda s: s.arm is Arm.PS and s.p == s.n),
+        "p = 1": (looks.SYNC, "^", lambda s: s.arm is Arm.PS and s.p == 1),
+        "p = 2": (looks.SYNC, "<", lambda s: s.arm is Arm.PS and s.p == 2 and s.n > 2),
+        "p = n": (looks.SYNC, ">", lambda s: s.arm is Arm.PS and s.p == s.n),
         "ring": (looks.RING, "x", lambda s: s.arm is Arm.RING),
         "ps on each worker's host": (looks.COLOCATED, "D", lambda s: s.arm is Arm.COLOCATED),
         "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC),

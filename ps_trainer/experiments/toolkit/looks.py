@@ -2,7 +2,7 @@
 
 * A kind of updates, a distribution of step times, a rule for the learning rate and a part of a worker's time have a
   colour each, of a palette that colour-blind readers can tell apart. The palette has six colours, so a marker tells
-  things of one colour apart: no two have the same colour and marker.
+  things of one colour apart.
 * Values of a quantity (numbers of workers or ps tasks, staleness, …) have shades, from dark for the least to light for
   the greatest, which keep their order in grey.
 * Black is a model or a published value.
