@@ -71,11 +71,6 @@ class TargetCase(Case):
         """Number of seeds that miss the target."""
         return len(self.runs) - sum(self.is_reached)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether most seeds miss the target."""
-        return 2 * self.num_lost > len(self.runs)
-
     def course(self, figure: str) -> np.ndarray:
         """Returns median, 10th and 90th percentile of a figure that is a series, until the first seed ends.
 
