@@ -24,7 +24,7 @@ def of_throughput(cases: Sequence[Throughput]) -> list[Table]:
         *numbers(".2f", "mean staleness"),
     )
     rows = [
-        [case.n, case.alpha, case.async_rate, case.sync_rate, case.async_rate / case.sync_rate]
+        [case.n, case.alpha, case.async_rate, case.sync_rate, case.ratio.value]
         + [predicted_ratio(case.n, case.alpha), case.staleness]
         for case in cases
     ]
@@ -43,13 +43,15 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
     )
     rows = []
     for arm in arms:
+        is_timed = [arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL for alpha in measured.ALPHAS]
         secs = [
-            float(np.mean(arm.secs_at(alpha))) if arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL else None
-            for alpha in measured.ALPHAS
+            float(np.exp(np.log(arm.secs_at(alpha)).mean())) if timed else None
+            for alpha, timed in zip(measured.ALPHAS, is_timed, strict=True)
         ]
         examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]
         rows.append([arm.mode, arm.n, arm.alpha, arm.rate, *examples, *secs, arm.num_lost, len(arm.examples)])
-    return [Table("To the target, each at the learning rate of its pilot run", columns, rows)]
+    title = "To the target, each at the learning rate of its pilot run; mean examples, geometric mean times"
+    return [Table(title, columns, rows)]
 
 
 def of_real_throughput(rates: Mapping[tuple[int, float], Mapping[str, real_clusters.Pair]]) -> list[Table]:
@@ -77,11 +79,14 @@ def of_real_training(cases: Sequence[RealTraining]) -> list[Table]:
         *numbers("g", "α", "lr"),
         *numbers(",.0f", "examples", "examples, virtual"),
         *numbers(".1f", "time", "virtual time", unit="s"),
+        *numbers("d", "not reached", "seeds"),
     )
     rows = []
     for case in cases:
         examples, secs = case.pair("examples"), case.secs
         times = [secs.measured, secs.simulated] if secs else [None, None]
+        num_lost = sum(found.examples is None for found in case.runs.figures("measured"))
         rows.append([case.mode, case.alpha, case.rate, examples.measured, examples.simulated, *times])
+        rows[-1] += [num_lost, len(case.runs)]
     title = f"Real trainings to a loss of {measured.TARGET_LOSS:g}, n = {measured.NUM_REAL_WORKERS}, medians"
     return [Table(title, columns, rows, real_clusters.LEVEL)]

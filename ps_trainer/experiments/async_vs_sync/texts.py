@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.toolkit.pilots import PILOT_SEEDS
+from ps_trainer.experiments.toolkit.real_clusters import REAL_TIMES
 from ps_trainer.experiments.toolkit.virtual_training import TARGET_ACCURACY, WINDOW_EXAMPLES
 
-from .cases import NUM_REAL_WORKERS
+from .cases import ALPHAS, NUM_REAL_WORKERS, TARGET_LOSS
 
 TEXTS = PageTexts(
     question="Which reaches the same accuracy first, asynchronous or synchronous training?",
     answers={
         "time_uneven": "with exponential step times asynchronous SGD is [first|not first]",
-        "time_even": "with nearly even step times [synchronous SGD is at least as fast|asynchronous SGD is first, too]",
+        "time_even": "with nearly even step times [synchronous SGD is at least as fast|asynchronous SGD is first]",
         "examples_global": "with the same batch per update asynchronous SGD needs [no fewer|fewer] examples",
     },
     best_plot="throughput",
@@ -31,31 +32,35 @@ TEXTS = PageTexts(
     finding=(
         "Dean et al. (section 5, Figs 4 and 5) train a speech network of about 42 million parameters. The time to a"
         " fixed accuracy of 16 % falls from one replica to asynchronous Downpour SGD with 20 replicas. It falls further"
-        " to Downpour with Adagrad and 200 replicas. Chen et al. (abstract) find the opposite against synchronous SGD"
-        " with backup workers: that one converges faster, and to better test accuracies."
+        " to Downpour with Adagrad and 200 replicas. Chen et al. (abstract) say that asynchronous training makes the"
+        " most updates per second, and that it adds noise. Against synchronous SGD with backup workers they find the"
+        " opposite: that one converges faster, and to better test accuracies."
     ),
     setup=(
-        "A perceptron with 32 hidden units on digits. Steps last 100 ms on average, of which the share α is"
-        f" exponential. Each arm has the learning rate of one grid that is best on the seeds {PILOT_SEEDS[0]} and"
-        f" {PILOT_SEEDS[1]}. Claims are judged on ten others. Examples are counted until the mean"
-        f" accuracy of the last {WINDOW_EXAMPLES} is {TARGET_ACCURACY:.0%}. In virtual time, pulls and pushes take no"
-        f" time. Real clusters are up to {NUM_REAL_WORKERS} processes, which sleep for 0.3 to 1.2 s in a step. Their"
-        " trainings end at a loss, because their steps log no accuracy."
+        "A perceptron with 32 hidden units on digits, 4 and 8 workers, batches of 32, or of 32/n for the same batch per"
+        f" update. Of a step's mean time the share α is exponential: {', '.join(f'{alpha:g}' for alpha in ALPHAS)}."
+        f" Each arm has the best learning rate of one grid on the seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]}; ten"
+        f" others judge. Examples count until the mean accuracy of the last {WINDOW_EXAMPLES} is {TARGET_ACCURACY:.0%}."
+        f" In virtual time, pulls and pushes take no time. Real clusters are up to {NUM_REAL_WORKERS} processes, which"
+        f" sleep for 0.3 to 1.2 s in a step. They log no accuracy, so their trainings end at a loss of {TARGET_LOSS:g}."
     ),
     reasons={
         "throughput": "This ratio is a property of the drawn step times, so it checks the simulator.",
         "examples": "[|A synchronous update averages the batches of n workers. Where that is more than one update can"
         " use, the rest is wasted. Asynchronous SGD makes an update of each batch.]",
-        "examples_global": "With the same batch per update, staleness is the only difference.",
-        "time_even": "Nearly even steps cost no waiting, and stale gradients cost examples.",
-        "time_uneven": "Waiting for the slowest of n exponential steps costs more than the staleness does.",
-        "real_throughput": "[|Each ratio compares two runs. Where one of them waits for cores, the ratio shifts.]",
-        "real_rates": "[|Several processes that wake at once wait for a core. The simulator has no such wait, and the"
-        " simulations beside older runs had no cost of a step besides its delay.]",
-        "real_time": "On the real cluster, too, the waiting costs more than the staleness does.",
+        "examples_global": "With the same batch per update, the arms differ in staleness and in the learning rate that"
+        " suits it.",
+        "time_even": "Nearly even steps cost little waiting, less than the additional examples of asynchronous SGD"
+        " (column “examples”).",
+        "time_uneven": "Asynchronous workers do not wait for the slowest of n exponential steps. The column “examples”"
+        " shows how many more or fewer they need.",
+        "real_throughput": f"[|{REAL_TIMES}]",
+        "real_rates": f"[|{REAL_TIMES}]",
+        "real_time": "Asynchronous workers do not wait for the slowest of n exponential steps. The column “examples”"
+        " shows how many more or fewer they need.",
     },
     intervals="Student's t on the log ratios of the same seeds; Welch's t on logarithms where seeds are not paired,"
-    " with an open end where one of them gave up",
+    " with an open end where one of them gave up; none for examples, whose claims count standard errors",
     limits=(
         "Times are of the same batch per worker. A synchronous worker with the n-th part of it has shorter steps.",
         "An arm that misses the target counts with all examples that it may see, which is a lower bound.",

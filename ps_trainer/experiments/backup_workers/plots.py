@@ -17,6 +17,7 @@ from .claims import PUBLISHED
 from .records import NUM_NEEDED, OF_50, OF_100, QUANTILES, Rule
 
 _COLOURS: dict[str, str] = {Rule.TOKENS: looks.TOKEN_QUEUE, Rule.BARRIER: looks.SYNC}
+_LONGEST_SHOWN = 3  # mean steps per update, with a slow worker
 _MARKERS: dict[str, str] = {Rule.TOKENS: "D", Rule.BARRIER: "o"}
 _REAL_LOOKS = {  # colour, marker, line
     Rule.BARRIER: (looks.SYNC, "o", "-"),
@@ -48,7 +49,7 @@ def _draw_steps(figure: Figure, sweeps: Sequence[Sweep]) -> None:
         axis.plot([c.num_backups for c in known], [c.cancelled for c in known], "k--", lw=0.8, label="order statistic")
         axis.set_ylim(bottom=0)
         if shape == Shape.PERSISTENT:
-            axis.set_ylim(0, 3)
+            axis.set_ylim(0, _LONGEST_SHOWN)
     finish_grid(figure, "backup workers", "time per update / mean step; shaded: p10 to p90", fontsize=6)
 
 
@@ -63,7 +64,8 @@ def _draw_real(figure: Figure, cases: Sequence[RealBarrier]) -> None:
             if own:
                 measured = [step.measured_mean for step in steps]
                 draw_estimates(axis, backups, measured, marker=marker, color=colour, label=rule.words)
-                axis.plot(backups, [s.simulated for s in steps], f"x{line}", lw=0.8, color=colour, label="simulated")
+                style = {"lw": 0.8, "color": colour, "label": f"{rule.words}, simulated"}
+                axis.plot(backups, [step.simulated for step in steps], f"x{line}", **style)
         axis.set_ylim(bottom=0)
         axis.set_title(shape, fontsize=8)
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -75,7 +77,7 @@ def _draw_speedups(figure: Figure, sweeps: Sequence[Sweep]) -> None:
         for sweep in own:
             _plot_speedup(axis, sweep, sweep.rule.words, marker=_MARKERS[sweep.rule], color=_COLOURS[sweep.rule])
         axis.axhline(1.0, color="black", lw=0.8)
-    finish_grid(figure, "backup workers", "t(0)/t(b) · N/(N + b)", fontsize=6)
+    finish_grid(figure, "backup workers", "normalised speed-up", fontsize=6)
 
 
 def _draw_large(figure: Figure, sweeps: Sequence[Sweep]) -> None:
@@ -126,9 +128,9 @@ def _plot_speedup(axis: Axes, sweep: Sweep, label: str, **style: str) -> None:
 def _arrivals_plot(size: str, shape: str) -> Plot:
     return Plot(
         key=f"arrivals-{size.replace(' ', '')}",
-        title=f"Arrival of an update's k-th gradient, no backup workers: {size}, {shape} steps",
-        shows="Share of updates of which the k-th gradient has arrived, against the time since the update before;"
-        " drawn through the 5th to 95th percentiles, minimum and maximum.",
+        title=f"Arrival of an update's k-th gradient: {size}, {shape} steps",
+        shows="Without backup workers: share of updates of which the k-th gradient has arrived, against the time since"
+        " the update before; drawn through the 5th to 95th percentiles, minimum and maximum.",
         expected="the curves of the last gradients stand further apart than those of the first ones: an update waits"
         " longest for its last few gradients.",
         draw=_draw_arrivals,
@@ -142,7 +144,8 @@ OF_TIMINGS = (
         title="Time per update against backup workers, N = 8",
         shows="Median over seeds of the mean time per update against backup workers, a panel for each kind of step"
         " times; shaded: 10th to 90th percentile of updates; crosses: models of each rule; dashed: stragglers that are"
-        " cancelled (A3).",
+        f" cancelled (A3). The panel of one slow worker shows times up to {_LONGEST_SHOWN} mean steps."
+        " Without backup workers its update takes as long as the slow worker's step.",
         expected="the time falls most with the first backup worker and less with each further one; hollow markers"
         " on the crosses of their rule, and above the dashed line but for the slow worker.",
         claims=("falls", "prediction"),

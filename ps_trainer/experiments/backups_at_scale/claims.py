@@ -129,7 +129,8 @@ OF_TRAFFIC = (
     ),
     simulator_claim(
         key="published_median",
-        sentence="With 4 backup workers the median update takes as long as a summary says of the source",
+        sentence="With 4 backup workers the median update is within a factor of 1.25 of what a summary says of the"
+        " source",
         quantity="simulated over published median",
         limit=Limit(low=0.8, high=1.25),
         measure=_published_median,

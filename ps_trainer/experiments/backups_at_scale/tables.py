@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.targets import target_columns
 from ps_trainer.experiments.toolkit.statistics import spread, standard_error
 
 from .cases import NUM_NEEDED, AtScale, TimedTraffic
@@ -19,7 +20,7 @@ def of_training(cases: Sequence[AtScale]) -> list[Table]:
         *numbers("d", "n", "b"),
         *numbers("g", "learning rate"),
         *numbers(".2f", "final test accuracy", "± SE", unit="%"),
-        *numbers(".1f", "time to the target", "p10", "p90", unit="mean steps"),
+        *target_columns(".1f", "time to the target", unit="mean steps"),
         *numbers("d", "not reached", "seeds"),
     )
     rows = []

@@ -13,6 +13,8 @@ from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate
 from .cases import RealBound, TimedBound, TrainedBound, by_cluster
 from .records import TARGET_LOSS
 
+_MARKERS = "osD^vP*X"  # of clusters, in their order
+
 
 def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
     clusters = by_cluster(cases)
@@ -40,12 +42,12 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
 
 def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
     axis = figure.add_subplot()
-    for name, cluster_cases in by_cluster(cases).items():
+    for marker, (name, cluster_cases) in zip(_MARKERS, by_cluster(cases).items(), strict=False):
         bounded = [case for case in cluster_cases.values() if case.bound is not None]
         positions = range(len(bounded))
         (line,) = axis.plot(positions, [case.predicted for case in bounded], lw=1)
         rates = [case.mean_of_seeds(lambda one: one.rate) for case in bounded]
-        draw_estimates(axis, positions, rates, marker="o", color=line.get_color(), label=name)
+        draw_estimates(axis, positions, rates, marker=marker, color=line.get_color(), label=name)
     bounds = [case.bound for case in next(iter(by_cluster(cases).values())).values() if case.bound is not None]
     _name_bounds(axis, bounds)
     axis.set_ylim(0, 1.05)

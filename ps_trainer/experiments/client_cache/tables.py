@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.targets import target_columns
 
 from .cases import CacheComparison, median
 
@@ -14,7 +15,7 @@ def of_reads(comparisons: Sequence[CacheComparison]) -> list[Table]:
     columns = (
         *texts("rule"),
         *numbers("g", "learning rate"),
-        *numbers(".1f", "time", "p10", "p90", unit="mean steps"),
+        *target_columns(".1f", "time", unit="mean steps"),
         *numbers(",.0f", "gradients"),
         *numbers(".1f", "computing", unit="%"),
         *numbers(".2f", "pulls per step"),

@@ -21,7 +21,14 @@ from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_by_key, runs_of_seeds
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
-from ps_trainer.experiments.harness.targets import TargetCase, draw_cases, draw_course, draw_samples, ratio
+from ps_trainer.experiments.harness.targets import (
+    TargetCase,
+    draw_cases,
+    draw_course,
+    draw_samples,
+    ratio,
+    target_columns,
+)
 
 __all__ = [
     "Axes",
@@ -62,6 +69,7 @@ __all__ = [
     "runs_of_seeds",
     "settings",
     "simulator_claim",
+    "target_columns",
     "texts",
     "theory_claim",
 ]

@@ -44,7 +44,11 @@ _SYMBOLS = (
     ("partly", "inside of the limit, but outside of a narrower range that was expected"),
     ("undecided", "the limit lies within the 90 % confidence interval of a value"),
     ("x [a, b]", "a value and its 90 % confidence interval, by the method that the page's limits name"),
-    ("nearest, farthest", "of several cases: the one inside that is nearest to the limit, or farthest outside of it"),
+    (
+        "nearest, farthest",
+        "of several cases, if all are inside: the one whose interval reaches farthest towards the limit or beyond; else"
+        " the one that is farthest outside",
+    ),
     ("σ", "of lognormal times: the standard deviation of their logarithm"),
     ("p10, p90; ± SE", "10th and 90th percentile over the seeds; standard error of their mean"),
     ("median of k", "of k cases; order statistics give its interval"),

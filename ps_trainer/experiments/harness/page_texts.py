@@ -23,11 +23,7 @@ _HEADS = {
     ClaimFinding.REFUTED: "Does not hold",
     ClaimFinding.NOT_TESTABLE: "Not tested",
 }
-_DEFAULTS = {
-    ClaimFinding.PARTLY: NO_CAUSE,
-    ClaimFinding.UNDECIDED: _NEAR_LIMIT,
-    ClaimFinding.REFUTED: NO_CAUSE,
-}
+_DEFAULTS = {ClaimFinding.PARTLY: NO_CAUSE, ClaimFinding.REFUTED: NO_CAUSE}
 _ALTERNATIVES = re.compile(r"\[([^\[\]]*\|[^\[\]]*)\]")
 _PLACES = {ClaimFinding.OK: 0, ClaimFinding.REFUTED: 1, ClaimFinding.PARTLY: 2}  # of the words in alternatives
 _CASES = re.compile(r"all (\d+) inside|(\d+) of (\d+) outside")
@@ -64,6 +60,7 @@ class PageTexts:
         finding: What the sources found, each with its section, figure or table.
         setup: What was run.
         reasons: Why a claim has its outcome, by its key, for the outcomes that need a reason; alternatives likewise.
+        doubts: Why a claim is undecided, by its key; shown for that outcome alone.
         intervals: Methods of the confidence intervals, in words that follow "by".
         limits: What the results do not say.
     """
@@ -77,6 +74,7 @@ class PageTexts:
     setup: str
     intervals: str
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    doubts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     limits: Sequence[str] = ()
 
     def answer(self, checked: Iterable[JudgedClaim]) -> str:
@@ -92,7 +90,7 @@ class PageTexts:
         kinds = list(ClaimKind)
         texts = []
         for check in sorted(checked, key=lambda check: kinds.index(check.claim.kind)):
-            why = words_for(self.reasons.get(check.claim.key, ""), check.finding) or _DEFAULTS.get(check.finding, "")
+            why = self._why(check)
             if why or check.finding is not ClaimFinding.OK or check.claim.kind is ClaimKind.LITERATURE:
                 head = f"**{_HEADS[check.finding]}** ({check.claim.kind.value})"
                 texts.append(f"{head}: “{check.claim.sentence}” ({check.text}). {why}".rstrip())
@@ -100,6 +98,13 @@ class PageTexts:
         if others:
             texts.append(f"{others} {'more ' if texts else ''}claim{'s are' if others > 1 else ' is'} ok.")
         return texts
+
+    def _why(self, check: JudgedClaim) -> str:
+        """Returns the words that explain an outcome; empty where it needs none."""
+        key, finding = check.claim.key, check.finding
+        if finding is ClaimFinding.UNDECIDED:
+            return f"{_NEAR_LIMIT} {self.doubts.get(key, '')}".rstrip()
+        return words_for(self.reasons.get(key, ""), finding) or _DEFAULTS.get(finding, "")
 
 
 def _counted(words: str, check: JudgedClaim) -> str:

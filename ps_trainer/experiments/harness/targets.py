@@ -15,7 +15,7 @@ import numpy as np
 from ps_trainer.experiments.harness.cases import Case
 from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.plots import Axes
-from ps_trainer.experiments.harness.tables import LowerBound
+from ps_trainer.experiments.harness.tables import Column, LowerBound, numbers
 from ps_trainer.experiments.toolkit.statistics import median_ratio_interval, ratio_interval, spread
 
 _OR_MORE = "or more: runs gave up"
@@ -86,9 +86,19 @@ class TargetCase(Case):
         bounds = getattr(self, figure)
         return Samples([one if known else math.inf for one, known in zip(bounds, self.is_reached, strict=True)], bounds)
 
-    def cells(self, figure: str) -> list[float | LowerBound]:
-        """Returns median, 10th and 90th percentile of such a figure."""
-        return [self.samples(figure).percentile(percent) for percent in (50, 10, 90)]
+    def cells(self, figure: str) -> list[float | LowerBound | None]:
+        """Returns the values for `target_columns`."""
+        mean = None if self.num_lost else float(np.exp(np.mean(np.log(getattr(self, figure)))))
+        return [*(self.samples(figure).percentile(percent) for percent in (50, 10, 90)), mean]
+
+
+def target_columns(form: str, name: str, unit: str = "") -> list[Column]:
+    """Returns the columns of a figure that grows until the target is reached.
+
+    They are median, 10th and 90th percentile, and the geometric mean, which `ratio` compares: none where a seed misses
+    the target.
+    """
+    return numbers(form, name, "p10", "p90", "geometric mean", unit=unit)
 
 
 def ratio(name: str, case: TargetCase | None, other: TargetCase | None, figure: str) -> list[Measure]:

@@ -44,7 +44,8 @@ CLAIMS = (
         quantity="median step with a ps task over median step without",
         limit=Limit(low=1.0),
         amended="2026-11-21: runs count unless other programs ran beside them; 2026-11-28: geometric means over the"
-        " seeds, with an interval by Student's t; an extension, as the sources measured other programs",
+        " seeds, with an interval by Student's t, so that chance does not decide; an extension, as the sources"
+        " measured other programs",
         measure=lambda overheads: [
             Measure(size.model, *size.over("cluster_ms", "local_ms")) for size in overheads.timed
         ],
@@ -56,8 +57,9 @@ CLAIMS = (
         quantity="overhead over a + b·M as fitted to all other models",
         limit=Limit(low=0.6, high=1.5),
         expected=Limit(low=0.75, high=1.25),
-        amended="2026-11-21: the fit weighs errors relative to the line; 2026-11-26: fitted to the other models;"
-        " 2026-11-28: means over the seeds, with an interval by Student's t",
+        amended="2026-11-21: the fit weighs errors relative to the line, as small models would not count otherwise;"
+        " 2026-11-26: fitted to the other models, so that no model confirms itself; 2026-11-28: means over the seeds,"
+        " with an interval by Student's t, so that chance does not decide",
         measure=lambda overheads: [Measure(size.model, *ratio) for size, ratio in overheads.over_others()],
         why_none=lambda overheads: (
             f"needs {MIN_SIZES + 1} models whose runs nothing disturbed; has {len(overheads.timed)}"

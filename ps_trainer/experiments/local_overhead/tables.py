@@ -33,7 +33,7 @@ def _size_table(sizes: Sequence[SizedModel], line: Line | None) -> Table:
         *(*numbers(".2f", "local step", unit="ms"), *numbers(".2f", "p10", "p90")),
         *(*numbers(".2f", "step with a ps", unit="ms"), *numbers(".2f", "p10", "p90")),
         *(*numbers(".2f", "step of the TF1 script", unit="ms"), *numbers(".2f", "p10", "p90")),
-        *numbers(".2f", "overhead", "a + b·M", unit="ms"),
+        *numbers(".2f", "overhead, mean", "a + b·M", unit="ms"),
         *texts("disturbed"),
     )
     rows = [

@@ -47,7 +47,8 @@ TEXTS = PageTexts(
         "linear": "The fixed part comes from the messages and the calls, the rest from copies.",
         "over_stock": "The script sends each variable, gradient and learning rate in a message of its own, and pulls"
         " only when its step begins. ps_trainer sends one message each way, and pulls as soon as the update is"
-        " applied.",
+        " applied. How much each of the two saves was not measured. What they save grows with the size of the model"
+        " (table), so it is not the messages alone.",
     },
     intervals="Student's t on the log ratios of the same seeds, or on their differences",
     limits=(

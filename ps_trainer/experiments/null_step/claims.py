@@ -73,8 +73,9 @@ def _source_over_simulated(cases: Sequence[StepCase]) -> Iterator[Measure]:
             yield Measure(case.name, *pooled_median_ratio([[source_ms]], case.ms_by_run))
 
 
-_BOOTSTRAP = "2026-11-27: an interval decides, by a bootstrap of runs and of their steps"
-_BYTES = "2026-11-27: where there are several runs, the interval of their mean decides, by Student's t"
+_WHY = "as single values decided before"
+_BOOTSTRAP = f"2026-11-27: an interval decides, by a bootstrap of runs and of their steps, {_WHY}"
+_BYTES = f"2026-11-27: where there are several runs, the interval of their mean decides, by Student's t, {_WHY}"
 _PAUSES = (
     "2026-11-27: workers sleep for 400 ms and more in a step, not for 50 to 100 ms, and 4 workers with 4 ps tasks are"
     " left out, as tasks waited for two cores for 9 to 53 % of a step"
@@ -95,17 +96,20 @@ CLAIMS = (
         sentence="A sparse step does not depend on the size of the table",
         quantity=f"median step of a table over that of one {TABLE_RATIO} times smaller, read by turns",
         limit=Limit(low=0.9, high=1.1),
-        amended="2026-11-27: both tables in the same processes, by turns, with an interval over pairs of blocks;"
+        amended="2026-11-27: both tables in the same processes, by turns, with an interval over pairs of blocks, as"
+        " steps of separate processes differ by more than the limit;"
         f" {_PAUSES}",
         measure=lambda steps: [Measure(pair.name, *pair.ratio) for pair in steps.table_pairs if not pair.is_contended],
         why_none=_contended,
     ),
-    literature_claim(
+    theory_claim(
         key="rows_only",
-        sentence="A sparse step moves the rows of its batch and no more: its gradient stays sparse",
+        sentence="A sparse step moves at most twice the bytes of its rows and ids",
         quantity="bytes of a worker's step over those of its rows and ids, both ways",
         limit=Limit(high=2.0),
-        amended=f"{_BYTES}; 2026-11-27: 4 workers with 4 ps tasks do not sleep",
+        amended=f"{_BYTES}; 2026-11-27: 4 workers with 4 ps tasks do not sleep, as bytes of a sleep belong to no step;"
+        " 2026-11-28: theory, as the source shows no bytes; the sentence said no more than the rows, which the limit"
+        " does not test",
         measure=lambda steps: [
             Measure(case.name, *case.bytes_over_payload)
             for case in steps.cases
@@ -150,12 +154,12 @@ CLAIMS = (
         amended=_BOOTSTRAP,
         measure=_over_predicted,
     ),
-    literature_claim(
+    theory_claim(
         key="linear",
         sentence="The dense step grows with the parameters, and no more slowly than they do",
         quantity="growth of the median step over that of the parameters",
         limit=Limit(low=0.9),
-        amended=_BOOTSTRAP,
+        amended=f"{_BOOTSTRAP}; 2026-11-28: theory, as the source's own step of one worker grows more slowly",
         measure=lambda steps: _linear(steps.on_links),
     ),
     simulator_claim(

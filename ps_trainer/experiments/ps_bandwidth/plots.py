@@ -135,7 +135,7 @@ PLOTS = (
         " as many ps tasks as workers it stays at 2; the ring and ps tasks on the workers' own hosts lie together"
         " below 2; asynchronous workers lie below the lines of synchronous ones; plain sockets with as many ps tasks as"
         " workers lie at 1 if they overlap, at 2 if not.",
-        claims=("ps_round", "colocated", "pipelined", "sockets", "both_directions"),
+        claims=("scaling", "ps_round", "colocated", "pipelined", "sockets", "both_directions"),
         draw=_draw_rounds,
         data=lambda cases: timed_cases(cases, *_ROUND_ARMS),
         level=Level.SHAPED,

@@ -53,7 +53,7 @@ def _case_table(cases: Sequence[LinkCase]) -> Table:
         *numbers("d", "n", "p", "hosts"),
         *numbers(".2f", "busiest host receives", "predicted", unit="MB"),
         *numbers(".3f", "round p50", "p10", "p90", "predicted", unit="s"),
-        *numbers(".3f", "measured / predicted"),
+        *numbers(".3f", "measured / predicted", "from", "to"),
         *numbers(".2f", "round", unit="M/B"),
         *numbers(".0f", "CPU", unit="%"),
         *numbers(".0f", "segments sent again per round", "packets dropped per round"),
@@ -81,7 +81,10 @@ def _row(case: LinkCase) -> list[object]:
         for name in ("num_retransmitted", "num_dropped")
     )
     times = [case.timed_secs.median, case.timed_secs.p10, case.timed_secs.p90] if case.secs else [None] * 3
-    ratios = [case.over_predicted, case.in_units] if case.secs else [None] * 2
+    ratios: list[float | None] = [None] * 4
+    if case.secs:
+        ratio, ends = case.over_predicted
+        ratios = [ratio, *(ends or (None, None)), case.in_units]
     return [
         *(setting.arm.words, setting.congestion_control, setting.rate, setting.n, setting.p or None, setting.num_hosts),
         *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),

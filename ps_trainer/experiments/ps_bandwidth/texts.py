@@ -9,11 +9,11 @@ TEXTS = PageTexts(
     answers={
         "ps_round": "[as many as there are workers, as a synchronous round takes 2nM/(pB) until p = n|a synchronous"
         " round does not take 2nM/(pB)]",
-        "unsharded": "a variable with most of the bytes [defeats additional ps tasks|does not defeat additional ps"
-        " tasks as predicted]",
-        "partitioned": "cut into parts it [does not|still does]",
-        "colocated": "a ring all-reduce, or a ps task on each worker's host, takes [the time that|longer than] its"
-        " bytes need",
+        "unsharded": "with most of the bytes in one variable, its ps task [decides|does not alone decide] the time of a"
+        " round",
+        "partitioned": "cut into parts, such a model [takes|does not take] 2M/B",
+        "colocated": "a ring all-reduce, or a ps task on each worker's host, takes [the time that its bytes need|a time"
+        " that is not that of its bytes]",
         "pipelined": "pushes and pulls that overlap [take M/B in place of 2M/B|do not take M/B]",
     },
     best_plot="round",
@@ -46,13 +46,12 @@ TEXTS = PageTexts(
     reasons={
         "ps_round": "Where several workers pull through one link, a round may be a few per cent shorter: the first"
         " worker to have all its parameters pushes while others still pull.",
-        "colocated": "[The time is that of the bytes. Earlier runs took 1.2 to 1.4 times as long, under bbr.|In these"
-        " arms every host sends and receives at the same time, and takes longer than its bytes need.]",
+        "colocated": "[The time is that of the bytes. Rows with bbr show how much longer it is there.|The column"
+        " “measured / predicted” shows the direction. The cause was not found.]",
         "pipelined": "A ps task sends the sum of a chunk while the workers still push the next chunks, so each link"
         " carries data both ways at once.",
-        "congestion": "bbr sends as much as the shortest round trip needs. Where a host also receives,"
-        " acknowledgements wait behind data, so a round trip is longer and the link idles. Plain sockets show it, too,"
-        " so neither TensorFlow nor gRPC is the cause.",
+        "congestion": "Plain sockets show it, too, so neither TensorFlow nor gRPC is the cause. Probably"
+        " acknowledgements wait behind data, so that bbr sends too little. Round trips were not measured.",
         "both_directions": "Once workers are out of step, the pull of one passes at the same time as the push of"
         " another. Not all coincide, so the gain is less than a factor of two.",
         "unsharded": "The ps task with the most bytes decides (A18).",
@@ -66,7 +65,7 @@ TEXTS = PageTexts(
         "Shaped hosts have at most 4 workers, and one size of model. Larger clusters are simulated.",
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
         "The prediction for asynchronous workers on shaped hosts comes from the simulator.",
-        "Only other activity on the machine makes these results random, so five repetitions are enough.",
+        "Only other activity on the machine makes these results random.",
         "Pushes and pulls overlap between plain sockets only. Here a step of ps_trainer has one message each way, as in"
         " TF1; by default it has several between hosts, which overlap.",
         "0 < k < n additional hosts were not run.",

@@ -7,11 +7,11 @@ from ps_trainer.experiments.harness.page_texts import PageTexts
 TEXTS = PageTexts(
     question="Up to how many workers does throughput grow?",
     answers={
-        "knee": "[up to about p(TB/(2M) + 1) synchronous workers, and twice as many asynchronous ones|growth does not"
-        " end at p(TB/(2M) + 1) synchronous, and twice as many asynchronous workers]",
-        "more_ps": "more ps tasks [move this number up|do not move this number up enough]",
-        "concave": "[each further worker adds no more than the ones before|some measured steps to more workers add"
-        " more than in proportion]",
+        "knee": "throughput [ends|does not always end] near that of p(TB/(2M) + 1) synchronous workers that share no"
+        " links, or near that of twice as many asynchronous ones",
+        "more_ps": "4 ps tasks [make|do not make] 8 workers 1.5 times as fast as one does",
+        "concave": "throughput [grows by no more than in proportion to the number of workers|is not within the limits"
+        " of proportional growth for most steps to more workers]",
     },
     best_plot="throughput",
     background=(
@@ -42,17 +42,13 @@ TEXTS = PageTexts(
         " compute times is our assumption."
     ),
     reasons={
-        "concave": "[|The rate of one worker divides all the others, and it comes from one short run. If that run is"
-        " slow, larger clusters look better than in proportion.]",
+        "concave": "[|The table of efficiency shows which numbers of workers are outside. The cause was not measured.]",
         "more_ps": "The parameters, and with them the bytes, are spread over more links.",
-        "fit_sync": "[|A real link serves its queue in order. The first worker has its parameters long before the last"
-        " one and computes in the meantime. That shortens steps whose transfers fit into the queue.]",
-        "simulator": "[|Discrepancy: messages take some 20 to 40 ms of a step on the machine, which the simulator"
-        " leaves out. What remains is not explained.]",
-        "paper_throughput": "[|All synchronous workers of the simulator pull, then compute, then push, so that each"
-        " link is used in one direction at a time. The published ratio of synchronous to asynchronous workers is 0.8,"
-        " which needs transfers that overlap with computing or with each other. Asynchronous workers whose steps"
-        " hardly vary stay in step for long, and share the links as synchronous ones do.]",
+        "fit_sync": "[|Where steps are shorter, the first worker that has its parameters probably computes while others"
+        " still pull; that was not measured. Longer steps have no known cause.]",
+        "paper_throughput": "[|The cause was not measured. Where synchronous workers are slower than published,"
+        " transfers of the source probably overlap with computing. The simulated workers pull, then compute, then"
+        " push. The 200 workers also have other GPUs than the 1 and 50.]",
         "median": "[Most rounds have no long delay, so the median does not show it.|Synchronous workers use one"
         " direction of a link at a time, which takes longer where links are the limit.]",
         "tail_rare": "A round with one long delay among n workers is much more frequent than the delay.",
@@ -60,7 +56,8 @@ TEXTS = PageTexts(
         " slowest of n is slow at the median, too. The maximum of many steps varies less than one step, so the tail is"
         " shorter in proportion.",
     },
-    intervals="Student's t on the log ratios of the same seeds",
+    intervals="Student's t on the log ratios of the same seeds; order statistics for medians over the cases; the"
+    " range of the error of reading for 200 published workers, which is no confidence interval",
     limits=(
         "In virtual time, the knee follows from the simulator's own parameters. There it checks the simulator.",
         "In virtual time, transfers and computing of one worker do not overlap. TensorFlow already pushes the gradients"

@@ -20,6 +20,7 @@ from ps_trainer.experiments.toolkit.step_times import Shape
 
 NUM_TEST_EXAMPLES = 360
 FAILED_ERROR = 0.5  # test error above which a run has failed
+MARGIN = 0.01  # difference of test errors within which two arms end alike
 NEAR_RATE = 0.64  # α₀ within a factor 2 of the largest stable synchronous rate
 SMALL_RATE = 0.02  # α₀ that is stable at staleness 1 with this momentum: below (1 − μ) / (2 (1 + μ)) of that rate
 SYNC_RATES = (SMALL_RATE, 0.16, 0.32, NEAR_RATE, 1.28, 2.56)

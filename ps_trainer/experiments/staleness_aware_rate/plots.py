@@ -9,11 +9,11 @@ import numpy as np
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import looks
-from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, mean_estimate
+from ps_trainer.experiments.toolkit.statistics import mean_estimate
 from ps_trainer.experiments.toolkit.step_times import Shape
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
-from .cases import NUM_TEST_EXAMPLES, SMALL_RATE, Rate, RateTraining, RateTrainings, Updates
+from .cases import MARGIN, SMALL_RATE, Rate, RateTraining, RateTrainings, Updates
 
 _NUM_EXAMPLES = 1437
 _PANELS = (Rate.FULL, Rate.BY_STALENESS)
@@ -63,9 +63,8 @@ def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
         draw_estimates(axis, [case.splits for case in arm_cases], errors, **style)
     for case in cases:
         if case.mode == Updates.SYNC:
-            band = 200 * accuracy_standard_error(case.error, NUM_TEST_EXAMPLES)
             axis.axhline(100 * case.error, color=looks.SYNC, ls="--", lw=1, label="synchronous")
-            axis.axhspan(100 * case.error - band, 100 * case.error + band, color="0.9")
+            axis.axhspan(100 * (case.error - MARGIN), 100 * (case.error + MARGIN), color="0.9")
     finish(axis, "n of n-softsync", "test error (%)", log="x")
     axis.set_yscale("log")
     axis.set_yticks(_ERROR_TICKS, [str(percent) for percent in _ERROR_TICKS])
@@ -88,8 +87,8 @@ PLOTS = (
     Plot(
         key="errors",
         title="Test error at the end by n",
-        shows="Mean test error against n, with 90 % intervals; dashed: synchronous updates, with a grey band of two"
-        " standard errors of the test set to each side.",
+        shows="Mean test error against n, with 90 % intervals; dashed: synchronous updates, with a grey band of one"
+        " percentage point to each side, the margin of the claims.",
         expected="with α₀ the error of guessing; with α₀/n and α₀/τ errors within the grey band.",
         claims=("fails_small", "aware_small", "global"),
         draw=_draw_errors,

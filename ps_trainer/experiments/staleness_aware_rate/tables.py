@@ -11,6 +11,7 @@ from ps_trainer.experiments.toolkit import quadratic, real_clusters
 from ps_trainer.experiments.toolkit.statistics import accuracy_standard_error, standard_error
 
 from .cases import (
+    FAILED_ERROR,
     MOMENTUM,
     NUM_REAL_LEARNERS,
     NUM_TEST_EXAMPLES,
@@ -56,9 +57,11 @@ def of_real_clusters(arms: Sequence[RealArm]) -> list[Table]:
         *texts("learning rate"),
         *numbers(".2f", "mean staleness", "virtual staleness"),
         *numbers(".1f", "test error", "virtual test error", unit="%"),
+        *numbers("d", "failed", "virtual failed", "seeds"),
     )
     rows = [
         [arm.name, *np.mean(arm.pairs("staleness"), axis=0), *(100 * np.mean(arm.pairs("test_error"), axis=0))]
+        + [*np.sum(np.array(arm.pairs("test_error")) > FAILED_ERROR, axis=0), len(arm.pairs("test_error"))]
         for arm in arms
     ]
     title = f"Real trainings of each arm, means over the seeds, λ = n = {NUM_REAL_LEARNERS}"

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import PageTexts
 
-from .cases import NUM_REAL_LEARNERS, REAL_RATE
+from .cases import NEAR_RATE, NUM_REAL_LEARNERS, REAL_RATE, SMALL_RATE
 
 TEXTS = PageTexts(
     question="Does it help to divide the learning rate by the staleness?",
     answers={
         "fails_small": "without the division, training [fails|does not fail] at the largest staleness",
-        "aware_small": "with it and a small rate, training [ends|does not always end] where synchronous training ends",
-        "cnn_aware": "a convolutional network [does so, too|does not, with the rate that is best for it]",
-        "aware": "[this is so even at the largest rate of synchronous training|from the largest rate of synchronous"
-        " training it fails, too]",
+        "aware_small": "with α₀/τ and a small α₀, training [ends|does not always end] where synchronous training ends",
+        "cnn_aware": "a convolutional network with α₀/τ [ends|does not end] there",
+        "aware": "from the largest rate of synchronous training, α₀/τ [ends there|does not always end there]",
     },
     best_plot="errors",
     background=(
         "In n-softsync, the ps task makes an update of every c = λ/n gradients of λ learners. A larger n means more"
-        " updates, of staler gradients: the mean staleness is about n. The largest stable learning rate falls nearly as"
-        " 1/τ, and momentum lowers it further. The staleness-aware rule divides the rate by the staleness of each"
-        " gradient. Fresh gradients keep the full rate, and stale ones move the parameters less."
+        " updates, of staler gradients: the mean staleness is about n. On a quadratic the largest stable learning rate"
+        " falls nearly as 1/τ, and momentum lowers it further. The staleness-aware rule divides the rate by the"
+        " staleness of each gradient. Fresh gradients keep the full rate, and stale ones move the parameters less."
     ),
     formula=(
         "α = α₀ / max(1, τ)\n"
@@ -43,29 +42,33 @@ TEXTS = PageTexts(
         " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
     ),
     reasons={
-        "fails_small": "The largest stable rate falls nearly as 1/τ, so the full rate is far above it.",
-        "fails": "The full rate is at the limit without staleness, and the limit falls with the staleness.",
-        "aware_small": "The largest stable rate falls nearly as 1/τ. So α₀/τ keeps the same distance from it for every"
-        " n.",
+        "fails_small": "On a quadratic the largest stable rate falls nearly as 1/τ, so probably the full rate is far"
+        " above it here, too. That of the network was not measured.",
+        "fails": "The full rate is at the limit without staleness, and probably the limit falls with the staleness.",
+        "aware_small": "On a quadratic the largest stable rate falls nearly as 1/τ, so that α₀/τ keeps the same"
+        " distance from it for every n. That of the network was not measured.",
         "aware": "[|In 1-softsync the staleness is about 1, where α₀/τ is α₀. With momentum μ, the limit on a"
         " quadratic is 2 (1 + μ) without staleness and 1 − μ at a staleness of 1. At μ = 0.9, 38 times less.]",
-        "global": "With nearly even steps, nearly every gradient has the staleness n.",
-        "dispersed": "Gradients that are staler than the mean move the parameters less, and fresh ones more.",
-        "tuned": "[|Momentum lowers the limit of α₀/τ more than that of synchronous updates, so the best α₀ is smaller."
-        " The parameters move less in as many epochs, and the training loss at the end is higher.]",
-        "tuned_dispersed": "[|The two rates that the pilot runs chose have about the same mean over all gradients, but"
-        " the mean square of α₀/τ is 3.9 times as large. So the parameters are noisier at the end, and the test error"
-        " varies more from seed to seed.]",
-        "cnn_aware": "The largest stable rate falls nearly as 1/τ, and both arms train until they have learned all"
-        " examples.",
-        "cnn_fails": "The α₀ that is best for α₀/τ is about λ times the rate that staleness λ can stand.",
+        "global": "The mean staleness is about n (column). How little it varies was not measured here.",
+        "dispersed": "Gradients that are staler than the mean move the parameters less, and fresh ones more. That this"
+        " is the cause was not measured.",
+        "tuned": "[|The columns “rate” and “training loss” show the arms. On a quadratic, momentum lowers the limit of"
+        " α₀/τ more than that of synchronous updates, which is probably why its best rate is smaller.]",
+        "tuned_dispersed": "[|The column “± SE of seeds” shows how much the test error varies. The cause was not"
+        " measured.]",
+        "cnn_aware": "[Both arms train until they have learned the examples (column “training loss”).|The column"
+        " “training loss” shows how far each arm has learned the examples. The cause was not measured.]",
+        "cnn_fails": "Probably that α₀ is far above the rate that staleness λ can stand, which was not measured for"
+        " this network.",
         "batch": "The mean of λ gradients of batches of μ is the gradient of a batch of λμ.",
     },
     intervals="Student's t of the differences between the same seeds",
     limits=(
         "Two arms end alike if the 90 % t interval of their difference, of the same seeds, is within 1 point. All arms"
         " see the same 360 test digits, so the claims are about these.",
-        "The small α₀ is below the best rate of synchronous training. Only the tuned arms have a rate of their own.",
+        f"The small α₀ ({SMALL_RATE:g}) is below the best rate of synchronous training; that at the limit is"
+        f" {NEAR_RATE:g}. Nearly even steps vary by 5 % at most; exponential ones spread the staleness widely. Only the"
+        " tuned arms have a rate of their own.",
         "The convolutional network learns digits of 8 × 8 pixels; the source's learns CIFAR-10.",
         "How far the sources' α₀ = 0.001 is below the limit of their network was not measured.",
         "n-softsync makes n times as many updates per epoch as synchronous training. With α₀/n and α₀/τ, the parameters"

@@ -73,10 +73,16 @@ class Staleness(Case):
         return _pool_seeds(self.runs.figures("staleness"), self.n)
 
     @functools.cached_property
-    def simulated(self) -> Counter[int] | None:
-        """Histogram of the staleness of all gradients in virtual time, beside a real cluster; else None."""
+    def simulated_by_worker(self) -> dict[int, Counter[int]] | None:
+        """As `by_worker`, of the same delays in virtual time, beside a real cluster; else None."""
         simulated = self.runs.figures("simulated")
-        return None if None in simulated else sum(_pool_seeds(simulated, self.n).values(), Counter())
+        return None if None in simulated else _pool_seeds(simulated, self.n)
+
+    @functools.cached_property
+    def simulated(self) -> Counter[int] | None:
+        """As `counts`, of the same delays in virtual time, beside a real cluster; else None."""
+        by_worker = self.simulated_by_worker
+        return None if by_worker is None else sum(by_worker.values(), Counter())
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ def tables(cases: Sequence[Staleness]) -> list[Table]:
 
 def _table(cases: Sequence[Staleness]) -> Table:
     """Returns a table of all cases of one level."""
+    has_simulated = any(case.simulated for case in cases)
     columns = (
         *numbers("d", "n"),
         *texts("step times"),
@@ -27,7 +28,8 @@ def _table(cases: Sequence[Staleness]) -> Table:
         *numbers(",d", "gradients"),
         *numbers(".2f", "mean", "mean, predicted", "sd", "sd, geometric"),
         *numbers("d", "p50", "p99", "max"),
-        *numbers(".3f", "KS to geometric"),
+        *numbers(".3f", "KS to geometric", "share of n − 1"),
+        *(numbers(".2f", "sd, simulated") + numbers(".3f", "KS to simulated") if has_simulated else []),
     )
     rows = []
     for case in cases:
@@ -38,7 +40,10 @@ def _table(cases: Sequence[Staleness]) -> Table:
             [case.n, shape, case.per_update, summary.num_values, summary.mean, case.predicted_mean, summary.sd]
             + [theory.geometric_sd(case.n) if is_geometric else None, summary.p50, summary.p99, summary.largest]
             + [case.ks_to_geometric() if case.per_update == 1 and not case.is_slow else None]
+            + [case.counts[case.n - 1] / summary.num_values if case.per_update == 1 else None]
         )
+        if has_simulated:
+            rows[-1] += [of_histogram(case.simulated).sd, case.ks_to_simulated()] if case.simulated else [None, None]
     return Table("Staleness in updates", columns, rows, cases[0].level)
 
 
@@ -48,10 +53,13 @@ def _worker_table(cases: Sequence[Staleness]) -> Table:
         *texts("worker"),
         *numbers("g", "relative rate"),
         *numbers(".2f", "mean, predicted", *(f"mean, {case.shape}" for case in cases)),
+        *numbers(".2f", *(f"mean, {case.shape}, simulated" for case in cases if case.simulated)),
     )
     predicted = theory.worker_staleness(SLOW_RATES)
+    simulated = [case.simulated_by_worker for case in cases if case.simulated_by_worker]
     rows = [
         [str(worker), rate, predicted[worker], *(of_histogram(case.by_worker[worker]).mean for case in cases)]
+        + [of_histogram(by_worker[worker]).mean for by_worker in simulated]
         for worker, rate in enumerate(SLOW_RATES)
     ]
     return Table("Staleness by worker", columns, rows, cases[0].level)

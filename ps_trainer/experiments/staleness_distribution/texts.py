@@ -8,8 +8,8 @@ TEXTS = PageTexts(
     question="How stale are the gradients of asynchronous workers?",
     answers={
         "mean": "[on average|the average is not] n − 1 updates for n workers",
-        "spike": "with nearly even steps [almost every gradient has this staleness|the staleness spreads more than"
-        " expected]",
+        "spike": "with nearly even steps the staleness [stays near this, with a standard deviation below|spreads more"
+        " than by] n/10",
         "geometric": "with exponential steps the distribution is [geometric|not quite geometric]",
     },
     best_plot="histograms-L0",
@@ -33,28 +33,35 @@ TEXTS = PageTexts(
     ),
     setup=(
         "Asynchronous updates with 2 to 60 workers in virtual time, and with up to 16 processes on one machine. Each"
-        " sleeps for 0.3 s and more in a step, on average. Step times are nearly even, lognormal or exponential; in"
-        " some runs one worker is four times slower. n-softsync makes updates of c gradients. In virtual time no"
-        " gradient is computed. The first 20 % of each run are left out, and seeds are pooled."
+        " sleeps for 0.3 s and more in a step, on average. Step times are nearly even (± 2 %), lognormal (σ = 0.5)"
+        " or exponential; in some runs one worker is four times slower. n-softsync makes updates of c gradients. In"
+        " virtual time no gradient is computed. The first 20 % of each run are left out, and seeds are pooled."
     ),
     reasons={
         "mean": "While one gradient is computed, n − 1 others are under way. Idle gaps between a push and the next"
         " pull would lower the mean, and parameters pulled ahead would raise it.",
-        "spike": "[|Real steps are even only if a core is free whenever a worker wakes. A wait for a core changes the"
-        " order of the pushes.]",
+        "spike": "[Workers of equal pace take turns. The more of them push within a step, the more often one overtakes"
+        " another, so the share of n − 1 itself falls with n (table).|Real steps are even only if a core is free"
+        " whenever a worker wakes. A wait for a core changes the order of the pushes.]",
         "geometric": "[|A real step has a constant part besides its exponential delay. So two pushes of one worker"
         " follow each other more rarely than in the model.]",
-        "simulated": "[|Workers that wake at nearly the same moment wait for a core, which the simulator leaves out."
-        " The more even the steps are, the sooner such a wait changes the order of the pushes.]",
-        "per_worker": "[|The slow worker makes few gradients, so its mean is uncertain. The constant part of its real"
-        " steps also makes its staleness smaller.]",
+        "simulated": "[|All simulated workers begin at one moment, real ones one after the other. Nearly even steps"
+        " spread them over a step only slowly, so that simulated workers overtake each other more often: where the"
+        " distance is largest, the simulation has the larger standard deviation (table). The longer runs in virtual"
+        " time, which leave the start behind, do not.]",
         "heavy_tail": "So the sources' bound of 2n is a statement about even steps.",
+    },
+    doubts={
+        "per_worker": "The slow worker makes few gradients. The simulation of the same delays gives it nearly the same"
+        " mean (table): so the delays that were drawn lower it, and not the cluster.",
     },
     intervals="the jackknife, which leaves out one seed in turn; Wilson's interval of a share",
     limits=(
         "In virtual time, the means of asynchronous workers and of n-softsync are counts that must come out. There they"
         " check the simulator.",
         "The sources' learners were machines that computed gradients. Here they sleep.",
+        "Simulated workers begin at one moment. With 30 and 60 workers of nearly even steps the runs are too short to"
+        " spread them over a step, which widens the distribution of the staleness.",
         "Updates of 8 workers with c = 8 gradients run in virtual time only.",
         "A case of a single seed has no interval. The interval of a share takes gradients as independent.",
     ),

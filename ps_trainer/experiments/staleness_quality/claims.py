@@ -31,7 +31,10 @@ from .cases import (
 from .records import OPTIMIZERS, Kind, RateChoice
 
 _DEEP = 4
-_AMENDED = "2026-11-26: an interval decides, rates come from other seeds, and runs give up later"
+_AMENDED = (
+    "2026-11-26: an interval decides, rates come from other seeds, and runs give up later, so that neither chance nor"
+    " tuning nor an early end does"
+)
 
 
 def _variations(rates: Mapping[str, Mapping[int, float]], *kinds: str) -> list[Measure]:
@@ -131,7 +134,7 @@ _of_depth = functools.partial(
 
 _of_optimizers = functools.partial(
     literature_claim,
-    quantity="the first one's slowdown over the second one's",
+    quantity="slowdown of the one that tolerates less over that of the other",
     limit=Limit(low=1.0),
     why_none=lambda cases: "the short form has no other optimizers",
 )

@@ -23,6 +23,7 @@ from .cases import (
 from .records import OPTIMIZER_TAU, OPTIMIZERS, Kind, RateChoice
 
 _MARKERS: dict[str, str] = {Kind.CONSTANT: "p", Kind.UNIFORM: "h", Kind.GEOMETRIC: "*", MEAN_SQUARE: "d"}
+_LINES = {Kind.CONSTANT: "-", Kind.UNIFORM: "--", Kind.GEOMETRIC: ":"}
 
 
 def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> None:
@@ -62,7 +63,7 @@ def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for kind, size in zip(Kind, (15, 10, 5), strict=True):  # equal values are drawn around each other
         own = {case.tau: case.updates for case in cases if case.kind == kind or case.tau == 0}
-        draw_samples(axis, own, size, label=kind, marker=_MARKERS[kind], ms=7)
+        draw_samples(axis, own, size, label=kind, marker=_MARKERS[kind], ms=7, ls=_LINES[kind])
     finish(axis, "mean staleness in updates", "updates to the target")
 
 

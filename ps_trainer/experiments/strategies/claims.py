@@ -77,7 +77,8 @@ OF_CELLS = (
     ),
     literature_claim(
         key="sync_quality",
-        sentence="With momentum and twice the learning rate, two synchronous workers train as well as one process",
+        sentence="On average over models and seeds, two synchronous workers with momentum and twice the learning rate"
+        " train as well as one process",
         quantity="test metric of synchronous training minus that of one process, from as many examples",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.SYNC, Strategy.ALONE, WITH_MOMENTUM),
@@ -91,28 +92,29 @@ OF_CELLS = (
     ),
     theory_claim(
         key="local_bytes",
-        sentence=f"Workers that average every {PERIOD} steps send and receive the {PERIOD}-th part of the bytes",
+        sentence=f"Workers that average every {PERIOD} steps send and receive about the {PERIOD}-th part of the bytes"
+        " (0.8 to 1.25 of it)",
         quantity="bytes per step of local SGD over those of synchronous training",
         limit=Limit(low=0.8 / PERIOD, high=1.25 / PERIOD),
         measure=_ratios(Strategy.LOCAL, Strategy.SYNC, lambda cell: cell.step_bytes),
     ),
     theory_claim(
         key="ring_bytes",
-        sentence="With two workers a ring moves as many bytes as a ps task",
+        sentence="With two workers a ring moves about as many bytes as a ps task (0.8 to 1.25 of them)",
         quantity="bytes per step and worker of a ring over those of synchronous training",
         limit=Limit(low=0.8, high=1.25),
         measure=_ratios(Strategy.RING, Strategy.SYNC, lambda cell: cell.step_bytes),
     ),
     theory_claim(
         key="hybrid_bytes",
-        sentence="With two workers the hybrid moves as many bytes as a ps task",
+        sentence="With two workers the hybrid moves about as many bytes as a ps task (0.8 to 1.25 of them)",
         quantity="bytes per step and worker of the hybrid over those of synchronous training",
         limit=Limit(low=0.8, high=1.25),
         measure=_ratios(Strategy.HYBRID, Strategy.SYNC, lambda cell: cell.step_bytes),
     ),
     theory_claim(
         key="speedup",
-        sentence=f"Two synchronous workers are {SPEEDUP:.2f} times as fast as one process",
+        sentence=f"Two synchronous workers are about {SPEEDUP:.2f} times as fast as one process (0.8 to 1.25 of it)",
         quantity="synchronous over single examples per second",
         limit=Limit(low=0.8 * SPEEDUP, high=1.25 * SPEEDUP),
         by_median=True,
@@ -120,21 +122,24 @@ OF_CELLS = (
     ),
     extension_claim(
         key="adaptive_quality",
-        sentence="With optimizers that adapt the rate, two synchronous workers train as well as one process",
+        sentence="On average over models and seeds, two synchronous workers with optimizers that adapt the rate train"
+        " as well as one process",
         quantity="test metric of synchronous training minus that of one process, from as many examples",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.SYNC, Strategy.ALONE, ADAPTIVE),
     ),
     extension_claim(
         key="local_quality",
-        sentence=f"Workers that average every {PERIOD} steps train as well as synchronous ones from the same examples",
+        sentence=f"On average over models and seeds, workers that average every {PERIOD} steps train as well as"
+        " synchronous ones from the same examples",
         quantity="test metric of local SGD minus that of synchronous training",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.LOCAL, Strategy.SYNC, DENSE),
     ),
     extension_claim(
         key="async_quality",
-        sentence="Two asynchronous workers train as well as one process from the same number of examples",
+        sentence="On average over models and seeds, two asynchronous workers train as well as one process from the same"
+        " number of examples",
         quantity="test metric of asynchronous training minus that of one process",
         limit=Limit(low=-MARGIN),
         measure=_gains(Strategy.ASYNC, Strategy.ALONE),

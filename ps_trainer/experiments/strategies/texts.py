@@ -8,14 +8,16 @@ from .cases import PERIOD
 
 LEAST_MS, MOST_MS = 20, 90  # mean steps of the models
 
+_MODELS_DIFFER = "Models differ much more than seeds do (column “test metric”)."
+
 TEXTS = PageTexts(
     question="How do the strategies of training compare in speed, quality and resources, for six kinds of models?",
     answers={
         "async_speed": "asynchronous workers are [faster|not faster] than synchronous ones",
         "backup_speed": "a backup worker [makes|does not make] synchronous updates faster",
         "sync_quality": "with momentum, two synchronous workers [train|do not train] as well as one process",
-        "local_bytes": f"local SGD [sends|does not send] the {PERIOD}-th part of the bytes",
-        "table_bytes": "of large tables [few rows travel|more than half travels]",
+        "local_bytes": f"local SGD [sends|does not send] about the {PERIOD}-th part of the bytes",
+        "table_bytes": "of a model with large tables [less|more] than half of the bytes travels in a step",
     },
     best_plot="strategies",
     background=(
@@ -42,23 +44,27 @@ TEXTS = PageTexts(
     ),
     setup=(
         "Each model trains with each strategy that can train it, from the same number of used gradients: in one"
-        " process; on two workers; on three, one of them a backup. Workers share two cores, so a step lasts several"
-        f" times as long as its computation: {LEAST_MS} to {MOST_MS} ms on average, of which a fifth is exponential."
-        " Learning rates are those of one process, doubled where momentum follows the mean of two gradients. Data"
+        " process; on two workers; on three, one a backup. Workers share two cores, so a step lasts several"
+        f" times as long as its computation: {LEAST_MS} to {MOST_MS} ms of which a fifth is exponential."
+        " Learning rates are those of one process, doubled where momentum follows the mean of two gradients."
+        " Each worker has the batch of one process. Data"
         " are digits, drawn glyphs, tones, number words, planted clicks and planted synonyms. The test metric is"
         " accuracy, AUC, exact match, the share of synonyms recovered, or 1 − label error rate."
     ),
     reasons={
         "async_speed": "They do not wait for the slower of two steps.",
         "backup_speed": "Two of three steps are over before two of two are.",
-        "sync_quality": "As long as the parameters hardly move, one double step goes as far as two steps.",
+        "sync_quality": "Goyal et al. argue: as long as the parameters hardly move, one double step goes as far as"
+        " two.",
         "table_bytes": "A step reads and updates the rows of its batch.",
         "local_bytes": "Nothing travels in a local step.",
-        "adaptive_quality": "[|They make half of the updates, and the learning rate stays that of one process.]",
-        "async_quality": "[|Nearly all of the loss is that of the speech model and of the transformer. After so few"
-        " examples their metrics still rise steeply with each update, so whatever slows the training costs much.]",
+        "adaptive_quality": "[|They make half of the updates, and the learning rate stays that of one process. Whether"
+        " a larger one helps was not tried.]",
+        "async_quality": "[|The column “test metric” shows which models lose. Probably so short trainings make them"
+        " sensitive; learning curves were not recorded.]",
         "cpu": "Sending, receiving and applying take processor time that one process does not need.",
     },
+    doubts=dict.fromkeys(("sync_quality", "adaptive_quality", "local_quality", "async_quality"), _MODELS_DIFFER),
     intervals="Welch's t on the logarithms of speeds and CPU times; Student's t of the differences of test metrics;"
     " order statistics for medians over the models",
     limits=(

@@ -91,24 +91,29 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
     return measure
 
 
+_NO_CLUSTER = "2026-11-28: an extension, as it does not compare the simulator with a cluster"
+
 OF_TRAINING = (
-    simulator_claim(
+    extension_claim(
         key="async_sooner",
         sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
+        amended=_NO_CLUSTER,
         measure=_over_one(BatchKind.WEAK, WorkerRule.ASYNC),
     ),
-    simulator_claim(
+    extension_claim(
         key="sync_sooner",
         sentence="In virtual time, more synchronous workers of the same batch reach the accuracy sooner than one",
         quantity="time over that of one worker",
         limit=Limit(high=1.0),
+        amended=_NO_CLUSTER,
         measure=_over_one(BatchKind.WEAK, WorkerRule.SYNC),
     ),
     literature_claim(
         key="halves",
-        sentence="Two synchronous workers of the same batch need as many examples as one, so half of the updates",
+        sentence="Two synchronous workers of the same batch need about as many examples as one, so about half of the"
+        " updates",
         quantity="examples to the accuracy over those of one worker",
         limit=SAME,
         measure=_over_one(BatchKind.WEAK, WorkerRule.SYNC, "examples", FEW),

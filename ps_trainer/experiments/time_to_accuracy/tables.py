@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.targets import target_columns
 from ps_trainer.experiments.toolkit import real_clusters
 from ps_trainer.experiments.toolkit.statistics import spread
 
@@ -17,7 +18,7 @@ def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
         *texts("batches", "updates"),
         *numbers("d", "n", "batch of a worker"),
         *numbers("g", "learning rate"),
-        *numbers(",.0f", "examples", "p10", "p90"),
+        *target_columns(",.0f", "examples"),
         *numbers(".3f", "an update", unit="steps of one worker"),
         *numbers(".1f", "time", unit="steps of one worker"),
         *numbers(".2f", "speed-up", "from", "to"),
@@ -32,7 +33,8 @@ def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
                 speedup = [1 / measure.value, 1 / measure.bounds.high, 1 / measure.bounds.low]
         rows.append(
             [case.batches, rule, case.n, batch_size(case.batches, case.n), case.rate, *case.cells("examples")]
-            + [spread(case.update_times).median, case.cells("times")[0], *speedup, case.num_lost, len(case.times)]
+            + [spread(case.update_times).median, case.samples("times").percentile(50), *speedup]
+            + [case.num_lost, len(case.times)]
         )
     return [Table("To the test accuracy", columns, rows)]
 

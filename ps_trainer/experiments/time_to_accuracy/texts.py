@@ -10,8 +10,8 @@ TEXTS = PageTexts(
     answers={
         "async_sooner": "in virtual time, more asynchronous workers of the same batch are [there|not always there]"
         " sooner than one",
-        "sync_sooner": "[so are synchronous ones|synchronous ones are not always there sooner]",
-        "halves": "two synchronous workers [need|do not need] half of one worker's updates",
+        "sync_sooner": "more synchronous workers are [there|not always there] sooner than one",
+        "halves": "two synchronous workers [need|do not need] about half of one worker's updates",
         "wastes": "16 [need more|do not need many more] examples than one",
         "fixed_batch": "workers that share one batch [need|do not need] as many examples as one worker",
     },
@@ -50,14 +50,19 @@ TEXTS = PageTexts(
     reasons={
         "async_sooner": "No worker waits: n compute n times the gradients, which outweighs staleness.",
         "sync_sooner": "Waiting for the slowest of few similar steps costs less than the others' work gains.",
-        "halves": "With so small a batch, the noise of the gradient limits an update.",
-        "wastes": "With 128 examples the noise limits an update less, so a more exact gradient goes hardly further.",
+        "halves": "Probably the noise of the gradient limits an update of so small a batch; it was not measured.",
+        "wastes": "Probably noise limits an update of 128 examples less, so that a more exact gradient goes hardly"
+        " further; it was not measured.",
         "update_time": "This follows from the drawn step times, so it checks the simulator.",
         "small_pushes": "The others make n − 1 small updates meanwhile, which together are less than one whole update.",
         "async_first": "[They do not wait for the slowest step.|What they gain by not waiting, their stale gradients"
         " lose.]",
     },
-    intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the accuracy",
+    doubts={
+        "fixed_batch": "These arms make the same updates; the pilot seeds chose other learning rates (column).",
+    },
+    intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the accuracy; order statistics"
+    " for medians over the cases",
     limits=(
         "No process sleeps or computes here for as long as the time says. `ps_trainer experiment"
         " ps_trainer.experiments.time_to_accuracy.experiment:TimeToAccuracyOnClusters` also trains on real clusters of"

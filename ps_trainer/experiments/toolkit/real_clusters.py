@@ -210,6 +210,13 @@ class RealPart(Part[SettingsT, RealFigures]):
         return WHY_NONE
 
 
+# Why times differ from the simulator's, in words for both directions; the columns are those of `timing_table`.
+REAL_TIMES = (
+    "The cause was not measured. “Measured / simulated” shows the direction, and “wait for cores” how long tasks"
+    " waited: at most 2 % of a step in runs that count."
+)
+
+
 def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
     """Returns a table that compares the simulator's timing with the cluster's."""
     columns = (

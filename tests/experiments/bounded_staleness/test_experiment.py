@@ -133,9 +133,10 @@ def test_each_bound_is_judged_by_its_best_learning_rate():
     assert [one.value for one in measured["work"]] == pytest.approx(
         [at_half, (200 * 210 * 220 / 100 / 110 / 120) ** (1 / 3)]
     )
-    (interior,) = measured["interior"]
-    assert interior.value == pytest.approx((42 * 48 * 44 / 40 / 44 / 41) ** (1 / 3))
-    assert 1 < interior.interval.low < interior.value < interior.interval.high
+    barrier, free = measured["interior"]
+    assert barrier.value == pytest.approx((50 * 55 * 60 / 40 / 44 / 41) ** (1 / 3))
+    assert free.value == pytest.approx((42 * 48 * 44 / 40 / 44 / 41) ** (1 / 3))
+    assert 1 < free.interval.low < free.value < free.interval.high
     found = findings_of(BoundedStaleness(), results)
     assert found["work"] is found["interior"] is ClaimFinding.OK
     assert drawn(BoundedStaleness().plots(results)) == ["objective"]
@@ -161,6 +162,11 @@ def test_fastest_training_without_a_bound_refutes_the_claim_that_one_helps():
     findings = findings_of(BoundedStaleness(), trained(outcomes))
     assert refuted(findings) == {"interior"}
     assert findings["work"] is ClaimFinding.OK
+
+
+def test_fastest_training_behind_a_barrier_refutes_it_too():
+    outcomes = {(bound, 0.5): ((100,) * 3, (time,) * 3) for bound, time in ((0, 40.0), (3, 50.0), (None, 60.0))}
+    assert refuted(findings_of(BoundedStaleness(), trained(outcomes))) == {"interior"}
 
 
 def test_full_runs_have_five_seeds_and_all_bounds():

@@ -44,7 +44,7 @@ def test_every_experiment_has_all_texts(experiment):
 def test_texts_name_claims_and_a_plot_that_exist(experiment):
     keys = {claim.key for claim in experiment.claims}
     texts = experiment.texts
-    assert {*texts.answers, *texts.reasons} <= keys
+    assert {*texts.answers, *texts.reasons, *texts.doubts} <= keys
     for text in texts.reasons.values():
         assert words_for(text, OK) or words_for(text, REFUTED)
     assert all(words_for(text, OK) and words_for(text, REFUTED) for text in texts.answers.values())
@@ -98,6 +98,13 @@ def test_a_reason_is_shown_only_for_its_outcome(finding, shown, hidden):
     (text,) = Dice.texts.seen([check(finding=finding)])
     assert shown in text
     assert hidden not in text
+
+
+def test_a_doubt_is_shown_where_a_claim_is_undecided_alone():
+    texts = dataclasses.replace(Dice.texts, doubts={"mean": "Few throws were made."})
+    (undecided,), (ok,) = (texts.seen([check(finding=finding)]) for finding in (ClaimFinding.UNDECIDED, OK))
+    assert undecided.endswith("The limit lies within the interval of a value. Few throws were made.")
+    assert "Few throws" not in ok
 
 
 def test_what_is_seen_names_outcome_kind_and_numbers():

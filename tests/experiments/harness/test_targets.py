@@ -12,7 +12,15 @@ from matplotlib.figure import Figure
 from ps_trainer.experiments.harness.cases import figures, find
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
 from ps_trainer.experiments.harness.tables import LowerBound
-from ps_trainer.experiments.harness.targets import Samples, TargetCase, draw_cases, draw_course, draw_samples, ratio
+from ps_trainer.experiments.harness.targets import (
+    Samples,
+    TargetCase,
+    draw_cases,
+    draw_course,
+    draw_samples,
+    ratio,
+    target_columns,
+)
 from tests.experiments.fakes import DieSettings
 
 CAP = 100.0
@@ -40,12 +48,23 @@ def test_a_median_is_open_where_half_of_the_seeds_or_more_miss_the_target():
 
 
 def test_a_table_has_lower_bounds_where_seeds_miss_the_target():
-    median, low, high = climb([10.0, None, None]).cells("steps")
+    median, low, high, _ = climb([10.0, None, None]).cells("steps")
     assert (median, high) == (LowerBound(CAP), LowerBound(CAP))
     assert low == LowerBound(pytest.approx(10 + 0.2 * (CAP - 10)))
-    assert climb([10.0, 20.0, 30.0]).cells("steps") == pytest.approx([20.0, 12.0, 28.0])
-    median, _, high = climb([10.0, 20.0, None]).cells("steps")
+    assert climb([10.0, 20.0, 30.0]).cells("steps")[:3] == pytest.approx([20.0, 12.0, 28.0])
+    median, _, high, _ = climb([10.0, 20.0, None]).cells("steps")
     assert (median, type(high)) == (20.0, LowerBound)
+
+
+def test_a_table_has_no_geometric_mean_where_a_seed_misses_the_target():
+    assert climb([10.0, 40.0]).cells("steps")[-1] == pytest.approx(20.0)
+    assert climb([10.0, None]).cells("steps")[-1] is None
+    assert [column.header for column in target_columns(".1f", "time", unit="s")] == [
+        "time (s)",
+        "p10 (s)",
+        "p90 (s)",
+        "geometric mean (s)",
+    ]
 
 
 def test_a_course_ends_with_the_first_seed():

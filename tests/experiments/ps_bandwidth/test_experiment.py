@@ -189,7 +189,7 @@ def test_the_quick_form_tests_links_ring_and_largest_variable(monkeypatch, tmp_p
 
 def test_a_store_with_everything_on_one_ps_task_is_refuted(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(is_sharded=False))
-    assert {"bytes", "ps_round", "colocated", "equals_ring", "partitioned", "d2l"} <= refuted(
+    assert {"bytes", "scaling", "ps_round", "colocated", "equals_ring", "partitioned", "d2l"} <= refuted(
         findings_of(experiment, results)
     )
 
@@ -200,7 +200,7 @@ def test_a_link_of_half_the_rate_is_refuted(monkeypatch, tmp_path):
     assert {"ps_round", "colocated", "both_directions", "unsharded", "partitioned", "pipelined", "sockets"} <= refuted(
         findings
     )
-    assert findings["bytes"] is ClaimFinding.OK
+    assert findings["bytes"] is findings["scaling"] is ClaimFinding.OK
 
 
 def test_contended_runs_count_for_bytes_only(monkeypatch, tmp_path):

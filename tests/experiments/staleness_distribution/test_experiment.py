@@ -13,6 +13,7 @@ from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.invocation import Request
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
+from ps_trainer.experiments.staleness_distribution import tables
 from ps_trainer.experiments.staleness_distribution.cases import (
     Staleness,
     StalenessFigures,
@@ -213,3 +214,18 @@ def test_shares_of_a_case():
     case = Staleness(Results([RunResult(run, figures, 1.0, None, None)]))
     assert case.share_above(4) == pytest.approx(2 / 10)
     assert case.summary.mean == pytest.approx((2 * 5 + 2 * 4) / 10)
+
+
+def test_a_table_compares_a_real_cluster_with_its_simulation():
+    settings = StalenessSettings(n=4, shape=Shape.EXPONENTIAL, is_slow=True, mean_ms=100.0, num_updates=20)
+    figures = StalenessFigures(
+        staleness={"0": {"3": 5}, "1": {"3": 5}, "2": {"3": 6}, "3": {"7": 4}},
+        simulated={"0": {"3": 5}, "1": {"3": 5}, "2": {"3": 6}, "3": {"3": 4}},
+    )
+    result = RunResult(Run("k", settings, 0, level=Level.PROCESSES), figures, 1.0, None, None)
+    of_all, of_workers = tables.tables(staleness_of(Results([result])))
+    shown = dict(zip([column.header for column in of_all.columns], of_all.rows[0], strict=True))
+    assert shown["share of n − 1"] == pytest.approx(0.8)
+    assert (shown["sd, simulated"], shown["KS to simulated"]) == (0.0, pytest.approx(0.2))
+    assert of_workers.columns[-1].header == "mean, exponential, simulated"
+    assert [row[-2:] for row in of_workers.rows] == [[3, 3], [3, 3], [3, 3], [7, 3]]
