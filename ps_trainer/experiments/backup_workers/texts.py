@@ -21,7 +21,8 @@ TEXTS = PageTexts(
         "light": "with light tails and few workers they [do not|can gain more than they cost]",
         "real_pays": "on a real cluster of 8 workers with lognormal steps they [gain more than they cost|do not gain"
         " more than they cost]",
-        "real_pays_exponential": "with exponential steps they [gain more there|do not always gain more there]",
+        "real_pays_exponential": "on a real cluster with exponential steps they [gain|do not always gain] more than"
+        " they cost",
     },
     best_plot="speedups",
     background=(

@@ -10,8 +10,8 @@ TEXTS = PageTexts(
         "knee": "throughput [ends|does not always end] near that of p(TB/(2M) + 1) synchronous workers that share no"
         " links, or near that of twice as many asynchronous ones",
         "more_ps": "4 ps tasks [make|do not make] 8 workers 1.5 times as fast as one does",
-        "concave": "throughput [grows by no more than in proportion to the number of workers|is not within the limits"
-        " of proportional growth for most steps to more workers]",
+        "concave": "throughput [grows by no more than in proportion to the number of workers|does not keep within the"
+        " limits of proportional growth]",
     },
     best_plot="throughput",
     background=(
