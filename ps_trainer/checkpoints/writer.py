@@ -263,7 +263,11 @@ def _remove_temporary(directory: pathlib.Path) -> None:
 
 def _remove_older(directory: pathlib.Path, oldest_kept: int) -> None:
     """Removes older checkpoints and their remains; those of a user with other data files than `write` makes stay."""
-    folder = read_folder(directory)
+    try:
+        folder = read_folder(directory)
+    except CheckpointError as error:  # the new checkpoint is complete; the next save meets the same error
+        logging.warning("older checkpoints could not be removed: %s", error)
+        return
     for step in sorted({*folder.steps, *folder.data}):
         prefix = prefix_of(directory, step)
         index, single = f"{prefix.name}.index", f"{prefix.name}{DATA_SUFFIX}"

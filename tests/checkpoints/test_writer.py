@@ -76,6 +76,23 @@ class TestKeeping:
             checkpoint_lib.latest(tmp_path)["dense/w"], np.arange(6, dtype=np.float32).reshape(2, 3) * 2
         )
 
+    def test_a_folder_that_goes_just_after_a_save_fails_the_next_one_only(self, tmp_path, monkeypatch):
+        folder, aside = tmp_path / "checkpoints", tmp_path / "aside"
+        write_state = writer._write_state
+
+        def write_state_and_go(*arguments):
+            write_state(*arguments)
+            folder.rename(aside)
+            folder.write_text("")
+
+        monkeypatch.setattr(writer, "_write_state", write_state_and_go)
+        with log_lines() as lines:
+            writer.write(folder, 1, values_of(1))
+        assert "older checkpoints could not be removed" in lines[-1]
+        assert latest_step(aside) == 1
+        with pytest.raises(SaveError, match="could not be written"):
+            writer.write(folder, 2, values_of(2))
+
     def test_a_file_that_cannot_be_removed_does_not_fail_the_save(self, tmp_path):
         write(tmp_path, 1)
         (tmp_path / f"model.ckpt-1{INDEX}").unlink()
