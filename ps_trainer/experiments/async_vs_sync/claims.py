@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.experiments.harness.claims import (
     Limit,
@@ -14,6 +14,7 @@ from ps_trainer.experiments.harness.claims import (
     theory_claim,
 )
 from ps_trainer.experiments.toolkit import virtual_training
+from ps_trainer.experiments.toolkit.real_clusters import Pair
 from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate, ratio_by_seed, ratio_interval
 
 from .cases import TRAINED_ALPHAS, UNEVEN, Mode, RealTraining, TrainedArm, lead, measured_ratio, predicted_ratio
@@ -59,6 +60,11 @@ def _real_times(cases: Sequence[RealTraining]) -> Iterator[Measure]:
         if not 0 < estimate.value < math.inf:  # a seed never reached the target
             estimate = IntervalEstimate(one.measured / other.measured, Interval(0.0, math.inf))
         yield Measure(f"L2, n={cases[0].n}, α={UNEVEN:g}", *estimate)
+
+
+def _real_ratios(rates: Mapping[tuple[int, float], Mapping[str, Pair]]) -> dict[tuple[int, float], IntervalEstimate]:
+    """Returns (n, α) -> asynchronous over synchronous rate, where both were measured."""
+    return {key: measured_ratio(pairs) for key, pairs in rates.items() if len(pairs) > 1}
 
 
 _RATES = (
@@ -128,9 +134,7 @@ OF_REAL_THROUGHPUT = (
         limit=Limit(low=0.95),
         amended="2026-11-28: new, before its first run, from the first sentence of Chen et al.'s abstract",
         measure=lambda rates: [
-            Measure(f"L2, n={n}, α={alpha:g}", *measured_ratio(pairs))
-            for (n, alpha), pairs in rates.items()
-            if n > 1 and len(pairs) > 1
+            Measure(f"L2, n={n}, α={alpha:g}", *ratio) for (n, alpha), ratio in _real_ratios(rates).items() if n > 1
         ],
     ),
     theory_claim(
@@ -140,9 +144,9 @@ OF_REAL_THROUGHPUT = (
         limit=Limit(low=0.85, high=1.15),
         amended=_INTERVAL,
         measure=lambda rates: [
-            Measure(f"L2, n={n}, α={alpha:g}", *measured_ratio(pairs).over(predicted_ratio(n, alpha)))
-            for (n, alpha), pairs in rates.items()
-            if n > 1 and len(pairs) > 1
+            Measure(f"L2, n={n}, α={alpha:g}", *ratio.over(predicted_ratio(n, alpha)))
+            for (n, alpha), ratio in _real_ratios(rates).items()
+            if n > 1
         ],
     ),
     simulator_claim(
@@ -161,9 +165,7 @@ OF_REAL_THROUGHPUT = (
         limit=Limit(low=0.95, high=1.05),
         amended=_INTERVAL,
         measure=lambda rates: [
-            Measure("L2, one worker", *measured_ratio(pairs))
-            for (n, _), pairs in rates.items()
-            if n == 1 and len(pairs) > 1
+            Measure("L2, one worker", *ratio) for (n, _), ratio in _real_ratios(rates).items() if n == 1
         ],
     ),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import real_clusters
-from ps_trainer.experiments.toolkit.statistics import standard_error
+from ps_trainer.experiments.toolkit.statistics import mean_ratio, standard_error
 
 from . import cases as measured
 from .cases import Mode, RealTraining, Throughput, TrainedArm, measured_ratio, predicted_ratio, simulated_ratio
@@ -45,7 +45,7 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
     for arm in arms:
         is_timed = [arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL for alpha in measured.ALPHAS]
         secs = [
-            float(np.exp(np.log(arm.secs_at(alpha)).mean())) if timed else None
+            mean_ratio(arm.secs_at(alpha), 1.0).value if timed else None
             for alpha, timed in zip(measured.ALPHAS, is_timed, strict=True)
         ]
         examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]

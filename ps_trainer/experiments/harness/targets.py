@@ -16,7 +16,7 @@ from ps_trainer.experiments.harness.cases import Case
 from ps_trainer.experiments.harness.claims import Measure
 from ps_trainer.experiments.harness.plots import Axes
 from ps_trainer.experiments.harness.tables import Column, LowerBound, numbers
-from ps_trainer.experiments.toolkit.statistics import median_ratio_interval, ratio_interval, spread
+from ps_trainer.experiments.toolkit.statistics import mean_ratio, median_ratio_interval, ratio_interval, spread
 
 _OR_MORE = "or more: runs gave up"
 
@@ -88,7 +88,7 @@ class TargetCase(Case):
 
     def cells(self, figure: str) -> list[float | LowerBound | None]:
         """Returns the values for `target_columns`."""
-        mean = None if self.num_lost else float(np.exp(np.mean(np.log(getattr(self, figure)))))
+        mean = None if self.num_lost else mean_ratio(getattr(self, figure), 1.0).value
         return [*(self.samples(figure).percentile(percent) for percent in (50, 10, 90)), mean]
 
 

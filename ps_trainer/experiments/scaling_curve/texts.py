@@ -57,7 +57,7 @@ TEXTS = PageTexts(
         " shorter in proportion.",
     },
     intervals="Student's t on the log ratios of the same seeds; order statistics for medians over the cases; the"
-    " range of the error of reading for 200 published workers, which is no confidence interval",
+    " range of reading errors for the 200 published workers, which is not a confidence interval",
     limits=(
         "In virtual time, the knee follows from the simulator's own parameters. There it checks the simulator.",
         "In virtual time, transfers and computing of one worker do not overlap. TensorFlow already pushes the gradients"
