@@ -12,13 +12,17 @@ from ps_trainer.experiments.harness.runs import Results, RunResult
 
 
 def results_of(experiment, runs, folder):
-    """`Results` of runs, executed one after the other."""
-    return Results(RunResult(run, _executed(experiment, run, folder), 0.1, None, folder) for run in runs)
+    """`Results` of runs, executed one after the other, with the figures of those before that they need."""
+    figures = {}
+    for run in runs:
+        needed = experiment.needed_by(run)
+        figures[run.key] = _executed(experiment, run, folder, figures.get(needed.key) if needed else None)
+    return Results(RunResult(run, figures[run.key], 0.1, None, folder) for run in runs)
 
 
-def _executed(experiment, run, folder):
+def _executed(experiment, run, folder, needed):
     """The figures of a run; a run of processes says how many workers share its run delay."""
-    measured = experiment.execute(run, folder)
+    measured = experiment.execute(run, folder, needed)
     num_workers = getattr(getattr(run.settings, "cluster", run.settings), "n", None)
     if measured.window is not None and isinstance(num_workers, int):
         assert measured.num_workers == num_workers, run

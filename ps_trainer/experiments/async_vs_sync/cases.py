@@ -6,14 +6,14 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from ps_trainer.experiments.harness.cases import Case, count, figures, mean, median, setting, text_property
+from ps_trainer.experiments.harness.cases import Case, figures, mean, median, setting, text_property
 from ps_trainer.experiments.harness.labels import Label
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.harness.tables import LowerBound
+from ps_trainer.experiments.harness.targets import TargetCase
 from ps_trainer.experiments.toolkit import real_clusters, theory, virtual_training
-from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, ratio_by_seed, standard_error
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_ratio, ratio_by_seed
 
 
 class Mode(Label):
@@ -25,14 +25,14 @@ class Mode(Label):
 
 
 ALPHAS = (0.05, 0.3, 1.0)
-TRAINED_ALPHAS = (0.05, 1.0)
+EVEN, UNEVEN = 0.05, 1.0
+TRAINED_ALPHAS = (EVEN, UNEVEN)
 
 RATES_MODE = "rates"  # in place of a `Mode`, in runs that time both
 REAL_RATES, REAL_TRAINING = "rates", "training"  # purposes of real runs
 
 TARGET_LOSS = 0.55  # about the loss at a training accuracy of 90 %; the steps of clusters log no accuracy
 NUM_REAL_WORKERS = 8
-UNEVEN = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,19 +141,27 @@ class Throughput(Case):
         return ratio_by_seed(self.by_seed("async_rate"), self.by_seed("sync_rate"))
 
 
-class TrainedArm(Case):
+class TrainedArm(TargetCase):
     """Trainings of all seeds with one mode, at the learning rate that its pilot run chose."""
 
     mode = setting("mode")
     n = setting("n")
     alpha = setting("alpha")  # None for synchronous trainings, whose updates do not depend on it
     rate = median("rate")  # learning rate, the same for all seeds
+    is_reached = figures("is_reached")
     examples = figures("examples")  # of each seed until the target; all examples of a seed that missed the target
-    num_lost = count("is_reached", value=False)  # seeds that did not reach the target
+    # virtual seconds of each seed until the target, with these step times; or a lower bound
+    secs_even = property(lambda arm: arm.secs_at(EVEN))
+    secs_uneven = property(lambda arm: arm.secs_at(UNEVEN))
 
     def secs_at(self, alpha: float) -> list[float]:
         """Returns each seed's virtual seconds to the target with these step times."""
         return [secs[f"{alpha:g}"] for secs in self.runs.figures("secs")]
+
+    def mean_secs(self, alpha: float) -> float | LowerBound:
+        """Returns the geometric mean of `secs_at`, a lower bound where a seed missed the target."""
+        mean = mean_ratio(self.secs_at(alpha), 1.0).value
+        return LowerBound(mean) if self.num_lost else mean
 
 
 class RealTraining(real_clusters.RealCase):
@@ -170,18 +178,6 @@ class RealTraining(real_clusters.RealCase):
         """Seconds to the target in the runs whose times count; None without such runs."""
         timed = self.runs.uncontended()
         return real_clusters.pair(self.name, timed, "secs") if timed else None
-
-
-def lead(one: TrainedArm, other: TrainedArm, num_window_examples: int) -> float:
-    """Returns how many more examples the first arm needs than the second, in standard errors of the difference.
-
-    The variance comes from the seeds. With a single seed, a tenth of the window that measures the target replaces the
-    standard error.
-    """
-    variance = sum(standard_error(arm.examples) ** 2 for arm in (one, other))
-    if math.isnan(variance) or not variance:
-        variance = (num_window_examples / 10) ** 2
-    return float(np.mean(one.examples) - np.mean(other.examples)) / math.sqrt(variance)
 
 
 def predicted_ratio(n: int, alpha: float) -> float:

@@ -8,12 +8,22 @@ import numpy as np
 
 from ps_trainer.experiments.harness.cases import find
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
+from ps_trainer.experiments.harness.targets import draw_course
 from ps_trainer.experiments.toolkit import looks, real_clusters
 from ps_trainer.experiments.toolkit.virtual_training import WINDOW_EXAMPLES
 
-from .cases import Mode, Throughput, TrainedArm, measured_ratio, predicted_ratio, simulated_ratio
+from .cases import (
+    EVEN,
+    TRAINED_ALPHAS,
+    UNEVEN,
+    Mode,
+    Throughput,
+    TrainedArm,
+    measured_ratio,
+    predicted_ratio,
+    simulated_ratio,
+)
 
-_EVEN, _UNEVEN = 0.05, 1.0  # α of the arms
 _COLOURS: dict[str, str] = {
     Mode.ASYNC: looks.ASYNC,
     Mode.SYNC_SAME: looks.SYNC,
@@ -53,7 +63,7 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
         _draw_curve(left, arm, 1.0, label, _style(mode, alpha if mode == Mode.ASYNC else None))
         if mode == Mode.SYNC_GLOBAL:
             continue
-        for own in (alpha,) if mode == Mode.ASYNC else (_EVEN, _UNEVEN):
+        for own in (alpha,) if mode == Mode.ASYNC else TRAINED_ALPHAS:
             per_example = float(np.mean(np.array(arm.secs_at(own)) / np.array(arm.examples)))
             _draw_curve(right, arm, per_example, f"{mode}, α = {own:g}", _style(mode, own))
     left.set_xlabel(f"examples, n = {n}")
@@ -65,15 +75,14 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
 
 def _style(mode: str, alpha: float | None) -> dict[str, str]:
     """Returns a colour per mode, a line style per α; solid where α makes no difference."""
-    styles = {None: "-", _EVEN: "--", _UNEVEN: ":"}
+    styles = {None: "-", EVEN: "--", UNEVEN: ":"}
     return {"color": _COLOURS[mode], "ls": styles.get(alpha, "-.")}
 
 
 def _draw_curve(axis: Axes, arm: TrainedArm, per_example: float, label: str, style: dict[str, str]) -> None:
-    curves = arm.runs.figures("losses")
-    length = min(map(len, curves))
-    losses = np.median([curve[:length] for curve in curves], axis=0)
-    axis.plot((np.arange(length) + 1) * WINDOW_EXAMPLES * per_example, losses, lw=1, label=label, **style)
+    course = arm.course("losses")
+    examples = (np.arange(course.shape[1]) + 1) * WINDOW_EXAMPLES
+    draw_course(axis, examples * per_example, course, label=label, **style)
 
 
 OF_THROUGHPUT = (
@@ -92,9 +101,9 @@ OF_TRAINING = (
     Plot(
         key="losses",
         title="Training loss against examples and against virtual time, each arm at its best learning rate",
-        shows="Median training loss of each arm at its best learning rate: at the left against examples, at the right"
-        " against virtual time. A run stops when its accuracy, not its loss, reaches the target. A colour stands for a"
-        " kind of updates, a line style for α.",
+        shows="Median training loss of each arm at its best learning rate, with a band from the 10th to the 90th"
+        " percentile: at the left against examples, at the right against virtual time. A run stops when its accuracy,"
+        " not its loss, reaches the target. A colour stands for a kind of updates, a line style for α.",
         expected="staleness and large batches cost examples; waiting for the slowest worker costs time.",
         claims=("examples", "examples_global", "time_even", "time_uneven"),
         draw=_draw_losses,

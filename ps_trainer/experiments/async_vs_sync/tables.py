@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.targets import target_columns
 from ps_trainer.experiments.toolkit import real_clusters
-from ps_trainer.experiments.toolkit.statistics import mean_ratio, standard_error
 
 from . import cases as measured
 from .cases import Mode, RealTraining, Throughput, TrainedArm, measured_ratio, predicted_ratio, simulated_ratio
@@ -37,20 +35,17 @@ def of_training(arms: Sequence[TrainedArm]) -> list[Table]:
         *texts("mode"),
         *numbers("d", "n"),
         *numbers("g", "α", "lr"),
-        *numbers(",.0f", "examples", "± SE"),
+        *target_columns(",.0f", "examples"),
         *numbers(".1f", *(f"time, α = {alpha:g}" for alpha in measured.ALPHAS), unit="s"),
         *numbers("d", "not reached", "seeds"),
     )
     rows = []
     for arm in arms:
         is_timed = [arm.alpha in (None, alpha) and arm.mode != Mode.SYNC_GLOBAL for alpha in measured.ALPHAS]
-        secs = [
-            mean_ratio(arm.secs_at(alpha), 1.0).value if timed else None
-            for alpha, timed in zip(measured.ALPHAS, is_timed, strict=True)
-        ]
-        examples = [float(np.mean(arm.examples)), standard_error(arm.examples)]
-        rows.append([arm.mode, arm.n, arm.alpha, arm.rate, *examples, *secs, arm.num_lost, len(arm.examples)])
-    title = "To the target, each at the learning rate of its pilot run; mean examples, geometric mean times"
+        secs = [arm.mean_secs(alpha) if timed else None for alpha, timed in zip(measured.ALPHAS, is_timed, strict=True)]
+        head = [arm.mode, arm.n, arm.alpha, arm.rate]
+        rows.append([*head, *arm.cells("examples"), *secs, arm.num_lost, len(arm.examples)])
+    title = "To the target, each at the learning rate of its pilot run; geometric mean times"
     return [Table(title, columns, rows)]
 
 

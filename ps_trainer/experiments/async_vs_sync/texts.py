@@ -59,8 +59,8 @@ TEXTS = PageTexts(
         "real_time": "Asynchronous workers do not wait for the slowest of n exponential steps. The column “examples”"
         " shows how many more or fewer they need.",
     },
-    intervals="Student's t on the log ratios of the same seeds; Welch's t on logarithms where seeds are not paired,"
-    " with an open end where one of them gave up; none for examples, whose claims count standard errors",
+    intervals="Student's t on the log ratios of the same seeds; Welch's t on logarithms where seeds are not paired, or"
+    " a bootstrap of medians where one of them gave up",
     limits=(
         "Times are of the same batch per worker. A synchronous worker with the n-th part of it has shorter steps.",
         "An arm that misses the target counts with all examples that it may see, which is a lower bound.",

@@ -17,10 +17,12 @@ from ps_trainer.experiments.toolkit.statistics import (
     bootstrap_interval,
     chosen_by_other_seeds,
     mean_estimate,
+    mean_ratio,
     ratio_by_seed,
     resampled_medians,
     spread,
 )
+from ps_trainer.experiments.toolkit.step_times import SPIKE_SHARE, Shape
 
 from .records import NUM_NEEDED, ModelFigures, Rule
 
@@ -162,6 +164,14 @@ class Sweep(NamedTuple):
         return chosen_by_other_seeds(
             {case.num_backups: _speedups(without, case.by_seed("step"), case) for case in self.cases[1:]}
         )
+
+    def num_stragglers(self, case: TimedRule) -> float:
+        """Returns the mean number of long steps of an update; 0 where no step is much longer than the others."""
+        return SPIKE_SHARE * (case.num_needed + case.num_backups) if self.shape == Shape.SPIKES else 0.0
+
+    def speedup_estimate(self, case: TimedRule) -> IntervalEstimate:
+        """Returns `speedup`, geometric mean over the seeds."""
+        return mean_ratio([*_speedups(self.cases[0].by_seed("step"), case.by_seed("step"), case).values()], 1.0)
 
     def lost_gains(self) -> list[tuple[TimedRule, IntervalEstimate]]:
         """Returns how much less each backup worker of a case saves than of the case before, as a share of t(0).

@@ -122,7 +122,7 @@ def _panels(figure: Figure, sweeps: Sequence[Sweep]) -> list[tuple[Axes, str, li
 
 def _plot_speedup(axis: Axes, sweep: Sweep, label: str, **style: str) -> None:
     backups = [case.num_backups for case in sweep.cases]
-    axis.plot(backups, list(map(sweep.speedup, sweep.cases)), ls="-", label=label, **style)
+    draw_estimates(axis, backups, list(map(sweep.speedup_estimate, sweep.cases)), ls="-", label=label, **style)
 
 
 def _arrivals_plot(size: str, shape: str) -> Plot:

@@ -7,16 +7,11 @@ from ps_trainer.experiments.toolkit.real_clusters import REAL_TIMES
 
 from .records import NUM_NEEDED
 
-_SPIKES = (
-    "With spikes and 50 workers, 5 % of the steps are long, 2.5 in each update. One backup worker is then seldom"
-    " enough, and the next ones save more. Other cases outside have no known cause."
-)
-
 TEXTS = PageTexts(
     question="Do backup workers make synchronous training faster, and do they gain more than they cost?",
     answers={
-        "falls": "where messages take no time, a further backup worker [makes no update longer|can make an update"
-        " longer]",
+        "falls": "where messages take no time, a further backup worker [does not lengthen the mean update|can lengthen"
+        " the mean update]",
         "pays": "with heavy-tailed step times backup workers [gain|do not always gain] more than they cost",
         "light": "with light tails and few workers they [do not|can gain more than they cost]",
         "real_pays": "on a real cluster of 8 workers with lognormal steps they [gain more than they cost|do not gain"
@@ -57,7 +52,8 @@ TEXTS = PageTexts(
         "light": "The slowest step is too little above the mean to pay for one more worker.",
         "size": "The more workers there are, the slower is the slowest of them.",
         "optimistic": "Order statistics let all workers begin together. A late worker first ends its step.",
-        "diminishing": f"[|{_SPIKES}|{_SPIKES}]",
+        "diminishing": "With spikes and 50 workers, 5 % of the steps are long, 2.5 in each update. Fewer backup workers"
+        " than that are seldom enough, and the next one can save more; they are left out.",
         "tokens_drop": "N + b tokens are handed out for each update, so b gradients are too late.",
         "barrier_drop": "While an update is made, b workers are still computing. A step during which τ updates happen"
         " is dropped once, not τ times.",

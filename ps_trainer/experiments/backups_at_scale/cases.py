@@ -16,6 +16,8 @@ from ps_trainer.experiments.toolkit.statistics import Interval, mean_interval, s
 TRAFFIC = "traffic"  # purpose of the runs that only time updates
 NUM_NEEDED = 50  # N of these runs
 TARGET = 0.93  # test accuracy of the trainings
+# Examples of a worker's batch. 64 batches of 4 are more than an update can use (page `linear_scaling`).
+SMALL_BATCH, LARGE_BATCH = 1, 4
 
 
 class UpdateKind(Label):
@@ -40,6 +42,7 @@ class AtScaleSettings(Record):
     updates: UpdateKind
     n: int  # number of workers, backup workers included
     b: int  # number of backup workers
+    batch_size: int  # examples of a worker's batch
     num_epochs: int  # of used gradients
 
 
@@ -79,6 +82,7 @@ class AtScale(TargetCase):
     updates = setting("updates")
     n = setting("n")
     b = setting("b")
+    batch_size = setting("batch_size")
     rates = figures("rate")
     accuracies = figures("accuracy")
     times = figures("time")
@@ -86,7 +90,7 @@ class AtScale(TargetCase):
 
     @property
     def name(self) -> str:
-        return f"{self.updates}, n = {self.n}"
+        return f"{self.updates}, n = {self.n}, batches of {self.batch_size}"
 
 
 class TimedTraffic(Case):

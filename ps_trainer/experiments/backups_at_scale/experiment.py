@@ -18,7 +18,9 @@ from ps_trainer.experiments.toolkit.step_times import Shape, with_mean
 
 from . import claims, plots, tables
 from .cases import (
+    LARGE_BATCH,
     NUM_NEEDED,
+    SMALL_BATCH,
     TARGET,
     TRAFFIC,
     AtScale,
@@ -38,11 +40,15 @@ RATES = {
     UpdateKind.SYNC: (0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
     UpdateKind.BACKUP: (0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
 }
+_RATES_OF_SMALL = {  # of batches of 1
+    UpdateKind.ASYNC: (0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1),
+    UpdateKind.SYNC: RATES[UpdateKind.SYNC],
+    UpdateKind.BACKUP: RATES[UpdateKind.BACKUP],
+}
 _QUICK_RATES = (0.1, 0.2)
 _MEAN_SECS = 0.1  # mean of step times whose text names no mean
 _COUNTS = (4, 16, 64)
-_QUICK_COUNTS = (4,)
-_BATCH_SIZE = 4
+_QUICK_SIZES = ((LARGE_BATCH, 4),)  # batch of a worker, number of workers
 _NUM_TRAIN = 1437
 _NUM_EPOCHS = 20
 _QUICK_EPOCHS = 3
@@ -68,22 +74,25 @@ class TrainingsAtScale(TunedPart[AtScaleSettings, AtScaleFigures]):
 
     def arms(self, *, quick: bool) -> list[TunedArm]:
         arms = []
-        for n, updates in itertools.product(_QUICK_COUNTS if quick else _COUNTS, UpdateKind):
+        sizes = [(LARGE_BATCH, n) for n in _COUNTS] + [(SMALL_BATCH, _COUNTS[-1])]
+        for (batch_size, n), updates in itertools.product(_QUICK_SIZES if quick else sizes, UpdateKind):
             b = max(1, n // 16) if updates == UpdateKind.BACKUP else 0  # 4 of 64, as Chen et al. have 4 of 100
-            name = f"{updates.name.lower()}-n={n}"
-            settings = AtScaleSettings(updates=updates, n=n, b=b, num_epochs=_QUICK_EPOCHS if quick else _NUM_EPOCHS)
-            secs = 0.5 + _SECS_PER_GRADIENT * settings.num_epochs * _NUM_TRAIN / _BATCH_SIZE
-            arms.append(TunedArm(name, settings, _QUICK_RATES if quick else RATES[updates], secs))
+            name = f"{updates.name.lower()}-n={n}-batch={batch_size}"
+            num_epochs = _QUICK_EPOCHS if quick else _NUM_EPOCHS
+            settings = AtScaleSettings(updates=updates, n=n, b=b, batch_size=batch_size, num_epochs=num_epochs)
+            secs = 0.5 + _SECS_PER_GRADIENT * num_epochs * _NUM_TRAIN / batch_size
+            rates = _RATES_OF_SMALL if batch_size == SMALL_BATCH else RATES
+            arms.append(TunedArm(name, settings, _QUICK_RATES if quick else rates[updates], secs))
         return arms
 
     def train(self, settings: AtScaleSettings, rate: float, seed: int) -> AtScaleFigures:
         """Trains a perceptron on digits for a number of used gradients. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
 
-        n, update = settings.n, _RULES[settings.updates]
+        n, batch_size, update = settings.n, settings.batch_size, _RULES[settings.updates]
         per_update = 1 if settings.updates == UpdateKind.ASYNC else n - settings.b
         options = (f"backup_workers={settings.b}",) if settings.updates == UpdateKind.BACKUP else ()
-        updates_per_epoch = _NUM_TRAIN / (_BATCH_SIZE * per_update)
+        updates_per_epoch = _NUM_TRAIN / (batch_size * per_update)
         schedule = virtual_run.run(
             update,
             options,
@@ -92,7 +101,7 @@ class TrainingsAtScale(TunedPart[AtScaleSettings, AtScaleFigures]):
             num_updates=round(settings.num_epochs * updates_per_epoch),
             seed=seed,
         ).schedule
-        setup = virtual_training.setup_of("mlp", rate, model_options=("hidden=32",), batch_size=_BATCH_SIZE, seed=seed)
+        setup = virtual_training.setup_of("mlp", rate, model_options=("hidden=32",), batch_size=batch_size, seed=seed)
         trained = train(setup, schedule, update, options, evaluate_every=max(1, round(updates_per_epoch / 2)))
         times = [one.secs / _MEAN_SECS for one in trained.evaluations]
         accuracies = [one.metrics["accuracy"] for one in trained.evaluations]
@@ -112,7 +121,7 @@ class TrainingsAtScale(TunedPart[AtScaleSettings, AtScaleFigures]):
     def cost_of(self, figures: AtScaleFigures) -> float | None:
         return 1 - figures.accuracy
 
-    cases = staticmethod(case_factory(AtScale, "updates", "n"))
+    cases = staticmethod(case_factory(AtScale, "updates", "n", "batch_size"))
     tables = staticmethod(tables.of_training)
     plots = plots.OF_TRAINING
 

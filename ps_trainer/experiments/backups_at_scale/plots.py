@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
@@ -9,7 +10,7 @@ from ps_trainer.experiments.harness.targets import Samples, draw_cases, draw_cou
 from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.step_times import Shape
 
-from .cases import AtScale, Delays, TimedTraffic, UpdateKind
+from .cases import LARGE_BATCH, SMALL_BATCH, AtScale, Delays, TimedTraffic, UpdateKind
 from .claims import BEST_MEDIAN, FOUR
 
 _STYLES: dict[str, dict[str, str]] = {
@@ -26,11 +27,14 @@ _TRAFFIC_STYLES = {
 
 def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
     left, right = figure.subplots(1, 2)
-    for updates, style in _STYLES.items():
-        own = sorted((case for case in cases if case.updates == updates), key=lambda case: case.n)
+    for (updates, style), batch_size in itertools.product(_STYLES.items(), (LARGE_BATCH, SMALL_BATCH)):
+        own = [case for case in cases if (case.updates, case.batch_size) == (updates, batch_size)]
+        own.sort(key=lambda case: case.n)
         percent = {case.n: Samples.known([100 * one for one in case.accuracies]) for case in own}
-        draw_samples(left, percent, label=updates, **style)
-        draw_cases(right, own, "n", "times", label=updates, **style)
+        filled = {"mfc": style["color"], "label": "filled: batches of 1"} if batch_size == SMALL_BATCH else {}
+        if own:
+            draw_samples(left, percent, **{"label": updates, **style, **filled})
+            draw_cases(right, own, "n", "times", **{"label": updates, **style, **filled})
     finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
     finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
     left.set_yscale("linear")
@@ -38,7 +42,8 @@ def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
 
 def _draw_curves(figure: Figure, cases: Sequence[AtScale]) -> None:
     axis, largest = figure.add_subplot(), max(case.n for case in cases)
-    for case in (one for one in cases if one.n == largest):
+    smallest = min(case.batch_size for case in cases)
+    for case in (one for one in cases if (one.n, one.batch_size) == (largest, smallest)):
         style = {**_STYLES[case.updates], "marker": "", "label": case.name}
         draw_course(axis, case.course("times")[0], 100 * case.course("accuracies"), **style)
     axis.set_ylim(bottom=60)
@@ -62,17 +67,21 @@ OF_TRAINING = (
         key="accuracies",
         title="Final test accuracy, and time to a test accuracy",
         shows="Left: test accuracy at the end. Right: time to the target accuracy, in mean steps. Both against the"
-        " number of workers: medians, bars from the 10th to the 90th percentile, each arm at its own learning rate.",
+        " number of workers: medians, bars from the 10th to the 90th percentile, each arm at its own learning rate."
+        " Batches of a worker have 4 examples; filled: 1.",
         expected="with many workers synchronous training with backup workers is highest at the left and lowest at the"
         " right.",
-        claims=("accuracy", "accuracy_of_some", "sooner_than_async", "sooner_than_sync", "falls", "same"),
+        claims=(
+            *("accuracy", "sooner_than_async", "sooner_than_sync", "accuracy_of_large", "sooner_of_large"),
+            *("accuracy_of_some", "falls", "same"),
+        ),
         draw=_draw_accuracies,
         size=(8.0, 3.8),
     ),
     Plot(
         key="curves",
-        title="Test accuracy against time, most workers",
-        shows="Median test accuracy above 60 % against time in mean steps, which is logarithmic; bands from the 10th to"
+        title="Test accuracy against time, 64 workers with batches of 1",
+        shows="Median test accuracy above 60 % against time in mean steps (logarithmic axis); bands from the 10th to"
         " the 90th percentile. All arms use the same number of examples.",
         expected="the curve of synchronous training with backup workers is first and ends highest.",
         claims=("accuracy", "sooner_than_async", "sooner_than_sync"),

@@ -17,7 +17,7 @@ def of_training(cases: Sequence[AtScale]) -> list[Table]:
     """Returns a row per mode and number of workers; bounds where most seeds do not reach the target."""
     columns = (
         *texts("updates"),
-        *numbers("d", "n", "b"),
+        *numbers("d", "n", "b", "batch"),
         *numbers("g", "learning rate"),
         *numbers(".2f", "final test accuracy", "± SE", unit="%"),
         *target_columns(".1f", "time to the target", unit="mean steps"),
@@ -27,7 +27,15 @@ def of_training(cases: Sequence[AtScale]) -> list[Table]:
     for case in cases:
         accuracies = 100 * np.array(case.accuracies)
         rows.append(
-            [case.updates, case.n, case.b, case.rates[0], accuracies.mean(), standard_error(accuracies.tolist())]
+            [
+                case.updates,
+                case.n,
+                case.b,
+                case.batch_size,
+                case.rates[0],
+                accuracies.mean(),
+                standard_error(accuracies.tolist()),
+            ]
             + [*case.cells("times"), case.num_lost, len(case.times)]
         )
     return [Table("Final accuracy and time to an accuracy", columns, rows)]

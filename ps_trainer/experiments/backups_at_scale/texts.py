@@ -11,9 +11,9 @@ TEXTS = PageTexts(
     question="Do many workers train better and sooner with backup workers than asynchronously?",
     answers={
         "accuracy": "64 workers [end|do not end] at a better test accuracy with backup workers than asynchronously",
-        "accuracy_of_some": "16 workers [do|do not], by a claim that was added after the run",
-        "sooner_than_async": "64 [reach|do not reach] an accuracy sooner than asynchronous ones",
-        "sooner_than_sync": "they [reach|do not reach] it sooner than synchronous workers without backup workers",
+        "accuracy_of_some": "16 workers [do|do not] (by a claim that was added after the run)",
+        "sooner_than_async": "64 with backup workers [reach|do not reach] an accuracy sooner than asynchronous ones",
+        "sooner_than_sync": "and they are [sooner|not sooner] there than synchronous ones without backup workers",
         "fifth": "where 4 of 50 workers are stragglers and links are shared, a fifth backup worker"
         " [makes|does not make] the median update slightly longer",
     },
@@ -51,7 +51,7 @@ TEXTS = PageTexts(
         " why.]",
         "accuracy_of_some": "[Probably staleness costs more here than fewer updates do; neither was varied alone.|]",
         "sooner_than_async": "[A small learning rate costs more examples than waiting costs time.|Asynchronous workers"
-        " compute twice as many gradients in the same time, which outweighs their staleness.]",
+        " compute more gradients in the same time, which probably outweighs their staleness.]",
         "sooner_than_sync": "The slowest of 64 lognormal steps takes far longer than the 60th.",
         "fifth": "Its transfers share the links with those of all others, which costs more than it saves: without"
         " transfers the median falls.",

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 from ps_trainer.experiments.harness.claims import (
+    BY_SEEDS,
     Limit,
     Measure,
     extension_claim,
@@ -75,9 +76,6 @@ def _finite(cases: Sequence[TrainedBound]) -> list[TrainedBound]:
 _MEAN = (
     "2026-11-27: the mean over the seeds, with an interval by Student's t, as single values, of medians, decided before"
 )
-_BY_SEED = (
-    "2026-11-27: geometric means over the seeds, with an interval by Student's t, as single values decided before"
-)
 _RATES = (
     "2026-11-27: for each seed the others choose learning rate and bound, as the best of the same seeds is partly luck,"
     " with an interval by Student's t"
@@ -113,7 +111,7 @@ OF_TIMING = (
         sentence=f"A bound of {FEW} clocks takes most of the waiting away where delays are transient",
         quantity=f"share of time waited under s = {FEW} over that under s = 0",
         limit=Limit(high=0.5),
-        amended=f"2026-11-27: an extension, as no text of the sources that was found has such a number; {_BY_SEED}",
+        amended=f"2026-11-27: an extension, as no text of the sources that was found has such a number; {BY_SEEDS}",
         measure=lambda cases: [
             Measure(own[FEW].name, *ratio_by_seed(*(own[bound].of_seeds(_wait_share) for bound in (FEW, 0))))
             for own in _without_slow_worker(cases)

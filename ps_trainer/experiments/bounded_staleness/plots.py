@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish, finish_grid
 from ps_trainer.experiments.toolkit import looks, real_clusters
-from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate
+from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate, median_interval
 
 from .cases import RealBound, TimedBound, TrainedBound, by_cluster
 from .records import TARGET_LOSS
@@ -45,9 +46,10 @@ def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
     for marker, (name, cluster_cases) in zip(_MARKERS, by_cluster(cases).items(), strict=False):
         bounded = [case for case in cluster_cases.values() if case.bound is not None]
         positions = range(len(bounded))
-        (line,) = axis.plot(positions, [case.predicted for case in bounded], lw=1)
+        colour = looks.SHAPE_COLOURS[bounded[0].shape]
+        axis.plot(positions, [case.predicted for case in bounded], lw=1, color=colour)
         rates = [case.mean_of_seeds(lambda one: one.rate) for case in bounded]
-        draw_estimates(axis, positions, rates, marker=marker, color=line.get_color(), label=name)
+        draw_estimates(axis, positions, rates, marker=marker, color=colour, label=name)
     bounds = [case.bound for case in next(iter(by_cluster(cases).values())).values() if case.bound is not None]
     _name_bounds(axis, bounds)
     axis.set_ylim(0, 1.05)
@@ -55,14 +57,12 @@ def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
 
 
 def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
-    positions = range(len(cases))
-    for axis, values, name in zip(
-        figure.subplots(1, 2),
-        ([case.updates for case in cases], [case.time for case in cases]),
-        ("updates", "time / mean step"),
-        strict=True,
-    ):
-        axis.plot(positions, values, "o-")
+    for axis, of, name in zip(figure.subplots(1, 2), ("updates", "time"), ("updates", "time / mean step"), strict=True):
+        medians = [IntervalEstimate(*median_interval([*case.at_others_rate(of).values()])) for case in cases]
+        known = {place: one for place, one in enumerate(medians) if math.isfinite(one.value)}
+        draw_estimates(axis, list(known), list(known.values()), marker="o", color=looks.MEASURED)
+        for place in set(range(len(cases))) - set(known):
+            axis.annotate("not reached", (place, 0.5), xycoords=("data", "axes fraction"), rotation=90, ha="center")
         _name_bounds(axis, [case.bound for case in cases])
         axis.set_ylim(bottom=0)
         axis.set_xlabel("bound s on the lead, in clocks")
@@ -123,8 +123,8 @@ OF_TRAINING = (
     Plot(
         key="objective",
         title=f"Updates and time to a test loss of {TARGET_LOSS:g}, by the bound",
-        shows="Median of the updates, and of the time in mean steps, until the test loss is reached, each bound at its"
-        " best learning rate.",
+        shows="Median of the updates, and of the time in mean steps, until the test loss is reached, each bound at the"
+        " learning rate that the other seeds choose, with 90 % intervals.",
         expected="more updates with a larger bound, and the least time with a finite bound above 0.",
         claims=("work", "interior"),
         draw=_draw_objective,

@@ -12,7 +12,7 @@ TEXTS = PageTexts(
     answers={
         "computes": "workers with a cache [spend|hardly spend] more of their time computing than behind a barrier",
         "sooner_than_barrier": "they are [at|not at] the objective sooner than behind a barrier",
-        "sooner_than_async": "they are [there|not there] 5 % sooner than asynchronous workers",
+        "sooner_than_async": "they are [at least 5 % sooner|not 5 % sooner] there than asynchronous workers",
     },
     best_plot="times",
     background=(
@@ -24,7 +24,7 @@ TEXTS = PageTexts(
     formula=(
         "a worker that has made c steps\n"
         "  waits  while c − min c > s          min c: steps of the slowest worker now\n"
-        "  pulls  if c − copied > s            copied: the same when it pulled its copy\n"
+        "  pulls  if c − copied > s            copied: min c at its last pull\n"
         "  reads  copy + own updates since then\n"
         "\n"
         "s = 0 adds up n gradients of one point; an averaging barrier divides them by n"
@@ -58,8 +58,8 @@ TEXTS = PageTexts(
         "A push ends a step here. Ho et al.'s clients send their updates in the background.",
         f"Asynchronous workers, and those with fresh reads (s = {FRESH_BOUND}), pull in each step. A cache without any"
         " bound would never be refreshed.",
-        "An update of the cache with FTRL is what the worker's gradient changed on the ps task, which a client would"
-        " have to compute itself.",
+        "After its own FTRL gradient, a worker's cache gets the change that the ps task made. A real client would have"
+        " to compute it.",
         "The link is slow on purpose: without transfers a cache saves nothing.",
         "Both problems have the same step times, so the shares of computing are the same, too.",
         "By SGD, cached reads at s = 0, and an averaging barrier with 8 times the rate, make the same updates.",

@@ -162,7 +162,7 @@ class Experiment:
         """
         planned = [run for part in self.parts for run in part.runs(seeds, quick=quick)]
         needed = {one.key: one for run in planned if (one := self.needed_by(run)) is not None}
-        ordered = [*needed.values(), *planned]
+        ordered = [*needed.values(), *(run for run in planned if run.key not in needed)]
         virtual = [run for run in ordered if run.level is Level.VIRTUAL]
         real = [run for run in ordered if run.level is not Level.VIRTUAL]
         return [*virtual, *sorted(real, key=lambda run: run.seed)]

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
 
+_MOST_SHOWN = 6  # cases outside that a claim's sentence names
+
 
 class ClaimFinding(enum.Enum):
     """Judgement of a claim by its measured values."""
@@ -179,6 +181,11 @@ theory_claim = functools.partial(Claim, kind=ClaimKind.THEORY)
 simulator_claim = functools.partial(Claim, kind=ClaimKind.SIMULATOR)
 extension_claim = functools.partial(Claim, kind=ClaimKind.EXTENSION)
 
+# An amendment of claims of several experiments.
+BY_SEEDS = (
+    "2026-11-27: geometric means over the seeds, with an interval by Student's t, as single values decided before"
+)
+
 
 def _median(measured: Sequence[Measure]) -> Measure:
     median, interval = median_interval([measure.value for measure in measured])
@@ -186,14 +193,18 @@ def _median(measured: Sequence[Measure]) -> Measure:
 
 
 def _sentence(judged: Sequence[Measure], measured: Sequence[Measure], limit: Limit, words: str) -> str:
-    """Returns the measured values in words: their number and one of them, the farthest outside or nearest the limit."""
-    # Of values that are equally far inside, the one whose interval reaches farthest out.
-    worst = min(measured, key=lambda one: (min(0.0, limit.margin(one.value)), min(map(limit.margin, one.bounds))))
-    outside = sum(limit.margin(measure.value) < 0 for measure in measured)
-    where = f"{outside} of {len(measured)} outside, farthest" if outside else f"all {len(measured)} inside, nearest"
+    """Returns the measured values in words: those outside, the farthest first, or the one nearest to the limit."""
+    # Of values that are equally far inside, the one whose interval reaches farthest out comes first.
+    ordered = sorted(measured, key=lambda one: (min(0.0, limit.margin(one.value)), min(map(limit.margin, one.bounds))))
+    outside = [measure for measure in ordered if limit.margin(measure.value) < 0]
+    shown = ", ".join(map(str, outside[:_MOST_SHOWN] or ordered[:1]))
+    more = f", and {len(outside) - _MOST_SHOWN} more" if len(outside) > _MOST_SHOWN else ""
+    where = (
+        f"{len(outside)} of {len(measured)} outside, farthest" if outside else f"all {len(measured)} inside, nearest"
+    )
     if judged is not measured:
-        return f"{judged[0]}; {words}; of the cases {where}: {worst}"
-    return f"{worst}; {words}" if len(measured) == 1 else f"{where}: {worst}; {words}"
+        return f"{judged[0]}; {words}; of the cases {where}: {shown}{more}"
+    return f"{shown}; {words}" if len(measured) == 1 else f"{where}: {shown}{more}; {words}"
 
 
 class Elsewhere(NamedTuple):

@@ -10,16 +10,20 @@ from typing import Any
 from ps_trainer.checkpoints import durable_files
 from ps_trainer.experiments.harness import page
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.claims import ClaimLine
+from ps_trainer.experiments.harness.claims import ClaimFinding, ClaimKind, ClaimLine
 from ps_trainer.experiments.harness.conclusion import FAILED, Conclusion
 from ps_trainer.experiments.harness.cpu import MAX_DELAYED_SHARE
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.provenance import origin_sentence
 from ps_trainer.experiments.harness.sections import SYMBOLS, minutes
-from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.tables import NOTHING, Table, numbers, texts
 from ps_trainer.launch.view import duration
 
-COLUMNS = (*texts("experiment", "question", "answer", "verdict"), *numbers("d", "minutes"))
+_OTHER_KINDS = (ClaimKind.THEORY, ClaimKind.SIMULATOR, ClaimKind.EXTENSION)
+COLUMNS = (
+    *texts("experiment", "question", "answer", "verdict", *(kind.value for kind in _OTHER_KINDS)),
+    *numbers("d", "minutes"),
+)
 CLAIMS = "Claims"
 
 _CLAIM_COLUMNS = texts("experiment", "claim", "kind", "measured", "outcome")
@@ -33,10 +37,16 @@ _SYMBOLS = (
     ("τ", "staleness: updates that others made between a worker's pull and its push"),
     ("η, k", "learning rate, and workers whose gradients one update averages"),
     ("s", "bound on the lead of the fastest worker over the slowest, in steps"),
-    ("N, b", "gradients that an update needs, and backup workers, N + b workers in all"),
+    (
+        "N, b",
+        "gradients that an update needs, and backup workers, N + b workers in all; where a page says so, b is else",
+    ),
+    ("arm", "one of the ways of training that an experiment compares"),
+    ("pilot run", "a run with other seeds, which chooses a learning rate or a bound before the compared runs"),
+    ("round, clock", "a time in which each worker makes one step; the number of steps that a worker has made"),
     ("λ, c", "learners (workers) of n-softsync, and the gradients of one update, c = λ/n"),
     ("α₀, μ", "learning rate before it is divided, and momentum or batch size of a learner, as the page says"),
-    ("A1 to A19", "closed forms and models; the guide to experiments lists them"),
+    ("A1 to A19", "closed forms and models, without A14 to A16; the guide to experiments lists them"),
     ("L0", f"{Level.VIRTUAL.value[3:]}: a simulator gives all times; gradients, where there are any, are real"),
     ("L2", f"{Level.PROCESSES.value[3:]}: real processes and connections, without a network between them"),
     ("L3", f"{Level.SHAPED.value[3:]}: each task has a network namespace and a link of limited bandwidth"),
@@ -121,7 +131,14 @@ def amendments(experiments: Iterable[Experiment]) -> Table:
     return Table("", texts("experiment", "claim", "amended"), rows)
 
 
+def other_kinds(lines: Iterable[ClaimLine]) -> list[str]:
+    """Returns the cells of the claims that do not make the verdict: for each kind, how many of them are ok."""
+    outcomes = {kind: [line.outcome for line in lines if line.kind == kind.value] for kind in _OTHER_KINDS}
+    return [f"{own.count(ClaimFinding.OK.value)} of {len(own)} ok" if own else NOTHING for own in outcomes.values()]
+
+
 def _row(conclusion: Conclusion, report_name: str) -> list[Any]:
     has_report = not conclusion.verdict.startswith(FAILED)
     link = f"[{conclusion.name}]({conclusion.name}/{report_name})" if has_report else conclusion.name
-    return [link, conclusion.question, conclusion.answer, conclusion.verdict, minutes(conclusion.run_secs)]
+    found = [conclusion.question, conclusion.answer, conclusion.verdict, *other_kinds(conclusion.claims)]
+    return [link, *found, minutes(conclusion.run_secs)]

@@ -42,6 +42,7 @@ class PageSummary(NamedTuple):
     experiment: Experiment
     answer: str  # answer in a sentence
     verdict: Verdict
+    lines: Sequence[ClaimLine]  # all claims with their outcomes
     num_runs: int  # number of runs
     minutes: int  # their duration
     image: tuple[str, str]  # title and path of the first plot
@@ -51,7 +52,8 @@ class PageSummary(NamedTuple):
         name, (title, path) = self.experiment.name, self.image
         plot = f'<img src="{path}" alt="{title}" width="{_THUMBNAIL_WIDTH}">'
         question, verdict = self.experiment.texts.question, self.verdict.kind.value
-        return [f"[{name}]({name}.md)<br>{plot}", question, self.answer, verdict, self.minutes]
+        link = f"[{name}]({name}.md)<br>{plot}"
+        return [link, question, self.answer, verdict, *index.other_kinds(self.lines), self.minutes]
 
 
 def read_claims(page: str) -> list[ClaimLine]:
@@ -104,7 +106,7 @@ def summary(experiment: Experiment, page: str, lines_of: LinesOf = _no_lines) ->
         raise UsageError(f"the page of {experiment.name} does not state its runs, or has no plot; publish it again")
     found = verdict(experiment, lines, lines_of)
     answer = experiment.texts.answer(checked)
-    return PageSummary(experiment, answer, found, int(runs[1]), int(runs[2]), (image[1], image[2]))
+    return PageSummary(experiment, answer, found, lines, int(runs[1]), int(runs[2]), (image[1], image[2]))
 
 
 def all_claims(pages: Mapping[str, str], experiments: Iterable[Experiment]) -> str:

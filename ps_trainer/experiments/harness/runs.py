@@ -166,6 +166,12 @@ class Results(tuple[RunResult, ...]):
         """Returns a setting, `level` or `seed` that all of these runs share; needs at least one run."""
         return setting_of(self[0].run, name)
 
+    @property
+    def cpu_percent(self) -> float | None:
+        """Median share of the cores that any process kept busy, in percent; None where it is unknown."""
+        shares = [100 * result.cpu.share for result in self if result.cpu is not None]
+        return spread(shares).median if shares else None
+
     def median(self, name: str) -> float:
         """Returns the median of one figure over the runs; needs at least one run."""
         return spread(self.figures(name)).median

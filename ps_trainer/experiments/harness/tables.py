@@ -10,6 +10,7 @@ from typing import Any
 from ps_trainer.experiments.harness.labels import Level
 
 NOTHING = "–"
+NEVER = "not reached"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Column:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def cell(self, value: Any) -> str:
-        """Returns a value as text; a dash for None and NaN, and "≥" before a lower bound."""
+        """Returns a value as text: a dash for None and NaN, "≥" before a lower bound, words for what never came."""
         if isinstance(value, LowerBound):
             return f"≥ {self.cell(value.value)}"
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return NOTHING
+        if isinstance(value, float) and math.isinf(value):
+            return NEVER
         return format(value, self.form) if self.form else str(value)
 
 

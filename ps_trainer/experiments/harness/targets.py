@@ -133,13 +133,13 @@ def draw_samples(
 ) -> None:
     """Draws medians, with bars from the 10th to the 90th percentile.
 
-    A triangle, which is joined to nothing, is a median of which only a lower bound is known. A small one at the end of
-    a bar is such a percentile. The legend explains them where there are any.
+    An arrow, which is joined to nothing, is a median of which only a lower bound is known. A small one at the end of a
+    bar is such a percentile. The legend explains them where there are any.
 
     Args:
         axis: Axis.
         samples: Place on the x axis -> samples.
-        size: Size of a triangle in points.
+        size: Size of an arrow in points.
         **style: Arguments of `Axes.errorbar`, with colour, marker and label.
     """
     known = {place: one for place, one in samples.items() if not one.is_open}
@@ -148,12 +148,12 @@ def draw_samples(
     colour = axis.errorbar(list(known), medians, (medians - low, high - medians), **style).lines[0].get_color()
     bounds = {place: one.median for place, one in samples.items() if one.is_open}
     ends = [(place, end.value) for place, one in known.items() if isinstance(end := one.percentile(90), LowerBound)]
-    triangles = {"ls": "none", "marker": "^", "mfc": "none", "mew": 1.5}
-    axis.plot(list(bounds), list(bounds.values()), ms=size, color=colour, **triangles)
-    axis.plot([place for place, _ in ends], [end for _, end in ends], ms=size / 2, color=colour, **triangles)
+    arrows = {"ls": "none", "marker": r"$\uparrow$"}
+    axis.plot(list(bounds), list(bounds.values()), ms=size, color=colour, **arrows)
+    axis.plot([place for place, _ in ends], [end for _, end in ends], ms=size / 2, color=colour, **arrows)
     is_explained = any(line.get_label() == _OR_MORE for line in axis.get_lines())
     if (bounds or ends) and not is_explained:
-        axis.plot([], [], ms=9, color="0.4", label=_OR_MORE, **triangles)
+        axis.plot([], [], ms=9, color="0.4", label=_OR_MORE, **arrows)
 
 
 def draw_course(axis: Axes, x: np.ndarray, course: np.ndarray, /, **style: Any) -> None:

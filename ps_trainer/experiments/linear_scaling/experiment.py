@@ -81,9 +81,8 @@ def _draw_examples(figure: harness.Figure, cases: Cases) -> None:
     axis = figure.add_subplot()
     colours = (looks.ONE_RATE, looks.RATE_BY_ROOT, looks.RATE_BY_NUMBER, looks.RATE_THAT_VARIES)
     for place, (scaling, colour) in enumerate(zip(Scaling, colours, strict=True)):
-        style = {"fmt": f"{looks.RATE_MARKERS[colour]}-", "color": colour, "label": scaling}
         own = {k * 1.03**place: case.samples("examples") for k, case in _by_k(cases, scaling).items()}
-        harness.draw_samples(axis, own, **style)
+        harness.draw_samples(axis, own, fmt=f"{looks.RATE_MARKERS[colour]}-", color=colour, label=scaling)
     harness.finish(axis, "k, workers", "examples to the target", log="xy")
 
 
@@ -103,14 +102,14 @@ PLOTS = (
         title="Examples to the target, by the number of workers",
         shows="Median of the examples to the target against the number of workers k, both axes logarithmic, bars from"
         " the 10th to the 90th percentile. Points of one k stand side by side.",
-        expected="η rises in proportion to k; k η with warm-up stays level up to some k, and rises beyond.",
+        expected="with η the examples rise in proportion to k; with k η and warm-up they stay level up to some k.",
         claims=("same", "further", "unscaled", "breaks", "warmup", "root"),
         draw=_draw_examples,
     ),
     harness.Plot(
         key="losses",
         title="Training loss by examples",
-        shows="Median training loss of windows of 640 examples, which is logarithmic, until the first seed reaches the"
+        shows="Median training loss of windows of 640 examples (logarithmic axis) until the first seed reaches the"
         " target; bands from the 10th to the 90th percentile.",
         expected="at the left the curves separate, at the right those of small k coincide.",
         claims=("same", "unscaled"),
@@ -125,10 +124,7 @@ def table(cases: Cases) -> list[harness.Table]:
     columns = [*harness.numbers("d", "k", "batch of all workers"), *harness.texts("rate")]
     columns += [*harness.numbers("g", "learning rate"), *harness.target_columns(",.0f", "examples")]
     columns += harness.numbers("d", "not reached", "seeds")
-    rows = [
-        [one.k, BATCH_SIZE * one.k, one.scaling, one.lr, *one.cells("examples"), one.num_lost, len(one.runs)]
-        for one in cases
-    ]
+    rows = [[c.k, BATCH_SIZE * c.k, c.scaling, c.lr, *c.cells("examples"), c.num_lost, len(c.runs)] for c in cases]
     return [harness.Table("Examples to the target", columns, rows)]
 
 
@@ -144,35 +140,32 @@ class LinearScaling(harness.Experiment):
     texts = harness.PageTexts(
         question="How must the learning rate grow with the number of synchronous workers?",
         answers={
-            "same": "with k times the learning rate and a warm-up, [a|even a] few workers [need|do not need] as many"
-            " examples as one",
-            "unscaled": "with the learning rate of one worker they [need|do not always need] more",
+            "same": "with k times the rate and warm-up, a few workers [need|do not need] as many examples as one",
+            "unscaled": "with the rate of one worker they [need|do not always need] more",
             "further": "[so do 8 and 16|8 and 16 do not always]",
             "breaks": "for 32 workers the rule [breaks|still holds]",
             "warmup": "without the warm-up large batches [need|do not always need] more examples",
         },
         best_plot="examples",
-        background="Synchronous SGD with k workers takes the mean of k gradients, so it makes one update where one"
-        " worker makes k. As long as the parameters hardly move during these k updates, one update with k times the"
-        " learning rate goes as far. The rule must break where k times the rate is more than the largest useful rate."
-        " It also breaks where the noise of a batch no longer limits an update. At the start the parameters move fast."
-        " So the rate begins small there, and grows over some epochs: the warm-up.",
+        background="Synchronous SGD with k workers takes the mean of k gradients: one update where one worker makes k."
+        " While the parameters hardly move during these k updates, one update with k times the learning rate goes as"
+        " far. The rule must break where k times the rate is above the largest useful rate. It also breaks where the"
+        " noise of a batch no longer limits an update. At first the parameters move fast, so the rate begins small and"
+        " grows over some epochs: the warm-up.",
         formula=(
             "k updates:   w(t + k) = w(t) − η Σⱼ g(w(t + j); batch j)\n"
             "one update:  w(t + 1) = w(t) − k η · (1/k) Σⱼ g(w(t); batch j)\n"
             "             alike while g(w(t + j)) ≈ g(w(t))\n"
             "\n"
-            "k  workers, each with a batch of b examples; a batch of all workers has k b\n"
-            "η  learning rate of one worker"
+            "k  workers, each with batches of b examples;  η  learning rate of one worker"
         ),
-        finding="Goyal et al. (section 2.1) state the rule: a batch k times as large takes k times the learning rate."
-        " Their rate grows to k times in the first 5 epochs (section 2.2). They train ResNet-50 on ImageNet with"
-        " batches of up to 8,192 images without loss of accuracy (abstract). Larger batches lose accuracy.",
+        finding="Goyal et al. (section 2.1) state the rule: a batch k times as large takes k times the rate, to which"
+        " the rate grows in the first 5 epochs (section 2.2). They train ResNet-50 on ImageNet with batches of up to"
+        " 8,192 images without loss of accuracy (abstract). Larger batches lose accuracy.",
         setup="A perceptron with 32 hidden units on digits, whose 1,437 training examples are spread over the workers."
         " Rule `sync` averages the gradients of k = 1, 2, 4, 8, 16 and 32 workers, each with batches of 16. The rate of"
-        " one worker is η = 0.05; k workers have η, √k η, k η, or k η with a warm-up of one epoch. A run ends when the"
-        f" mean accuracy of the last {virtual_training.WINDOW_EXAMPLES} examples is 97 %. It gives up after 40"
-        " epochs.",
+        " one worker is η = 0.05; k workers have η, √k η, k η, or k η with a warm-up of one epoch. A run ends at an"
+        f" accuracy of 97 % on the last {virtual_training.WINDOW_EXAMPLES} examples, or gives up after 40 epochs.",
         reasons={
             "unscaled": "An update goes as far as that of one worker, and k times fewer updates are made.",
             "same": "[While the parameters hardly move, one large step goes as far as k small ones.|]",
@@ -184,10 +177,8 @@ class LinearScaling(harness.Experiment):
         intervals="Welch's t on logarithms, or a bootstrap of medians where a seed gives up",
         limits=(
             "A run that gives up counts with the examples of 40 epochs, which is a lower bound.",
-            "The sources compare the accuracy at the end of a fixed number of epochs; here it is the way to an"
-            " accuracy.",
-            "An epoch of 1,437 examples is 11 updates of 8 workers, and 3 of 32. So this warm-up of one epoch is short;"
-            " that of the source takes five longer ones.",
+            "The sources compare accuracies after some number of epochs; here it is the way to an accuracy.",
+            "An epoch is 11 updates of 8 workers and 3 of 32: a short warm-up; that of the source has five epochs.",
             "Most runs of 32 workers give up with warm-up and without it, so the claim about warm-up leaves them out.",
             "SGD without momentum or weight decay, and a constant rate after the warm-up.",
             "The workers' gradients are computed one after the other, so nothing is said about time.",

@@ -21,7 +21,7 @@ def _draw(figure: Figure, sizes: Sequence[SizedModel]) -> None:
     draw_estimates(axis, megabytes, [size.overhead for size in sizes], **style)
     medians, *ends = np.array([size.local for size in sizes]).T  # then 10th and 90th percentile
     bars = np.abs(np.array(ends) - medians)
-    axis.errorbar(megabytes, medians, bars, fmt="x:", color="0.4", lw=0.8, capsize=2, label="step of one process")
+    axis.errorbar(megabytes, medians, bars, fmt="x:", color="0.4", lw=0.8, capsize=2, label="whole step of one process")
     stock = [size for size in sizes if size.has_stock]
     style = {"marker": "s", "color": looks.TOKEN_QUEUE, "label": "TF1 script"}
     draw_estimates(axis, [size.megabytes for size in stock], [size.more_ms("stock_ms") for size in stock], **style)

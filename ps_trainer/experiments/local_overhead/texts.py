@@ -54,8 +54,8 @@ TEXTS = PageTexts(
     limits=(
         "The largest and the smallest model are outside of the range of the models to which their line is fitted.",
         "There is no network. Between machines, the time on the link comes on top.",
-        "A worker and a ps task that never pause keep two cores about 70 % busy. This load is what is measured. Times"
-        " count if other programs used less than a tenth of it.",
+        "A worker and a ps task never pause, and this load is what is measured. Times count if other programs used less"
+        " than a tenth of the cores.",
         "The source's libraries, networks and GPU are not here. Its numbers are given for reference only.",
     ),
 )

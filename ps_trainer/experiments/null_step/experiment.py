@@ -43,7 +43,7 @@ from .cases import (
 )
 from .texts import TEXTS
 
-RATE = "200mbit"
+RATE = "50mbit"
 
 _MODULE = "ps_trainer.experiments.toolkit.sized_models"
 _NUM_VIRTUAL_UPDATES = 200
@@ -53,7 +53,7 @@ _START_SECS_PER_TASK = 0.5
 _VIRTUAL_SECS_PER_WORKER = 0.01
 _PAPER_COUNTS = (1, 2, 5, 10, 25, 50, 100)
 _QUICK_PAPER_COUNTS = (1, 10, 100)
-_BYTES_PER_SEC = 23.9e6  # approximate rate of a shaped link, only for the estimate of the remaining time
+_BYTES_PER_SEC = 5.97e6  # approximate rate of a shaped link, only for the estimate of the remaining time
 
 
 class _StepPlan(NamedTuple):
@@ -109,11 +109,11 @@ _SHAPED = (
 _QUICK_LOCAL = (
     _paced(_SCALAR, 0, 1, 1, 12),
     _paced(_SCALAR, 0, 4, 1, 10),
-    _paced(_SPARSE, 16, 1, 1, 15),
-    _paced(_TABLES, 1, 1, 1, 5 * _PAIR_UPDATES),
-    _paced(_DENSE, 16, 1, 1, 6),
+    _paced(_SPARSE, 16, 1, 1, 12),
+    _paced(_TABLES, 1, 1, 1, 4 * _PAIR_UPDATES),
+    _paced(_DENSE, 16, 1, 1, 5),
 )
-_QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 20), _StepPlan(_DENSE, 4, 2, 1, 10))
+_QUICK_SHAPED = (_StepPlan(_GOODPUT, 0, 1, 1, 2), _StepPlan(_DENSE, 1, 2, 1, 8), _StepPlan(_DENSE, 4, 2, 1, 4))
 
 
 class SourceScale(Part[StepSettings, NullStepFigures]):
@@ -229,7 +229,8 @@ def _runs_of(plan: _StepPlan, level: Level, seeds: Sequence[int]) -> list[Run[Re
         settings,
         _START_SECS + _START_SECS_PER_TASK * (plan.n + plan.p) + steps_secs,
         level,
-        is_paced=bool(plan.delay_ms),
+        # On shaped hosts tasks that do not sleep wait for their links.
+        is_paced=bool(plan.delay_ms) or level is Level.SHAPED,
     )
 
 

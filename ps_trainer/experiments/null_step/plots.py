@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
-from ps_trainer.experiments.toolkit.statistics import pooled_median_ratio
+from ps_trainer.experiments.toolkit import looks
+from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, median_interval, pooled_median_ratio
 
 from .cases import PAPER_STEP_SECS, Curve, NullSteps, StepCase
 from .claims import PUBLISHED
 
 _TITLE = "Batches per second against workers"
-_MARKERS = {Curve.SCALAR: "o", Curve.DENSE: "s", Curve.SPARSE: "^"}
+_STYLES = {
+    Curve.SCALAR: {"marker": "o", "ls": ":"},
+    Curve.DENSE: {"marker": "s", "ls": "-"},
+    Curve.SPARSE: {"marker": "^", "ls": "--"},
+}
+_MEGABYTES = (1, 4, 16, 64, 100, 256, 1000)  # sizes of all plots
 
 
 def _with_one_ps(steps: NullSteps, level: Level) -> list[StepCase]:
@@ -41,12 +47,13 @@ def _draw_bandwidth(figure: Figure, steps: NullSteps) -> None:
     cases, bytes_per_sec = steps.on_links, steps.bytes_per_sec
     if bytes_per_sec is None:
         raise ValueError("the bandwidth of the links was not measured, so there is nothing to compare")
-    for p in sorted({case.p for case in cases}):
-        ps_cases = [case for case in cases if case.p == p]
-        predicted = [case.predicted_ms(bytes_per_sec) for case in ps_cases]
-        (points,) = axis.plot(predicted, [case.step_ms.median for case in ps_cases], "o", mfc="none", label=f"p = {p}")
-        with_skew = [case.step_ms.median + case.skew_ms for case in ps_cases]
-        axis.plot(predicted, with_skew, "x", color=points.get_color())
+    for p, colour in looks.shades(case.p for case in cases).items():
+        own = [case for case in cases if case.p == p]
+        predicted = [case.predicted_ms(bytes_per_sec) for case in own]
+        steps_ms = [IntervalEstimate(*median_interval([ms for run in case.ms_by_run for ms in run])) for case in own]
+        draw_estimates(axis, predicted, steps_ms, marker="o", color=colour, label=f"p = {p}")
+        axis.plot(predicted, [case.step_ms.median + case.skew_ms for case in own], "x", color=colour)
+    axis.plot([], [], "kx", label="from the first worker to the last added")
     ends = [f([case.predicted_ms(bytes_per_sec) for case in cases]) for f in (min, max)]
     axis.plot(ends, ends, "k-", lw=0.8, label="predicted")
     finish(axis, "predicted step, ms", "median step, ms", log="xy")
@@ -63,8 +70,9 @@ def _draw_rates(axis: Axes, cases: Sequence[StepCase], label: str) -> str:
     """Draws batches per second against the number of workers, and returns the colour."""
     cases = sorted(cases, key=lambda case: case.n)
     per_sec = [pooled_median_ratio([[1000.0]], case.ms_by_run) for case in cases]
-    colour = str(axis.plot([], [])[0].get_color())
-    style = {"marker": _MARKERS[cases[0].curve], "ls": "-", "lw": 0.8, "color": colour, "label": label}
+    first = cases[0]
+    colour = looks.MEASURED if first.curve is Curve.SCALAR else looks.shades(_MEGABYTES)[first.megabytes]
+    style = {"lw": 0.8, "color": colour, "label": label, **_STYLES[first.curve]}
     draw_estimates(axis, [case.n for case in cases], per_sec, **style)
     return colour
 
@@ -83,7 +91,7 @@ PLOTS = (
     ),
     Plot(
         key="processes",
-        title=f"{_TITLE}, one ps task",
+        title=f"{_TITLE}, one ps task, processes of one machine",
         shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals.",
         expected="sparse points near the scalar ones whatever the table's size, dense ones lower the larger the model.",
         claims=("table_size", "sparse_dense", "scalar"),
@@ -93,7 +101,7 @@ PLOTS = (
     ),
     Plot(
         key="shaped",
-        title=f"{_TITLE}, one ps task",
+        title=f"{_TITLE}, one ps task, shaped links",
         shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals; each host"
         " has a link of limited speed.",
         expected="sparse points near the scalar ones whatever the table's size; dense ones lower the larger the model,"
@@ -105,9 +113,9 @@ PLOTS = (
     ),
     Plot(
         key="bandwidth",
-        title="Dense steps against 2 · max(M/B, nM/(pB))",
-        shows="Median dense steps against the prediction (A10); black: both alike; crosses: with the time from the"
-        " first worker to the last added.",
+        title="Dense steps, measured and predicted",
+        shows="Median dense steps against the prediction, 2 · max(M/B, nM/(pB)) (A10), with 90 % intervals; black: both"
+        " alike; crosses: with the time from the first worker to the last added.",
         expected="points near the diagonal; those of several workers may lie below it, as the first worker with"
         " parameters pushes while others still pull.",
         claims=("bandwidth",),

@@ -51,6 +51,7 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
         *numbers(".2f", "median step", "p10", "p90", unit="ms"),
         *numbers(".3g", "batches/s"),
         *numbers(",.0f", "bytes per step", "context switches per step"),
+        *numbers(".0f", "CPU", unit="%"),
         *numbers(".1f", "segments sent again per step", "packets dropped per step"),
         *numbers(".1f", "first to last worker", "predicted", unit="ms"),
         *numbers(".2f", "step / predicted", "(step + first to last) / predicted"),
@@ -64,8 +65,8 @@ def _real_table(level: Level, cases: Sequence[StepCase], bytes_per_sec: float | 
             predicted = case.predicted_ms(bytes_per_sec)
         rows.append(
             [case.curve_name, case.n, case.p, *case.step_ms, 1000 / case.step_ms.median]
-            + [case.bytes_per_step, case.switches_per_step, case.sent_again_per_step, case.dropped_per_step]
-            + [case.skew_ms, predicted]
+            + [case.bytes_per_step, case.switches_per_step, case.counted.cpu_percent]
+            + [case.sent_again_per_step, case.dropped_per_step, case.skew_ms, predicted]
             + [case.step_ms.median / predicted if predicted else None]
             + [(case.step_ms.median + case.skew_ms) / predicted if predicted else None, len(case.counted)]
             + ["no" if case.is_contended else "yes"]

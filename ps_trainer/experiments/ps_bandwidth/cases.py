@@ -33,9 +33,9 @@ NUM_CHUNKS = 16  # of a ps task's share, where pushes and pulls overlap
 MOST_WORKERS = 64  # in the simulator
 LARGEST_SHARE = 0.75  # share of the model in one variable; VGG-16's fc6 has 0.74 of its parameters
 
-# Time of a step besides its transfers, without computation. It is exponential, so that workers do not stay in step.
+# Time of an asynchronous step besides its transfers, without computation, where none was measured.
 IDLE_SECS = 0.02
-_IDLE_STEP = f"exp:mean_ms={1000 * IDLE_SECS:g}"
+_LEAST_IDLE_SECS = 1e-3
 _NO_STEP = "det:mean_ms=0.001,jitter=0"
 _VIRTUAL_UPDATES = 20_000
 
@@ -142,8 +142,8 @@ class LinkSetting(Record):
             },
         )
 
-    def predicted_secs(self) -> float:
-        """Returns the closed form's time per round; for asynchronous workers the simulator's."""
+    def predicted_secs(self, idle_secs: float = IDLE_SECS) -> float:
+        """Returns the closed form's time per round; for asynchronous workers the simulator's, with `idle_secs`."""
         m, n, p, b = self.num_bytes, self.n, self.p, self.bytes_per_sec
         if self.arm is Arm.RING:
             return theory.ring_secs(m, n, b)
@@ -153,7 +153,7 @@ class LinkSetting(Record):
             return theory.byteps_secs(m, n, p, b)
         if self.arm is Arm.UNSHARDED:
             return 2 * max(m / b, theory.slowest_ps_secs(self.bytes_by_ps, n, b))
-        return simulated_secs(m, n, p, b) if self.arm is Arm.ASYNC else theory.ps_round_secs(m, n, p, b)
+        return simulated_secs(m, n, p, b, idle_secs) if self.arm is Arm.ASYNC else theory.ps_round_secs(m, n, p, b)
 
     @property
     def bytes_by_ps(self) -> list[int]:
@@ -223,20 +223,21 @@ D2L_BARS = (
 
 
 @functools.cache
-def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float) -> float:
+def simulated_secs(num_bytes: int, n: int, p: int, bytes_per_sec: float, idle_secs: float = IDLE_SECS) -> float:
     """Returns the simulator's time in which each of n asynchronous workers makes a step, long after their start.
 
-    On a cluster the workers do not begin together: they join one after the other.
+    On a cluster the workers do not begin together: they join one after the other. Of the step, `idle_secs` on average
+    are no transfers. They are exponential, so that workers do not stay in step.
     """
     setting = LinkSetting(Arm.ASYNC, n, p, num_bytes, "", _VIRTUAL_UPDATES // n)
-    return simulated_round_secs(setting, bytes_per_sec, seed=0)
+    return simulated_round_secs(setting, bytes_per_sec, seed=0, idle_secs=idle_secs)
 
 
-def simulated_round_secs(setting: LinkSetting, bytes_per_sec: float, seed: int) -> float:
+def simulated_round_secs(setting: LinkSetting, bytes_per_sec: float, seed: int, idle_secs: float = IDLE_SECS) -> float:
     """Returns the simulator's time in which each worker makes a step, with links of this rate, after warm-up.
 
-    Synchronous workers compute nothing. For a ring it sends the parts from host to host, turn by turn, in place of the
-    formula that the simulator has for it.
+    Synchronous workers compute nothing, and asynchronous ones pause for `idle_secs` on average. For a ring it sends the
+    parts from host to host, turn by turn, in place of the formula that the simulator has for it.
     """
     n, num_bytes = setting.n, setting.num_bytes
     if setting.arm is Arm.RING:
@@ -245,7 +246,7 @@ def simulated_round_secs(setting: LinkSetting, bytes_per_sec: float, seed: int) 
     schedule = virtual_run.run(
         "async" if is_async else "sync",
         num_workers=n,
-        compute=[_IDLE_STEP if is_async else _NO_STEP],
+        compute=[f"exp:mean_ms={1000 * idle_secs:g}" if is_async else _NO_STEP],
         num_updates=setting.rounds * (n if is_async else 1),
         seed=seed,
         num_ps=setting.p,
@@ -277,8 +278,12 @@ def colocated_secs(num_bytes: float, n: int, p: int, bytes_per_sec: float) -> fl
     return 2 * max((n - 1) / p, of_worker) * num_bytes / bytes_per_sec
 
 
+@dataclasses.dataclass(frozen=True)
 class LinkCase(Case):
     """A setting and the measurements of its runs."""
+
+    # seconds of one asynchronous worker's step besides its transfers, mean over the seeds; None where none was measured
+    idle: IntervalEstimate | None = None
 
     @functools.cached_property
     def setting(self) -> LinkSetting:
@@ -321,7 +326,12 @@ class LinkCase(Case):
     @property
     def over_predicted(self) -> IntervalEstimate:
         """Time of a round over the predicted one, geometric mean of the runs whose times count; at least one does."""
-        return mean_ratio([*self.secs_by_seed.values()], self.setting.predicted_secs())
+        return mean_ratio([*self.secs_by_seed.values()], self.predicted_secs)
+
+    @property
+    def predicted_secs(self) -> float:
+        """Predicted time of a round."""
+        return self.setting.predicted_secs(self.idle.value if self.idle else IDLE_SECS)
 
     @property
     def in_units(self) -> float:
@@ -366,8 +376,15 @@ _SETTINGS = [field.name for field in dataclasses.fields(LinkSetting)]
 
 
 def cases_of(results: Results) -> list[LinkCase]:
-    """Returns the cases, in the order of the runs."""
-    return cases_by(LinkCase, results, *_SETTINGS)
+    """Returns the cases, in the order of the runs; one asynchronous worker says how long a step idles."""
+    cases = cases_by(LinkCase, results, *_SETTINGS)
+    alone = [case for case in timed_cases(cases, Arm.ASYNC) if case.setting.n == 1]
+    if not alone:
+        return cases
+    transfer_secs = 2 * alone[0].setting.unit_secs
+    idle = mean_estimate([secs - transfer_secs for secs in alone[0].secs_by_seed.values()])
+    idle = idle._replace(value=max(idle.value, _LEAST_IDLE_SECS))
+    return [dataclasses.replace(case, idle=idle) for case in cases]
 
 
 def simulated_cases(results: Results) -> list[SimulatedCase]:

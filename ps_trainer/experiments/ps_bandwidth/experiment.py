@@ -48,7 +48,7 @@ _ARMS = (
     *((Arm.RING, n, 0) for n in (2, 4)),
     *((Arm.COLOCATED, n, p) for n, p in ((2, 2), (4, 4), (4, 1))),
     *((arm, 4, 4) for arm in (Arm.UNSHARDED, Arm.PARTITIONED)),
-    *((Arm.ASYNC, 4, p) for p in (1, 2)),
+    *((Arm.ASYNC, n, p) for n, p in ((1, 1), (4, 1), (4, 2))),
     *((arm, n, n) for n in (2, 4) for arm in (Arm.SOCKETS, Arm.PIPELINED, Arm.SOCKETS_COLOCATED)),
 )
 # Arms whose hosts send and receive at once.

@@ -36,14 +36,17 @@ def of_simulator(cases: Sequence[SimulatedCase]) -> list[Table]:
 
 
 def notes(cases: Sequence[LinkCase]) -> list[str]:
-    """Returns the note of the report, if both of its arms were measured."""
+    """Returns the notes of the report, each if its arms were measured."""
     beside = pairs(cases, Arm.PIPELINED, Arm.RING)
     mixed = [f"{case.in_units / ring.in_units:.2f} (n={case.setting.n})" for case, ring in beside]
-    return (
-        [f"Time with p = n hosts beside the workers', overlapped, over the ring's time: {', '.join(mixed)}."]
-        if mixed
-        else []
-    )
+    beside_ring = f"Time with p = n hosts beside the workers', overlapped, over the ring's time: {', '.join(mixed)}."
+    idle = [
+        f"A step of one asynchronous worker takes {1000 * value:.0f} ms besides its transfers{within}. The prediction"
+        " for several has this."
+        for value, ends in [case.idle for case in cases[:1] if case.idle]
+        for within in [f" [{1000 * ends.low:.0f}, {1000 * ends.high:.0f}]" if ends else ""]
+    ]
+    return [*([beside_ring] if mixed else []), *idle]
 
 
 def _case_table(cases: Sequence[LinkCase]) -> Table:
@@ -75,7 +78,6 @@ def _d2l_table(cases: Sequence[LinkCase]) -> list[Table]:
 
 def _row(case: LinkCase) -> list[object]:
     setting = case.setting
-    shares = [result.cpu.share for result in case.runs if result.cpu is not None]
     again, dropped = (
         [num / setting.rounds for num in case.runs.figures(name) if num is not None]
         for name in ("num_retransmitted", "num_dropped")
@@ -88,7 +90,8 @@ def _row(case: LinkCase) -> list[object]:
     return [
         *(setting.arm.words, setting.congestion_control, setting.rate, setting.n, setting.p or None, setting.num_hosts),
         *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),
-        *(*times, setting.predicted_secs(), *ratios),
-        *(spread(values).median if values else None for values in ([100 * share for share in shares], again, dropped)),
+        *(*times, case.predicted_secs, *ratios),
+        case.runs.cpu_percent,
+        *(spread(values).median if values else None for values in (again, dropped)),
         len(case.runs.uncontended()),
     ]

@@ -64,7 +64,8 @@ TEXTS = PageTexts(
     limits=(
         "Shaped hosts have at most 4 workers, and one size of model. Larger clusters are simulated.",
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
-        "The prediction for asynchronous workers on shaped hosts comes from the simulator.",
+        "The prediction for asynchronous workers on shaped hosts comes from the simulator, whose steps besides their"
+        " transfers are exponential, so that workers do not stay in step.",
         "Only other activity on the machine makes these results random.",
         "Pushes and pulls overlap between plain sockets only. Here a step of ps_trainer has one message each way, as in"
         " TF1; by default it has several between hosts, which overlap.",

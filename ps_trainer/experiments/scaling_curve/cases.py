@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_estimate, mean_ratio, ratio_by_seed, spread
 
 from .records import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, ClusterSetting, PointFigures, StepTimes
@@ -22,6 +22,7 @@ class CurvePoint(NamedTuple):
     by_seed: Mapping[int, PointFigures]  # figures of its runs
     sent_again: float | None = None  # TCP segments that all hosts have sent again, per round; None in virtual time
     dropped: float | None = None  # packets to all hosts that found a queue full, per round; None in virtual time
+    cpu_percent: float | None = None  # share of the cores that were busy, in percent; None where it is unknown
 
     def over_predicted(self) -> IntervalEstimate:
         """Returns the time of a round over the closed form's, geometric mean over the seeds."""
@@ -137,11 +138,11 @@ def scale_of(results: Results) -> Scale:
 
 def points_of(results: Results) -> list[CurvePoint]:
     """Returns the points whose times count; seeds pooled by their medians."""
-    groups: dict[tuple[Level, ClusterSetting], dict[int, PointFigures]] = {}
+    groups: dict[tuple[Level, ClusterSetting], list[tuple[RunResult, PointFigures]]] = {}
     for result in results.uncontended():
         for n, figures in result.figures.points.items():
             key = (result.run.level, result.run.settings.cluster._replace(n=int(n)))
-            groups.setdefault(key, {})[result.run.seed] = figures
+            groups.setdefault(key, []).append((result, figures))
     return [_point(level, setting, group) for (level, setting), group in groups.items()]
 
 
@@ -174,16 +175,18 @@ def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> l
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]
 
 
-def _point(level: Level, setting: ClusterSetting, by_seed: Mapping[int, PointFigures]) -> CurvePoint:
-    group = list(by_seed.values())
+def _point(level: Level, setting: ClusterSetting, runs: Sequence[tuple[RunResult, PointFigures]]) -> CurvePoint:
+    group = [figures for _, figures in runs]
     times = [spread([figures.percentiles[i] for figures in group]).median for i in range(len(PERCENTILES))]
     return CurvePoint(
         level,
         setting,
         StepTimes(spread([figures.round_secs for figures in group]).median, times),
         spread([figures.simulated_secs for figures in group]).median,
-        by_seed,
-        *(_median_if_known([getattr(figures, name) for figures in group]) for name in ("sent_again", "dropped")),
+        {result.run.seed: figures for result, figures in runs},
+        sent_again=_median_if_known([figures.sent_again for figures in group]),
+        dropped=_median_if_known([figures.dropped for figures in group]),
+        cpu_percent=Results(result for result, _ in runs).cpu_percent,
     )
 
 

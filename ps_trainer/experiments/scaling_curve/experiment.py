@@ -8,12 +8,14 @@ from typing import Any
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
+from ps_trainer.experiments.harness.runs import Measured, Run
 from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
+from ps_trainer.experiments.toolkit.calibration import Calibration, calibration_of
 
 from . import cases, claims, plots, records, tables
 from .cases import Scale
 from .records import (
+    ALONE_FACTOR,
     ClusterSetting,
     CurveFigures,
     CurveSettings,
@@ -30,14 +32,14 @@ _RATE = "32mbit"
 _MEAN_MS = 1250.0
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _FULL_REAL = (
-    *((records.ASYNC, 1, 1, m) for m in (1, 4)),
+    *((update, 1, 1, m) for m in (1, 4) for update in (records.ASYNC, records.SYNC)),
     *((update, n, 1, 4) for n in (2, 4, 8) for update in (records.ASYNC, records.SYNC)),
     *((update, n, 4, 4) for n in (4, 8) for update in (records.ASYNC, records.SYNC)),
     *((update, 8, 2, 4) for update in (records.ASYNC, records.SYNC)),
     *((update, n, 1, 1) for n in (2, 8) for update in (records.ASYNC, records.SYNC)),
     *((update, 8, 4, 1) for update in (records.ASYNC, records.SYNC)),
 )
-_QUICK_REAL = ((records.ASYNC, 1, 1, 4), (records.SYNC, 3, 3, 4))
+_QUICK_REAL = ((records.SYNC, 1, 1, 4), (records.SYNC, 3, 3, 4))
 _START_SECS = 5.0
 _START_SECS_PER_TASK = 0.5
 
@@ -76,18 +78,43 @@ class OurScale(_ScalePart):
             return runs
         real, real_seeds = (_QUICK_REAL, seeds[:1]) if quick else (_FULL_REAL, seeds[: records.NUM_REAL_SEEDS])
         rounds = records.QUICK_ROUNDS if quick else records.ROUNDS
-        return runs + [run for seed in real_seeds for one in real for run in _real_runs(_ours(*one), rounds, seed)]
+        return runs + [_real_run(_ours(*one), rounds, seed) for seed in real_seeds for one in real]
+
+    def needed_by(self, run: Run[ScaleSettings]) -> Run[ScaleSettings] | None:
+        """Returns the run of one worker with the same rule, model and seed, which calibrates the simulator."""
+        settings = run.settings
+        if not isinstance(settings, RealPointSettings) or settings.cluster.n == 1:
+            return None
+        return _real_run(settings.cluster._replace(n=1, p=1), settings.rounds, run.seed)
 
     def execute(self, run: Run[ScaleSettings], folder: pathlib.Path) -> Measured[CurveFigures]:
         if not isinstance(run.settings, RealPointSettings):
             return _simulate(run)
-        setting = run.settings.cluster
-        done = setting.cluster(run.settings.rate, run.settings.rounds, run.seed).train(folder)
+        return self._train(run, run.settings, folder, None)
+
+    def execute_with(self, run: Run[ScaleSettings], folder: pathlib.Path, needed: CurveFigures) -> Measured[Any]:
+        """Trains on shaped hosts, and simulates the cluster with the cost of a step that one worker has."""
+        if not isinstance(run.settings, RealPointSettings):
+            raise TypeError(f"{run.key} is not a run on shaped hosts")
+        return self._train(run, run.settings, folder, needed.points["1"].calibration)
+
+    def _train(
+        self,
+        run: Run[ScaleSettings],
+        settings: RealPointSettings,
+        folder: pathlib.Path,
+        known: Calibration | None,
+    ) -> Measured[CurveFigures]:
+        setting = settings.cluster
+        done = setting.cluster(settings.rate, settings.rounds, run.seed).train(folder)
         times = StepTimes(done.round_secs, records.percentiles([s for secs in done.step_secs.values() for s in secs]))
-        simulated = setting.simulate_long(run.seed)
+        calibration = known or calibration_of(done.training, setting.transfer_secs)
+        simulated = setting.simulate_long(run.seed, calibration.cost)
         lost = {"sent_again": done.num_retransmitted, "dropped": done.num_dropped}
-        per_round = {name: count / run.settings.rounds for name, count in lost.items()}
-        figures = CurveFigures(points={str(setting.n): _figures(times, simulated.round_secs, **per_round)})
+        per_round = {name: count / settings.rounds for name, count in lost.items()}
+        measured = None if known else calibration
+        point = _figures(times, simulated.round_secs, **per_round, calibration=measured)
+        figures = CurveFigures(points={str(setting.n): point})
         return Measured(
             figures, done.training.steps_as_json() if run.seed == 0 else (), done.training.window, setting.n
         )
@@ -149,13 +176,15 @@ def _virtual_run(scale: str, setting: ClusterSetting, counts: Sequence[int], see
     return Run(key, settings, seed, _VIRTUAL_SECS_PER_POINT * len(counts))
 
 
-def _real_runs(setting: ClusterSetting, rounds: int, seed: int) -> Sequence[Run[ScaleSettings]]:
+def _real_run(setting: ClusterSetting, rounds: int, seed: int) -> Run[ScaleSettings]:
+    """Returns the run of a real cluster whose workers make this number of steps; one that is alone makes more."""
+    rounds *= ALONE_FACTOR if setting.n == 1 else 1
     settings: ScaleSettings = RealPointSettings(cluster=setting, scale="ours", rate=_RATE, rounds=rounds)
     start_secs = _START_SECS + _START_SECS_PER_TASK * (setting.n + setting.p)
     key = f"L3-{setting.update}-n={setting.n}-p={setting.p}-bytes={setting.num_bytes}"
     secs = start_secs + rounds * setting.simulate(rounds, seed).round_secs
-    return runs_of_seeds([seed], key, settings, secs, Level.SHAPED)
+    return Run(f"{key}-seed={seed}", settings, seed, secs, Level.SHAPED)
 
 
-def _figures(times: StepTimes, simulated_secs: float, **lost: Any) -> PointFigures:
-    return PointFigures(**times._asdict(), **lost, simulated_secs=simulated_secs)
+def _figures(times: StepTimes, simulated_secs: float, **of_cluster: Any) -> PointFigures:
+    return PointFigures(**times._asdict(), **of_cluster, simulated_secs=simulated_secs)

@@ -97,7 +97,7 @@ OF_OURS = (
         expected="circles on their lines, which grow with the number of workers, bend at the knee and end at the"
         " ceiling; more ps tasks move all of that up and to the right; asynchronous lines end twice as high as"
         " synchronous ones.",
-        claims=("concave", "knee", "simulator"),
+        claims=("concave", "concave_virtual", "knee", "simulator"),
         draw=_draw_throughput,
         data=lambda scale: scale.curves,
         level=lambda curves: ", ".join(sorted({curve.first.level.value for curve in curves})),

@@ -13,10 +13,12 @@ import numpy as np
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.toolkit import shaped_clusters, theory, virtual_run
+from ps_trainer.experiments.toolkit.calibration import Calibration
+from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, Interval
-from ps_trainer.experiments.toolkit.step_times import samplers, with_mean
+from ps_trainer.experiments.toolkit.step_times import add_pacing, samplers, with_mean
 
 SYNC, ASYNC = "sync", "async"
 EVEN, RARE = "lognormal:sigma=0.2", "spike:p=0.001,factor=5,jitter=0.05"
@@ -30,7 +32,8 @@ PERCENTILES = (10, 50, 90, 99)
 
 IMAGES_PER_STEP = 32
 ROUNDS = 7  # steps of each worker of a real cluster
-QUICK_ROUNDS = 8
+QUICK_ROUNDS = 5
+ALONE_FACTOR = 3  # times as many steps of a worker that is alone, as they calibrate the simulator
 NUM_REAL_SEEDS = 5
 
 # The paper's cluster: two points that calibrate the costs of a step, and one that they predict.
@@ -50,6 +53,7 @@ _PAPER_BYTES = 23_800_000 * 4  # of Inception-v3
 _MIN_UPDATES = 40
 _VIRTUAL_STEPS = 8_000
 _DRAWS = 4_000
+_FREE = StepCost()
 
 
 class ClusterSetting(NamedTuple):
@@ -86,7 +90,7 @@ class ClusterSetting(NamedTuple):
             settings={
                 **shaped_clusters.dense_model(self.num_bytes),
                 "update": self.update,
-                "straggler": (self.compute,),
+                "straggler": (add_pacing(self.compute),),
                 "max_steps": self.num_updates(rounds),
                 "seed": seed,
             },
@@ -96,8 +100,14 @@ class ClusterSetting(NamedTuple):
         """Returns global_step when each worker has made `rounds` steps on average."""
         return rounds * (1 if self.update == SYNC else self.n)
 
-    def simulate(self, rounds: int, seed: int) -> StepTimes:
-        """Returns the step times of the same cluster in virtual time; the same seed gives the same compute times."""
+    def simulate(self, rounds: int, seed: int, cost: StepCost = _FREE) -> StepTimes:
+        """Returns the step times of the same cluster in virtual time; the same seed gives the same compute times.
+
+        Args:
+            rounds: Steps of each worker.
+            seed: Seed of the compute times.
+            cost: Cost of a step besides its compute time and its transfers.
+        """
         run = virtual_run.run(
             self.update,
             num_workers=self.n,
@@ -108,6 +118,8 @@ class ClusterSetting(NamedTuple):
             model_bytes=self.num_bytes,
             worker_bytes_per_sec=self.bytes_per_sec,
             ps_bytes_per_sec=self.bytes_per_sec,
+            latency_secs=cost.latency_secs,
+            ps_secs=cost.service_secs,
         )
         updates = run.schedule.update_secs
         warm = updates[int(WARMUP_SHARE * len(updates)) :]
@@ -118,9 +130,14 @@ class ClusterSetting(NamedTuple):
         worker_times = [np.diff(steps.t_push_done[steps.worker == worker]) for worker in range(self.n)]
         return StepTimes(update_secs * self.n, percentiles(np.concatenate(worker_times)))
 
-    def simulate_long(self, seed: int) -> StepTimes:
+    def simulate_long(self, seed: int, cost: StepCost = _FREE) -> StepTimes:
         """Returns the step times of a virtual run that is long enough for percentiles."""
-        return self.simulate(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed)
+        return self.simulate(max(_MIN_UPDATES, _VIRTUAL_STEPS // self.n), seed, cost)
+
+    @property
+    def transfer_secs(self) -> float:
+        """Time of one worker's pull and push, if no other worker uses the links."""
+        return 2 * self.num_bytes / self.bytes_per_sec
 
     def predicted_secs(self) -> float:
         """Returns the time of a round: compute, then all transfers at once; for async, of a closed queueing network."""
@@ -183,7 +200,8 @@ class PointFigures(Record):
 
     round_secs: float  # time in which each worker makes a step
     percentiles: Sequence[float]  # percentiles of single steps, at `PERCENTILES`
-    simulated_secs: float  # the simulator's round
+    simulated_secs: float  # the simulator's round, of a real cluster with the cost of a step that one worker has
+    calibration: Calibration | None = None  # this cost, measured in the run with one worker; else None
     sent_again: float | None = None  # TCP segments that all hosts have sent again, per round; None in virtual time
     dropped: float | None = None  # packets to all hosts that found a queue full, per round; None in virtual time
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.toolkit.calibration import cost_table
 
 from . import records
 from .cases import CurvePoint, Scale, SyncAndAsync, ThroughputCurve
@@ -21,11 +22,18 @@ def of_ours(scale: Scale) -> list[Table]:
         *numbers(".2f", "steps/s"),
         *numbers(".3f", "round", "simulated", "predicted", unit="s"),
         *numbers(".3f", "measured / simulated", "measured / predicted"),
+        *numbers(".0f", "CPU", unit="%"),
         *numbers(".1f", "segments sent again per round", "packets dropped per round"),
         *numbers("d", "seeds"),
     )
     points = Table("Real clusters", columns, [_point_row(point) for point in scale.real], Level.SHAPED)
-    return [points, *_curve_tables(scale.curves), *of_papers(scale)]
+    costs = [
+        (f"{point.setting.update}, {point.setting.num_bytes / 1e6:g} MB, seed {seed}", figures.calibration)
+        for point in scale.real
+        for seed, figures in point.by_seed.items()
+        if figures.calibration is not None
+    ]
+    return [points, cost_table(costs, Level.SHAPED), *_curve_tables(scale.curves), *of_papers(scale)]
 
 
 def of_papers(scale: Scale) -> list[Table]:
@@ -83,8 +91,8 @@ def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
 def _point_row(point: CurvePoint) -> list[object]:
     one, secs, predicted = point.setting, point.times.round_secs, point.setting.predicted_secs()
     head = [one.update, one.n, one.p, one.num_bytes / 1e6, point.rate, secs, point.simulated_secs, predicted]
-    lost = (point.sent_again, point.dropped)
-    return [*head, secs / point.simulated_secs, secs / predicted, *lost, len(point.by_seed)]
+    of_hosts = (point.cpu_percent, point.sent_again, point.dropped)
+    return [*head, secs / point.simulated_secs, secs / predicted, *of_hosts, len(point.by_seed)]
 
 
 def _curve_row(curve: ThroughputCurve, counts: Sequence[int]) -> list[object]:

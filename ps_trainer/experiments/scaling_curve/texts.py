@@ -7,8 +7,8 @@ from ps_trainer.experiments.harness.page_texts import PageTexts
 TEXTS = PageTexts(
     question="Up to how many workers does throughput grow?",
     answers={
-        "knee": "throughput [ends|does not always end] near that of p(TB/(2M) + 1) synchronous workers that share no"
-        " links, or near that of twice as many asynchronous ones",
+        "knee": "until the links of the ps tasks are full: throughput [ends|does not always end] near that of as many"
+        " workers as fill them in the time of one worker's step, of twice as many if asynchronous",
         "more_ps": "4 ps tasks [make|do not make] 8 workers 1.5 times as fast as one does",
         "concave": "throughput [grows by no more than in proportion to the number of workers|does not keep within the"
         " limits of proportional growth]",
@@ -36,10 +36,10 @@ TEXTS = PageTexts(
     setup=(
         "Real clusters of up to 8 workers and 4 ps tasks in network namespaces behind links of 32 mbit/s each way. The"
         " model has 1 or 4 MB and computes nothing: a worker sleeps 1.25 s (lognormal, σ = 0.2) between pull and push,"
-        " and a step counts as one image. The simulator repeats these and continues to 64 workers. It also has the"
-        " paper's 200 workers, 17 ps tasks and Inception-v3. There, the closed network (A19) gives bandwidth and"
-        " compute time from the published rates of 1 and 50 asynchronous workers with 7 ps tasks. The distribution of"
-        " compute times is our assumption."
+        " and a step counts as one image. The simulator repeats these with the calibrated cost of a step, and continues"
+        " to 64 workers. It has the paper's 200 workers, too, 17 ps tasks and Inception-v3. The closed network (A19)"
+        " gives bandwidth and compute time from the published rates of 1 and 50 asynchronous workers with 7 ps tasks."
+        " The distribution of compute times is our assumption."
     ),
     reasons={
         "concave": "[|The table of efficiency shows which numbers of workers are outside. The cause was not measured.]",

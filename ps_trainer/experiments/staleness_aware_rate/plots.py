@@ -8,6 +8,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.harness.runs import Results
+from ps_trainer.experiments.harness.targets import draw_course
 from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.statistics import mean_estimate
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -48,18 +49,18 @@ def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
 def _draw_curve(axis: Axes, results: Results, label: str, **style: str) -> None:
     curves = results.figures("losses")
     length = min(map(len, curves), default=0)
-    losses = np.median([curve[:length] for curve in curves], axis=0)
-    axis.plot((np.arange(length) + 1) * WINDOW_EXAMPLES / _NUM_EXAMPLES, losses, lw=1, label=label, **style)
+    course = np.percentile([curve[:length] for curve in curves], (50, 10, 90), axis=0)
+    draw_course(axis, (np.arange(length) + 1) * WINDOW_EXAMPLES / _NUM_EXAMPLES, course, label=label, **style)
 
 
 def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:
     axis = figure.add_subplot()
-    for arm, marker in ((Rate.FULL, "s"), (Rate.BY_SPLITS, "^"), (Rate.BY_STALENESS, "o")):
+    for arm, colour in _COLOURS.items():
         arm_cases = sorted(
             (c for c in cases if c.mode == Updates.SOFTSYNC and c.arm == arm), key=lambda case: case.splits
         )
         errors = [mean_estimate([100 * error for error in case.errors]) for case in arm_cases]
-        style = {"color": _COLOURS[arm], "marker": marker, "ls": "-", "label": arm}
+        style = {"color": colour, "marker": looks.RATE_MARKERS[colour], "ls": "-", "label": arm}
         draw_estimates(axis, [case.splits for case in arm_cases], errors, **style)
     for case in cases:
         if case.mode == Updates.SYNC:
@@ -75,8 +76,8 @@ PLOTS = (
     Plot(
         key="losses",
         title="Training loss of n-softsync, learning rate α₀ and α₀/τ",
-        shows="Training loss against epochs, a panel for each learning rate; each n has one colour in both; dashed:"
-        " synchronous updates.",
+        shows="Median training loss against epochs, a panel for each learning rate, with bands from the 10th to the"
+        " 90th percentile; each n has one colour in both; dashed: synchronous updates.",
         expected="with α₀ the curves of large n stay high or leave the picture; with α₀/τ all lie together with the"
         " dashed one.",
         claims=("fails_small", "aware_small"),

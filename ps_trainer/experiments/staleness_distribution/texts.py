@@ -47,8 +47,8 @@ TEXTS = PageTexts(
         " follow each other more rarely than in the model.]",
         "simulated": "[|All simulated workers begin at one moment, real ones one after the other. Nearly even steps"
         " spread them over a step only slowly, so that simulated workers overtake each other more often: where the"
-        " distance is largest, the simulation has the larger standard deviation (table). The longer runs in virtual"
-        " time, which leave the start behind, do not.]",
+        " distance is largest, the simulation has the larger standard deviation (table). Longer runs in virtual time"
+        " do not, as they leave out a longer start.]",
         "heavy_tail": "So the sources' bound of 2n is a statement about even steps.",
     },
     doubts={
@@ -57,8 +57,7 @@ TEXTS = PageTexts(
     },
     intervals="the jackknife, which leaves out one seed in turn; Wilson's interval of a share",
     limits=(
-        "In virtual time, the means of asynchronous workers and of n-softsync are counts that must come out. There they"
-        " check the simulator.",
+        "In virtual time, the means of asynchronous workers and of n-softsync are counts that must come out.",
         "The sources' learners were machines that computed gradients. Here they sleep.",
         "Simulated workers begin at one moment. With 30 and 60 workers of nearly even steps the runs are too short to"
         " spread them over a step, which widens the distribution of the staleness.",

@@ -82,7 +82,7 @@ OF_CELLS = (
         key="strategies",
         title="Speed, quality and resources of each strategy",
         shows="For each model: examples per second and CPU time per example over those of one process, the test metric,"
-        " and the traffic of a worker, which is logarithmic. Bars: 90 % intervals over the seeds. A strategy that"
+        " and the traffic of a worker (logarithmic axis). Bars: 90 % intervals over the seeds. A strategy that"
         " cannot train a model has no point.",
         expected="two workers are up to twice as fast, with the same test metric and more CPU time per example; local"
         " SGD has the least traffic.",

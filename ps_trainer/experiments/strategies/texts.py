@@ -16,8 +16,8 @@ TEXTS = PageTexts(
         "async_speed": "asynchronous workers are [faster|not faster] than synchronous ones",
         "backup_speed": "a backup worker [makes|does not make] synchronous updates faster",
         "sync_quality": "with momentum, two synchronous workers [train|do not train] as well as one process",
-        "local_bytes": f"local SGD [sends|does not send] about the {PERIOD}-th part of the bytes",
-        "table_bytes": "of a model with large tables [less|more] than half of the bytes travels in a step",
+        "local_bytes": f"local SGD [sends|does not send] one {PERIOD}-th of the bytes",
+        "table_bytes": "with large tables, [less|more] than half of the model's bytes travels in a step",
     },
     best_plot="strategies",
     background=(
@@ -70,7 +70,8 @@ TEXTS = PageTexts(
     limits=(
         "Trainings are short, and no model is trained to its end. Differences of test metrics are means over the models"
         " and seeds, with t intervals; the models' metrics differ in scale.",
-        "Steps are stretched, so the speed is that of machines whose cores nobody shares, and whose network is free.",
+        "Steps are stretched, so the speed is nearly that of machines whose cores nobody shares, and whose network is"
+        " free. For how long tasks waited for the two cores was not counted.",
         "With two workers a ring moves as many bytes as a ps task; its advantage begins with more.",
         "Learning rates are not tuned for a strategy.",
         "Forked tasks share memory, which counts for each of them.",

@@ -118,7 +118,7 @@ OF_TRAINING = (
     Plot(
         key="examples",
         title="Examples to the accuracy, by the number of workers",
-        shows="Median of the examples to the test accuracy against the number of workers, which is logarithmic; bars"
+        shows="Median of the examples to the test accuracy against the number of workers (logarithmic axis); bars"
         " from the 10th to the 90th percentile.",
         expected="level at the left; at the right level for few workers, and rising beyond.",
         claims=("halves", "wastes", "fixed_batch", "small_pushes"),
@@ -128,7 +128,7 @@ OF_TRAINING = (
     Plot(
         key="curves",
         title="Test accuracy against time",
-        shows="Median test accuracy above 50 % against time in steps of one worker, which is logarithmic, until the"
+        shows="Median test accuracy above 50 % against time in steps of one worker (logarithmic axis) until the"
         " first seed is at the target; bands from the 10th to the 90th percentile. Above: the workers share the batch"
         " of one worker. Below: each has that batch.",
         expected="curves of more workers further to the left.",

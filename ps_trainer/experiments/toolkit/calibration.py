@@ -72,7 +72,7 @@ def calibration_of(training: Training, transfer_secs: float = 0.0) -> Calibratio
     steps = training.warm_steps
     rest = [step.t_end - step.t_start - step.injected_delay - transfer_secs for step in steps]
     served = [(step.t_computed, step.t_applied) for step in steps]
-    service = [end - start for start, end in served if start is not None and end is not None]
+    service = [end - start - transfer_secs / 2 for start, end in served if start is not None and end is not None]
     overhead, overhead_ends = _positive(median_interval(rest))
     pushed, pushed_ends = _positive(median_interval(service))
     return Calibration(

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from ps_trainer.disturbances import delays
 from ps_trainer.experiments.harness.labels import Label
 
+SPIKE_SHARE = 0.05
+"""Share of the steps with `Shape.SPIKES` that are long."""
+
 
 class Shape(Label):
     """Distributions of step times, as the reports name them."""
@@ -33,7 +36,7 @@ _TEXTS = {
     Shape.SHIFTED: "shifted_exp:alpha=0.2",
     Shape.NARROW: "lognormal:sigma=0.2",
     Shape.MODERATE: "lognormal:sigma=0.5",
-    Shape.SPIKES: "spike:p=0.05,factor=5",
+    Shape.SPIKES: f"spike:p={SPIKE_SHARE},factor=5",
     Shape.EXPONENTIAL: "exp",
     Shape.PARETO: "pareto:alpha=2.1",
     Shape.PERSISTENT: "persistent:factor=10,alpha=0.2",

@@ -12,13 +12,13 @@ from ps_trainer.experiments.async_vs_sync.cases import (
     Mode,
     TrainedArm,
     TrainingFigures,
-    lead,
     predicted_ratio,
 )
 from ps_trainer.experiments.async_vs_sync.experiment import QUICK_RATES, RATES, AsyncVsSync, VirtualTraining
 from ps_trainer.experiments.harness.claims import ClaimFinding
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, Run, RunResult
+from ps_trainer.experiments.harness.tables import LowerBound
 from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import drawn, planned
@@ -107,7 +107,7 @@ def test_contrary_results_refute_a_claim(claim, mode, change):
 )
 def test_a_seed_that_gives_up_makes_the_examples_a_bound(mode, finding, text):
     def figures(run):
-        is_lost = run.settings.mode == mode and run.seed == 0
+        is_lost = run.settings.mode == mode and run.seed < 2
         return figures_as_claimed(run) | ({"is_reached": False} if is_lost else {})
 
     checked = AsyncVsSync().analyse(results_of(full_runs(), figures)).checked
@@ -147,16 +147,20 @@ def test_a_training_that_misses_the_target_is_no_choice_of_a_pilot_run():
     assert (VirtualTraining().cost_of(reached), VirtualTraining().cost_of(lost)) == (900, None)
 
 
-def arm_of(*examples):
+def test_seeds_that_disagree_leave_the_examples_undecided():
+    def figures(run):
+        is_noisy = run.settings.mode == Mode.ASYNC and run.seed == 0
+        return figures_as_claimed(run) | ({"examples": 1000} if is_noisy else {})
+
+    assert findings(results_of(full_runs(), figures))["examples_global"] is ClaimFinding.UNDECIDED
+
+
+def test_times_of_an_arm_that_gives_up_are_lower_bounds():
+    figures = {"examples": 900, "secs": {"0.05": 2.0}, "is_reached": False}
     run = Run(key="k", level=Level.VIRTUAL, settings=SimpleNamespace())
-    return TrainedArm(Results(RunResult(run, SimpleNamespace(examples=count), 1.0, None, None) for count in examples))
-
-
-def test_the_lead_is_in_standard_errors():
-    one, other = arm_of(1000.0, 1200.0), arm_of(800.0, 840.0)
-    # For two values s²/n is a quarter of the squared difference.
-    assert lead(one, other, 640) == pytest.approx((1100 - 820) / (200**2 / 4 + 40**2 / 4) ** 0.5)
-    assert lead(arm_of(1000.0), other, 640) == pytest.approx((1000 - 820) / 64)
+    arm = TrainedArm(Results([RunResult(run, SimpleNamespace(**figures), 1.0, None, None)]))
+    assert arm.mean_secs(0.05) == LowerBound(pytest.approx(2.0))
+    assert arm.cells("examples")[0] == LowerBound(900.0)
 
 
 @pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.SYNC_SAME])

@@ -68,9 +68,20 @@ def changed(change, **selected):
 @pytest.mark.parametrize(
     ("claims", "results"),
     [
-        ({"accuracy", "same"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.1}, updates=UpdateKind.BACKUP, n=64)),
+        (
+            {"accuracy"},
+            changed(lambda f: {"accuracy": f["accuracy"] - 0.1}, updates=UpdateKind.BACKUP, batch_size=1),
+        ),
+        (
+            {"accuracy_of_large", "same"},
+            changed(lambda f: {"accuracy": f["accuracy"] - 0.1}, updates=UpdateKind.BACKUP, n=64, batch_size=4),
+        ),
         ({"accuracy_of_some"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.1}, updates=UpdateKind.BACKUP, n=16)),
-        ({"sooner_than_async"}, changed(lambda f: {"time": f["time"] / 4}, updates=UpdateKind.ASYNC, n=64)),
+        ({"sooner_than_async"}, changed(lambda f: {"time": f["time"] / 4}, updates=UpdateKind.ASYNC, batch_size=1)),
+        (
+            {"sooner_of_large"},
+            changed(lambda f: {"time": f["time"] / 4}, updates=UpdateKind.ASYNC, n=64, batch_size=4),
+        ),
         ({"sooner_than_sync"}, changed(lambda f: {"time": f["time"] / 4}, updates=UpdateKind.SYNC, n=64)),
         ({"falls"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.3}, updates=UpdateKind.ASYNC, n=4)),
         ({"same"}, changed(lambda f: {"accuracy": f["accuracy"] - 0.02}, updates=UpdateKind.SYNC, n=64)),
@@ -117,7 +128,9 @@ def test_without_transfers_a_fifth_backup_worker_costs_nothing(tmp_path, monkeyp
 @pytest.mark.parametrize("updates", list(UpdateKind))
 def test_a_training_learns_and_its_time_is_that_of_the_schedule(updates, monkeypatch):
     monkeypatch.setattr(experiment_module, "TARGET", 0.7)
-    settings = AtScaleSettings(updates=updates, n=4, b=1 if updates == UpdateKind.BACKUP else 0, num_epochs=3)
+    settings = AtScaleSettings(
+        updates=updates, n=4, b=1 if updates == UpdateKind.BACKUP else 0, batch_size=4, num_epochs=3
+    )
     figures = TrainingsAtScale().train(settings, 0.1, 0)
     assert figures.is_reached
     assert figures.accuracy > 0.8
@@ -130,6 +143,7 @@ def test_a_training_learns_and_its_time_is_that_of_the_schedule(updates, monkeyp
 def test_full_runs_have_four_backup_workers_among_64():
     arms = {arm.settings for arm in TrainingsAtScale().arms(quick=False)}
     assert {arm.n for arm in arms} == {4, 16, 64}
-    assert AtScaleSettings(updates=UpdateKind.BACKUP, n=64, b=4, num_epochs=20) in arms
+    assert {arm.n for arm in arms if arm.batch_size == 1} == {64}
+    assert AtScaleSettings(updates=UpdateKind.BACKUP, n=64, b=4, batch_size=4, num_epochs=20) in arms
     runs = BackupsAtScale().runs(range(10), quick=False)
     assert {run.seed for run in runs if isinstance(run.settings, AtScaleSettings)} == set(range(10))

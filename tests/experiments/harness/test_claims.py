@@ -35,10 +35,16 @@ def test_a_claim_holds_when_every_value_is_inside():
     assert got.text == "all 2 inside, nearest: 0.8 (n=2); from 0.8 to 1.2"
 
 
-def test_one_value_outside_refutes_and_the_worst_is_named():
+def test_one_value_outside_refutes_and_all_outside_are_named():
     got = CLAIM.check([Measure("n=2", 1.0), Measure("n=4", 1.3), Measure("n=8", 0.5)])
     assert got.finding is ClaimFinding.REFUTED
-    assert got.text == "2 of 3 outside, farthest: 0.5 (n=8); from 0.8 to 1.2"
+    assert got.text == "2 of 3 outside, farthest: 0.5 (n=8), 1.3 (n=4); from 0.8 to 1.2"
+
+
+def test_of_many_values_outside_the_farthest_are_named():
+    got = CLAIM.check([Measure(f"n={n}", 1.3 + n / 10) for n in range(9)])
+    assert got.text.startswith("9 of 9 outside, farthest: 2.1 (n=8), 2 (n=7),")
+    assert got.text.endswith("1.6 (n=3), and 3 more; from 0.8 to 1.2")
 
 
 def test_nan_refutes():

@@ -56,7 +56,7 @@ def test_the_index_has_a_row_per_experiment_and_one_per_claim(tmp_path):
     index.write(tmp_path, [CONCLUSION], ORIGIN)
     lines = (tmp_path / "index.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| ") and "---" not in line]
-    assert rows[1] == "| [dice](dice/report.md) | Are dice fair? | They are. | partly | 2 |"
+    assert rows[1] == "| [dice](dice/report.md) | Are dice fair? | They are. | partly | – | – | 0 of 1 ok | 2 |"
     assert rows[-2:] == [
         "| dice | Dice are fair | literature | all 2 inside | ok |",
         "| dice | Dice are red | extension | 1 of 2 outside | refuted |",
@@ -68,7 +68,7 @@ def test_the_index_has_a_row_per_experiment_and_one_per_claim(tmp_path):
 def test_an_experiment_without_a_report_is_not_linked(tmp_path):
     index.write(tmp_path, [FAILED], ORIGIN)
     text = (tmp_path / "index.md").read_text()
-    assert "| coins | Are dice fair? |  | run failed: heads | 2 |" in text
+    assert "| coins | Are dice fair? |  | run failed: heads | – | – | – | 2 |" in text
     assert "Quick forms" in text
 
 

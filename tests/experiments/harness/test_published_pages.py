@@ -168,9 +168,11 @@ def test_the_overview_has_a_row_of_each_page(dice):
     new = published_pages.with_overview(index, [summary, summary])
     row = (
         '| [dice](dice.md)<br><img src="plots/dice-means-L0.png" alt="Means & runs" width="160"> | Are dice fair? | The'
-        " means are as they must be (in both cases). | shape reproduced | 7 |"
+        " means are as they must be (in both cases). | shape reproduced | 0 of 1 ok | – | – | 7 |"
     )
-    assert new.splitlines()[2] == "| experiment | question | answer | verdict | minutes |"
+    assert (
+        new.splitlines()[2] == "| experiment | question | answer | verdict | theory | simulator | extension | minutes |"
+    )
     assert new.splitlines()[4:6] == [row, row]
     assert new.endswith("|\n\nHow to read\n")
     assert published_pages.with_overview(new, [summary, summary]) == new

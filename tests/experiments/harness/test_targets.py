@@ -106,6 +106,7 @@ def test_a_case_is_found_by_its_attributes():
     assert find(cases, sides=8, num_lost=1) is None
 
 
+ARROW = r"$\uparrow$"
 CLIMBED, LOST = Samples.known([1.0, 2.0, 3.0]), Samples([math.inf] * 3, [CAP] * 3)
 
 
@@ -118,19 +119,19 @@ def drawn(samples):
     return lines, [text.get_text() for text in axis.get_legend().get_texts()]
 
 
-def test_a_triangle_in_the_colour_of_its_arm_marks_a_lower_bound_and_is_joined_to_nothing():
-    (line, *_, triangles), legend = drawn({1: CLIMBED, 2: LOST})
+def test_an_arrow_in_the_colour_of_its_arm_marks_a_lower_bound_and_is_joined_to_nothing():
+    (line, *_, arrows), legend = drawn({1: CLIMBED, 2: LOST})
     np.testing.assert_array_equal(line.get_xydata(), [[1, 2.0]])
-    np.testing.assert_array_equal(triangles.get_xydata(), [[2, CAP]])
-    assert (triangles.get_marker(), triangles.get_color()) == ("^", "#0072B2")
+    np.testing.assert_array_equal(arrows.get_xydata(), [[2, CAP]])
+    assert (arrows.get_marker(), arrows.get_color()) == (ARROW, "#0072B2")
     assert legend == ["or more: runs gave up", "arm"]
 
 
-def test_a_small_triangle_marks_the_end_of_a_bar_that_is_a_lower_bound():
-    (line, *_, triangles), legend = drawn({1: Samples([1.0, 2.0, math.inf], [1.0, 2.0, CAP])})
+def test_a_small_arrow_marks_the_end_of_a_bar_that_is_a_lower_bound():
+    (line, *_, arrows), legend = drawn({1: Samples([1.0, 2.0, math.inf], [1.0, 2.0, CAP])})
     np.testing.assert_array_equal(line.get_xydata(), [[1, 2.0]])
-    np.testing.assert_allclose(triangles.get_xydata(), [[1, 2 + 0.8 * (CAP - 2)]])
-    assert (triangles.get_markersize(), legend) == (4.5, ["or more: runs gave up", "arm"])
+    np.testing.assert_allclose(arrows.get_xydata(), [[1, 2 + 0.8 * (CAP - 2)]])
+    assert (arrows.get_markersize(), legend) == (4.5, ["or more: runs gave up", "arm"])
 
 
 def test_cases_are_drawn_at_their_settings():
@@ -140,6 +141,6 @@ def test_cases_are_drawn_at_their_settings():
     assert shown[0] == [[6, 2.0]] and [[8, CAP]] in shown
 
 
-def test_without_lower_bounds_there_are_no_triangles():
+def test_without_lower_bounds_there_are_no_arrows():
     lines, legend = drawn({1: CLIMBED, 2: Samples.known([4.0] * 3)})
     assert {line.get_marker() for line in lines} <= {"o", "_", "|"} and legend == ["arm"]

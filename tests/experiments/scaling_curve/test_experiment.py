@@ -30,6 +30,7 @@ from ps_trainer.experiments.scaling_curve.records import (
     RealPointSettings,
 )
 from ps_trainer.experiments.toolkit import shaped_clusters, theory
+from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
 from ps_trainer.experiments.toolkit.step_times import with_mean
 from ps_trainer.simulation.link import SharedLink
@@ -37,8 +38,9 @@ from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 MB = 1_000_000
 B = 25 * MB
-VIRTUAL = ("concave", "knee", "more_ps", "median", "tail_rare")
-REAL = {"fit_sync", "fit_async", "simulator"}
+COST = StepCost(overhead_secs=0.5, service_secs=0.02)  # of one worker of the small real runs
+VIRTUAL = ("concave_virtual", "knee", "more_ps", "median", "tail_rare")
+REAL = {"concave", "fit_sync", "fit_async", "simulator"}
 
 
 def part(monkeypatch, why_not="switched off"):
@@ -57,7 +59,7 @@ def virtual_results(tmp_path_factory):
 
 def real_results(monkeypatch, folder, secs_of):
     """Results of small real runs whose rounds take `secs_of(setting, seed)`."""
-    monkeypatch.setattr(scaling_curve, "_QUICK_REAL", scaling_curve._FULL_REAL[:12])
+    monkeypatch.setattr(scaling_curve, "_QUICK_REAL", scaling_curve._FULL_REAL[:14])
     experiment, runs = part(monkeypatch, why_not="")
 
     def train(cluster, folder):
@@ -66,10 +68,13 @@ def real_results(monkeypatch, folder, secs_of):
         setting = ClusterSetting(
             update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 1250.0
         )
-        assert cluster.settings["straggler"] == (setting.compute,)
-        assert cluster.settings["max_steps"] == 8 * (1 if update == SYNC else n)
+        assert cluster.settings["straggler"] == (f"{setting.compute},paced=true",)
+        assert cluster.settings["max_steps"] == 5 * (3 if n == 1 else 1) * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
-        training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0))
+        step = SimpleNamespace(t_start=0.0, injected_delay=1.0, t_computed=1.0)
+        step.t_end, step.t_applied = 1.0 + setting.transfer_secs + COST.overhead_secs, 1.0 + COST.service_secs
+        step.t_applied += setting.transfer_secs / 2
+        training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0), warm_steps=[step])
         lost = {"num_retransmitted": 40, "num_dropped": 20}
         return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training, **lost)
 
@@ -173,6 +178,16 @@ def test_real_clusters_that_behave_like_the_simulator(monkeypatch, tmp_path):
     assert drawn(experiment.plots(results)) == ["throughput", "steps"]
 
 
+def test_the_cost_of_a_step_with_one_worker_is_in_the_simulation_of_several(monkeypatch, tmp_path):
+    _, results = real_results(monkeypatch, tmp_path, lambda setting, seed: setting.predicted_secs())
+    for result in results:
+        setting, seed = result.run.settings.cluster, result.run.seed
+        (figures,) = result.figures.points.values()
+        assert figures.simulated_secs == pytest.approx(setting.simulate_long(seed, COST).round_secs)
+        assert figures.simulated_secs > setting.simulate_long(seed).round_secs + 0.3
+        assert (figures.calibration is None) == (setting.n > 1)
+
+
 def test_real_clusters_whose_links_have_half_the_rate(monkeypatch, tmp_path):
     def at_half(setting, seed):
         return setting._replace(bytes_per_sec=setting.bytes_per_sec / 2).simulate_long(seed).round_secs
@@ -238,7 +253,9 @@ def test_pairs_belong_to_the_same_cluster(virtual_results):
 def test_slow_links_leave_the_knees_where_fast_ones_have_them(monkeypatch):
     monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
     real = [run.settings for run in ScalingCurve().runs(range(5), quick=False) if run.level is Level.SHAPED]
-    assert {(one.rate, one.rounds, one.cluster.mean_ms) for one in real} == {("32mbit", 7, 1250.0)}
+    assert {(one.rate, one.rounds, one.cluster.mean_ms) for one in real} == {
+        ("32mbit", rounds, 1250.0) for rounds in (7, 21)
+    }
     assert {run.seed for run in ScalingCurve().runs(range(5), quick=False) if run.level is Level.SHAPED} == {*range(5)}
     assert {one.cluster.bytes_per_sec for one in real} == {32e6 / 8 * 1448 / 1514}
     for one in (one.cluster for one in real):
@@ -247,7 +264,7 @@ def test_slow_links_leave_the_knees_where_fast_ones_have_them(monkeypatch):
         assert one.predicted_secs() == pytest.approx(200 / 32 * fast.predicted_secs())
 
 
-@pytest.mark.parametrize(("is_quick", "most_minutes"), [(False, 85), (True, 2)])
+@pytest.mark.parametrize(("is_quick", "most_minutes"), [(False, 105), (True, 2)])
 def test_the_runs_are_planned_to_end_in_time(monkeypatch, is_quick, most_minutes):
     monkeypatch.setattr(shaped_clusters, "why_not", lambda: "")
     runs = ScalingCurve().runs(range(5), quick=is_quick)

@@ -80,22 +80,23 @@ def test_the_quick_form_reproduces_the_shape(tmp_path):
     code, printed = call(tmp_path)
     assert code == 0
     found = findings(printed)
-    assert found.pop("simulated") == "not testable"  # no real cluster
+    of_clusters = {found.pop(key) for key in ("mean", "softsync", "simulated")}
+    assert of_clusters == {"not testable"}
     assert set(found.values()) == {"ok"}
-    assert "staleness_distribution: shape reproduced" in printed
     text = (tmp_path / "staleness_distribution" / "report.md").read_text()
     assert text.count("(L0 virtual time)") == 2 + 4  # tables and plots
 
 
 @pytest.mark.parametrize(
-    ("broken", "refuted"), [(Paired, {"mean", "per_worker", "geometric"}), (Ahead, {"mean", "heavy_tail"})]
+    ("broken", "refuted"),
+    [(Paired, {"mean_virtual", "per_worker", "geometric"}), (Ahead, {"mean_virtual", "heavy_tail"})],
 )
 def test_a_broken_rule_refutes_the_claims_about_it(tmp_path, monkeypatch, broken, refuted):
     monkeypatch.setitem(schedule_table.RULES, "async", broken)
     experiment = InVirtualTime()
     found = findings_of(experiment, results_of(experiment, experiment.runs([0], quick=True), tmp_path))
     assert refuted <= refuted_of(found)
-    assert found["softsync"] is ClaimFinding.OK  # not broken
+    assert found["softsync_virtual"] is ClaimFinding.OK  # not broken
 
 
 def test_full_runs_have_the_papers_numbers_of_learners():
@@ -166,11 +167,17 @@ def test_seeds_are_pooled(tmp_path):
     assert cases[0].by_worker == {0: {1: 10 + 11}, 1: {3: 30 + 30}}
 
 
-def even(n, staleness, seeds):
+def even(n, staleness, seeds, level=Level.VIRTUAL):
     """Results of asynchronous workers with even steps, one run a seed; `staleness` returns value -> count of it."""
     settings = StalenessSettings(n=n, shape=Shape.EVEN, mean_ms=100.0, num_updates=1000)
     return [
-        RunResult(Run(f"{n}-{seed}", settings, seed), StalenessFigures(staleness={"0": staleness(seed)}), 1, None, None)
+        RunResult(
+            Run(f"{n}-{seed}", settings, seed, level=level),
+            StalenessFigures(staleness={"0": staleness(seed)}),
+            1,
+            None,
+            None,
+        )
         for seed in seeds
     ]
 
@@ -182,12 +189,20 @@ def check_of(key, results):
 
 def test_seeds_that_disagree_leave_a_claim_undecided():
     alike = even(4, lambda seed: {"3": 10_000}, range(5))
-    assert check_of("mean", alike).finding is ClaimFinding.OK
+    assert check_of("mean_virtual", alike).finding is ClaimFinding.OK
     apart = even(4, lambda seed: {"3": 10_000, "4": 8_000 * (seed == 0)}, range(5))
-    check = check_of("mean", apart)
+    check = check_of("mean_virtual", apart)
     assert check.finding is ClaimFinding.UNDECIDED
     assert check.measured[0].value == pytest.approx(8 / 58 / 4)
-    assert check_of("mean", apart[:1]).finding is ClaimFinding.REFUTED  # 4/9/n, and no interval
+    assert check_of("mean_virtual", apart[:1]).finding is ClaimFinding.REFUTED  # 4/9/n, and no interval
+
+
+def test_real_clusters_alone_decide_what_the_literature_says_of_the_mean():
+    simulated = even(4, lambda seed: {"9": 10_000}, range(5))
+    assert check_of("mean", simulated).finding is ClaimFinding.NOT_TESTABLE
+    real = even(4, lambda seed: {"9": 10_000}, range(5), Level.PROCESSES)
+    assert check_of("mean", real).finding is ClaimFinding.REFUTED
+    assert check_of("mean_virtual", real).finding is ClaimFinding.NOT_TESTABLE
 
 
 def test_few_gradients_do_not_show_that_very_stale_ones_are_rare():

@@ -24,14 +24,16 @@ def case(tau, updates, depth=4):
 
 
 @pytest.mark.parametrize(("draw", "unit"), [(plots._draw_depths, 300), (plots._draw_kinds, 1)])
-def test_a_case_of_which_most_runs_gave_up_is_an_unconnected_triangle(draw, unit):
+def test_a_case_of_which_most_runs_gave_up_is_an_unconnected_arrow(draw, unit):
     figure = Figure()
     draw(figure, [case(0, [300] * 3), case(4, [450, 450, CAP]), case(8, [450, CAP, CAP])])
     (axis,) = figure.axes
     joined = [line for line in axis.get_lines() if line.get_linestyle() == "-" and len(line.get_xdata())]
     assert {tau for line in joined for tau in line.get_xdata()} == {0, 4}
-    triangles = [line for line in axis.get_lines() if line.get_marker() == "^" and line.get_linestyle() == "None"]
-    points = {point for line in triangles for point in zip(line.get_xdata(), line.get_ydata(), strict=True)}
+    arrows = [
+        line for line in axis.get_lines() if line.get_marker() == r"$\uparrow$" and line.get_linestyle() == "None"
+    ]
+    points = {point for line in arrows for point in zip(line.get_xdata(), line.get_ydata(), strict=True)}
     assert (8, CAP / unit) in points
     assert "or more: runs gave up" in [text.get_text() for text in axis.get_legend().get_texts()]
 
