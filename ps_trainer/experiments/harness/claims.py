@@ -233,7 +233,7 @@ def verdict_on(
     """Returns the verdict on an experiment.
 
     Args:
-        checked: Its claims. Only those of the literature count, and of them only those that could be tested.
+        checked: Its claims. Only those of the literature count. One that could not be tested counts as untested.
         untested: What the sources claim and no claim tests, in words. With it, nothing is better than partly.
         elsewhere: Claims that other experiments test, and their outcomes. One that does not hold there makes the
             verdict worse, as one of this experiment would. One that holds does not make it better.
@@ -244,7 +244,8 @@ def verdict_on(
         reasons = dict.fromkeys(check.text for check in literature_checks)
         return Verdict(VerdictKind.NOT_TESTABLE, "; ".join(reasons) or "no claim of the literature was tested")
     tested = {one: finding for one, finding in elsewhere.items() if finding is not ClaimFinding.NOT_TESTABLE}
-    missing = [f"{one.what} (`{one.experiment}` tests it)" for one in elsewhere if one not in tested]
+    missing = [f"“{one.claim.sentence}”" for one in literature_checks if one.finding is ClaimFinding.NOT_TESTABLE]
+    missing += [f"{one.what} (`{one.experiment}` tests it)" for one in elsewhere if one not in tested]
     untested = "; ".join([untested, *missing] if untested else missing)
     others = [f"tested in `{one.experiment}`: {one.what}, {finding.value}" for one, finding in tested.items()]
     why = "; ".join([f"not tested: {untested}", *others] if untested else others)

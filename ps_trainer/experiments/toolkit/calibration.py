@@ -67,14 +67,15 @@ def calibration_of(training: Training, transfer_secs: float = 0.0) -> Calibratio
 
     Args:
         training: Finished training with one worker.
-        transfer_secs: Time of its transfers, both ways together, which the simulator adds by itself.
+        transfer_secs: Time of its transfers, both ways together, which the simulator adds by itself. Where they take
+            time, the service time is not known and 0: its end arrives behind the parameters that the worker pulls.
     """
     steps = training.warm_steps
     rest = [step.t_end - step.t_start - step.injected_delay - transfer_secs for step in steps]
     served = [(step.t_computed, step.t_applied) for step in steps]
-    service = [end - start - transfer_secs / 2 for start, end in served if start is not None and end is not None]
+    service = [end - start for start, end in served if start is not None and end is not None and not transfer_secs]
     overhead, overhead_ends = _positive(median_interval(rest))
-    pushed, pushed_ends = _positive(median_interval(service))
+    pushed, pushed_ends = _positive(median_interval(service or [0.0]))
     return Calibration(
         overhead_secs=overhead,
         overhead_low=overhead_ends.low,

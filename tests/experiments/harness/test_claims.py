@@ -80,7 +80,7 @@ def test_the_threshold_in_words(limit, text, beyond):
     ("findings", "kind"),
     [
         ([ClaimFinding.OK, ClaimFinding.OK], VerdictKind.SHAPE_REPRODUCED),
-        ([ClaimFinding.OK, ClaimFinding.NOT_TESTABLE], VerdictKind.SHAPE_REPRODUCED),
+        ([ClaimFinding.OK, ClaimFinding.NOT_TESTABLE], VerdictKind.PARTLY),
         ([ClaimFinding.OK, ClaimFinding.PARTLY], VerdictKind.PARTLY),
         ([ClaimFinding.OK, ClaimFinding.REFUTED], VerdictKind.PARTLY),
         ([ClaimFinding.PARTLY], VerdictKind.PARTLY),
@@ -91,7 +91,9 @@ def test_the_threshold_in_words(limit, text, beyond):
     ],
 )
 def test_verdict_on_an_experiment(findings, kind):
-    assert verdict_on(checked(*findings)) == (kind, "")
+    verdict = verdict_on(checked(*findings))
+    assert verdict.kind is kind
+    assert verdict.why == ("not tested: “It is near 1”" if ClaimFinding.NOT_TESTABLE in findings else "")
 
 
 def test_an_experiment_without_testable_claims_gives_the_reason():

@@ -38,7 +38,7 @@ from tests.experiments.executed import drawn, findings_of, refuted, results_of
 
 MB = 1_000_000
 B = 25 * MB
-COST = StepCost(overhead_secs=0.5, service_secs=0.02)  # of one worker of the small real runs
+COST = StepCost(overhead_secs=0.5)  # of one worker of the small real runs
 VIRTUAL = ("concave_virtual", "knee", "more_ps", "median", "tail_rare")
 REAL = {"concave", "fit_sync", "fit_async", "simulator"}
 
@@ -72,8 +72,7 @@ def real_results(monkeypatch, folder, secs_of):
         assert cluster.settings["max_steps"] == 5 * (3 if n == 1 else 1) * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
         step = SimpleNamespace(t_start=0.0, injected_delay=1.0, t_computed=1.0)
-        step.t_end, step.t_applied = 1.0 + setting.transfer_secs + COST.overhead_secs, 1.0 + COST.service_secs
-        step.t_applied += setting.transfer_secs / 2
+        step.t_end = step.t_applied = 1.0 + setting.transfer_secs + COST.overhead_secs
         training = SimpleNamespace(steps_as_json=list, window=(0.0, 1.0), warm_steps=[step])
         lost = {"num_retransmitted": 40, "num_dropped": 20}
         return SimpleNamespace(round_secs=secs, step_secs={0: [secs] * 3}, training=training, **lost)
@@ -184,7 +183,7 @@ def test_the_cost_of_a_step_with_one_worker_is_in_the_simulation_of_several(monk
         setting, seed = result.run.settings.cluster, result.run.seed
         (figures,) = result.figures.points.values()
         assert figures.simulated_secs == pytest.approx(setting.simulate_long(seed, COST).round_secs)
-        assert figures.simulated_secs > setting.simulate_long(seed).round_secs + 0.3
+        assert figures.simulated_secs > setting.simulate_long(seed).round_secs + 0.2
         assert (figures.calibration is None) == (setting.n > 1)
 
 
