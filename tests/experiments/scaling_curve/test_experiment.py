@@ -183,7 +183,8 @@ def test_the_cost_of_a_step_with_one_worker_is_in_the_simulation_of_several(monk
         setting, seed = result.run.settings.cluster, result.run.seed
         (figures,) = result.figures.points.values()
         assert figures.simulated_secs == pytest.approx(setting.simulate_long(seed, COST).round_secs)
-        assert figures.simulated_secs > setting.simulate_long(seed).round_secs + 0.2
+        # Among many asynchronous workers, the links hide a part of it.
+        assert figures.simulated_secs > setting.simulate_long(seed).round_secs + (0.4 if setting.update == SYNC else 0)
         assert (figures.calibration is None) == (setting.n > 1)
 
 
