@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.plots import Figure, Plot, finish
-from ps_trainer.experiments.harness.targets import Samples, draw_cases, draw_course, draw_samples
+from ps_trainer.experiments.harness.targets import Samples, draw_course, draw_samples
 from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.step_times import Shape
 
@@ -30,11 +30,14 @@ def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
     for (updates, style), batch_size in itertools.product(_STYLES.items(), (LARGE_BATCH, SMALL_BATCH)):
         own = [case for case in cases if (case.updates, case.batch_size) == (updates, batch_size)]
         own.sort(key=lambda case: case.n)
-        percent = {case.n: Samples.known([100 * one for one in case.accuracies]) for case in own}
-        filled = {"mfc": style["color"], "label": "filled: batches of 1"} if batch_size == SMALL_BATCH else {}
+        shift = 1.12 if batch_size == SMALL_BATCH else 1.0  # beside the points of the same n
+        percent = {case.n * shift: Samples.known([100 * one for one in case.accuracies]) for case in own}
+        times = {case.n * shift: case.samples("times") for case in own}
+        filled = {"mfc": style["color"], "label": "_"} if batch_size == SMALL_BATCH else {}
         if own:
             draw_samples(left, percent, **{"label": updates, **style, **filled})
-            draw_cases(right, own, "n", "times", **{"label": updates, **style, **filled})
+            draw_samples(right, times, **{"label": updates, **style, **filled})
+    left.plot([], [], "o", color="0.4", label="filled: batches of 1")
     finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
     finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
     left.set_yscale("linear")
@@ -68,7 +71,7 @@ OF_TRAINING = (
         title="Final test accuracy, and time to a test accuracy",
         shows="Left: test accuracy at the end. Right: time to the target accuracy, in mean steps. Both against the"
         " number of workers: medians, bars from the 10th to the 90th percentile, each arm at its own learning rate."
-        " Batches of a worker have 4 examples; filled: 1.",
+        " Batches of a worker have 4 examples; filled: 1, drawn a little to the right.",
         expected="with many workers synchronous training with backup workers is highest at the left and lowest at the"
         " right.",
         claims=(

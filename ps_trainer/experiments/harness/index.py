@@ -46,7 +46,7 @@ _SYMBOLS = (
     ("round, clock", "a time in which each worker makes one step; the number of steps that a worker has made"),
     ("λ, c", "learners (workers) of n-softsync, and the gradients of one update, c = λ/n"),
     ("α₀, μ", "learning rate before it is divided, and momentum or batch size of a learner, as the page says"),
-    ("A1 to A19", "closed forms and models, without A14 to A16; the guide to experiments lists them"),
+    ("A1, A2, …", "closed forms and models; the guide to experiments lists them"),
     ("L0", f"{Level.VIRTUAL.value[3:]}: a simulator gives all times; gradients, where there are any, are real"),
     ("L2", f"{Level.PROCESSES.value[3:]}: real processes and connections, without a network between them"),
     ("L3", f"{Level.SHAPED.value[3:]}: each task has a network namespace and a link of limited bandwidth"),

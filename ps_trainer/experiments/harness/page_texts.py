@@ -78,10 +78,13 @@ class PageTexts:
     limits: Sequence[str] = ()
 
     def answer(self, checked: Iterable[JudgedClaim]) -> str:
-        """Returns the answer in one sentence, with the numbers of cases."""
+        """Returns the answer in one sentence, with the numbers of cases and of the claims that are undecided."""
         by_key = {check.claim.key: check for check in checked}
         asked = [(text, by_key[key]) for key, text in self.answers.items() if key in by_key]
         parts = [_counted(words, check) for text, check in asked if (words := words_for(text, check.finding))]
+        undecided = sum(check.finding is ClaimFinding.UNDECIDED for _, check in asked)
+        if parts and undecided:
+            parts.append(f"{undecided} more claim{'s are' if undecided > 1 else ' is'} undecided")
         sentence = "; ".join(parts)
         return f"{sentence[0].upper()}{sentence[1:]}." if parts else UNANSWERED
 
