@@ -39,7 +39,7 @@ _SYMBOLS = (
     ("s", "bound on the lead of the fastest worker over the slowest, in steps"),
     (
         "N, b",
-        "gradients that an update needs, and backup workers, N + b workers in all; where a page says so, b is else",
+        "gradients of an update, and backup workers, N + b workers in all, unless a page says otherwise of b",
     ),
     ("arm", "one of the ways of training that an experiment compares"),
     ("pilot run", "a run with other seeds, which chooses a learning rate or a bound before the compared runs"),
@@ -53,6 +53,11 @@ _SYMBOLS = (
     ("ok, refuted", "every case is inside of the claim's limit; at least one is outside"),
     ("partly", "inside of the limit, but outside of a narrower range that was expected"),
     ("undecided", "the limit lies within the 90 % confidence interval of a value"),
+    (
+        "comparable",
+        "a real run whose tasks waited for cores for at most 2 % of a step; of L3 without gRPC's network threads, as"
+        " links go on meanwhile. Of tasks that compute all the time: other programs used at most 10 % of the cores",
+    ),
     ("x [a, b]", "a value and its 90 % confidence interval, by the method that the page's limits name"),
     (
         "nearest, farthest",

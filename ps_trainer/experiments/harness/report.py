@@ -31,6 +31,7 @@ from ps_trainer.experiments.harness.runner import (
     PlannedExperiment,
     contended_sentence,
     others_sentence,
+    waits_sentence,
 )
 from ps_trainer.experiments.harness.runs import Results, RunResult
 from ps_trainer.launch.view import duration
@@ -127,7 +128,7 @@ def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
         f"{len(results)} runs, {len(planned.seeds)} seeds each where a seed matters, {duration(secs)} together;"
         f" {results.levels}."
     ]
-    remarks += [sentence for sentence in (contended_sentence(results), others_sentence(results)) if sentence]
+    remarks += filter(None, (contended_sentence(results), waits_sentence(results), others_sentence(results)))
     if planned.old_versions:
         remarks.append(f"Some runs were measured by other versions of the code: {', '.join(planned.old_versions)}.")
     commits = Counter(result.commit[:7] for result in results if result.commit != planned.store.commit)

@@ -142,6 +142,21 @@ def contended_sentence(results: Results) -> str:
     )
 
 
+def waits_sentence(results: Results) -> str:
+    """Returns a sentence on the waits for cores of the real runs whose tasks sleep; empty without such runs."""
+    paced = [result for result in results if result.run.level is not Level.VIRTUAL and result.run.is_paced]
+    known = [100 * one.delayed_share for one in paced if one.cpu and one.cpu.delayed_share is not None]
+    sentences = []
+    if known:
+        sentences.append(
+            f"In {len(known)} runs whose tasks sleep, they waited for cores for {np.median(known):.1f} % of a step at"
+            " the median."
+        )
+    if len(known) < len(paced):
+        sentences.append(f"For how long those of {len(paced) - len(known)} runs waited is not known, so they count.")
+    return " ".join(sentences)
+
+
 def others_sentence(results: Results) -> str:
     """Returns a sentence on the share of the cores that other processes used in real runs; empty if it is unknown."""
     used = [r.cpu for r in results if r.run.level is not Level.VIRTUAL and r.cpu is not None]

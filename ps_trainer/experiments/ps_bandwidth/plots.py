@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
+from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.toolkit import looks, theory
-from ps_trainer.experiments.toolkit.statistics import IntervalEstimate
+from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate
 
 from .cases import Arm, D2lBar, LinkCase, LinkSetting, SimulatedCase, d2l_ratios, timed_cases
 
@@ -68,14 +68,18 @@ def _draw_simulated(figure: Figure, cases: Sequence[SimulatedCase]) -> None:
     finish(axis, "workers", "time of a round in M/B", log="xy", ncols=2)
 
 
-def _points(axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, marker: str) -> None:
+def _points(
+    axis: Axes, cases: Sequence[LinkCase], label: str, colour: str, marker: str, place: float | None = None
+) -> None:
+    """Draws medians with bars from the 10th to the 90th percentile, at the number of workers or at one place."""
     if cases:
         units = [case.setting.unit_secs for case in cases]
         medians = np.array([case.in_units for case in cases])
         below = medians - np.array([case.timed_secs.p10 / unit for case, unit in zip(cases, units, strict=True)])
         above = np.array([case.timed_secs.p90 / unit for case, unit in zip(cases, units, strict=True)]) - medians
-        numbers = [case.setting.n for case in cases]
-        axis.errorbar(numbers, medians, [below, above], fmt=marker, color=colour, mfc="none", ms=7, label=label)
+        places = [case.setting.n if place is None else place for case in cases]
+        style = {"color": colour, "mfc": "none", "ms": 7, "ls": "none", "marker": marker, "label": label, "capsize": 2}
+        axis.errorbar(places, medians, [below, above], **style)
 
 
 def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, IntervalEstimate]]) -> None:
@@ -83,6 +87,7 @@ def _draw_d2l(figure: Figure, data: Sequence[tuple[D2lBar, float, IntervalEstima
     places = np.arange(len(data))
     axis.bar(places - 0.2, [published for _, published, _ in data], 0.4, color="0.7", label="d2l, 160 MB over PCIe")
     axis.bar(places + 0.2, [measured.value for *_, measured in data], 0.4, color=looks.MEASURED, label="here")
+    draw_estimates(axis, [place + 0.2 for place in range(len(data))], [measured for *_, measured in data], color="0.2")
     axis.set_xticks(places, [bar.what for bar, *_ in data])
     axis.set_ylabel("time over that of a share on each worker")
     axis.legend()
@@ -92,6 +97,7 @@ def _draw_skewed(figure: Figure, data: Sequence[LinkCase]) -> None:
     axis = figure.add_subplot()
     for place, case in enumerate(data):
         axis.bar(place, case.in_units, color=looks.MEASURED, width=0.5)
+        _points(axis, [case], "", "0.2", "", place)
         predicted = case.setting.predicted_secs() / case.setting.unit_secs
         axis.hlines(predicted, place - 0.35, place + 0.35, color="black", lw=1)
     axis.set_xticks(range(len(data)), [case.setting.name for case in data])
@@ -102,7 +108,14 @@ def _draw_bytes(figure: Figure, data: Sequence[LinkCase]) -> None:
     cases = [case for case in data if case.setting.arm is not Arm.ASYNC and case.setting.is_usual]
     axis = figure.add_subplot()
     positions = np.arange(len(cases))
-    axis.barh(positions, [case.most_bytes / case.setting.num_bytes for case in cases], color=looks.MEASURED)
+    received = [
+        case.bytes_over_predicted.over(case.setting.num_bytes / case.setting.predicted_bytes()) for case in cases
+    ]
+    ends = [ends or Interval(value, value) for value, ends in received]
+    bars = [[one.value - end.low for one, end in zip(received, ends, strict=True)]]
+    bars += [[end.high - one.value for one, end in zip(received, ends, strict=True)]]
+    error_kw = {"color": "0.2", "ecolor": "0.2", "capsize": 2}
+    axis.barh(positions, [one.value for one in received], xerr=bars, color=looks.MEASURED, error_kw=error_kw)
     for position, case in zip(positions.tolist(), cases, strict=True):
         predicted = case.setting.predicted_bytes() / case.setting.num_bytes
         axis.vlines(predicted, position - 0.45, position + 0.45, color="black", lw=1.2)
@@ -145,7 +158,7 @@ PLOTS = (
         key="d2l",
         title="Where the gradients of four workers are added up",
         shows="Time of a round over its time with a share of the model on each worker's host: in the book's example of"
-        " 160 MB, and here.",
+        " 160 MB, and here with 90 % intervals.",
         expected="the book's ratios: four with one ps task on a worker's host, 5.3 with one on a separate host.",
         claims=("d2l",),
         draw=_draw_d2l,
@@ -155,8 +168,8 @@ PLOTS = (
     Plot(
         key="largest_variable",
         title="A variable with three quarters of the model",
-        shows="Time of a round in units of M/B, the model's bytes over a link's speed; black: predicted from the"
-        " largest share of a ps task.",
+        shows="Time of a round in units of M/B, the model's bytes over a link's speed, with the 10th and 90th"
+        " percentile; black: predicted from the largest share of a ps task.",
         expected="whole on one ps task the variable makes a round several times as long as in parts.",
         claims=("unsharded", "partitioned"),
         draw=_draw_skewed,
@@ -166,8 +179,8 @@ PLOTS = (
     Plot(
         key="bytes",
         title="Bytes that the busiest host receives in a round",
-        shows="Bytes that the busiest host receives in a round, in multiples of the model's bytes M; black: predicted,"
-        " nM/p at a ps task and 2(n − 1)M/n in a ring.",
+        shows="Bytes that the busiest host receives in a round, in multiples of the model's bytes M, with 90 %"
+        " intervals; black: predicted, nM/p at a ps task and 2(n − 1)M/n in a ring.",
         expected="each bar ends at its black line.",
         claims=("bytes",),
         draw=_draw_bytes,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ps_trainer.comparison.style import BLUE, GREEN, ORANGE, PURPLE
 from ps_trainer.experiments.harness.plots import Figure, Plot, draw_estimates, finish
 from ps_trainer.experiments.harness.targets import Samples, draw_samples
 from ps_trainer.experiments.toolkit import looks, quadratic
@@ -23,6 +24,7 @@ from .cases import (
 from .records import OPTIMIZER_TAU, OPTIMIZERS, Kind, RateChoice
 
 _MARKERS: dict[str, str] = {Kind.CONSTANT: "p", Kind.UNIFORM: "h", Kind.GEOMETRIC: "*", MEAN_SQUARE: "d"}
+_COLOURS = dict(zip(_MARKERS, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 _LINES = {Kind.CONSTANT: "-", Kind.UNIFORM: "--", Kind.GEOMETRIC: ":"}
 
 
@@ -32,7 +34,8 @@ def _draw_boundary(figure: Figure, rates: Mapping[str, Mapping[int, float]]) -> 
     axis.plot(1 + taus, [quadratic.largest_stable_rate(tau) for tau in taus], "k-", lw=1, label="exact, constant")
     axis.plot(1 + taus, math.sqrt(2) / np.sqrt(1 + taus), "k:", lw=1, label="√2 / √(1 + τ)")
     for kind, by_tau in rates.items():
-        axis.plot([1 + tau for tau in by_tau], list(by_tau.values()), _MARKERS[kind], ms=7, mfc="none", label=kind)
+        style = {"color": _COLOURS[kind], "ms": 7, "mfc": "none", "label": kind}
+        axis.plot([1 + tau for tau in by_tau], list(by_tau.values()), _MARKERS[kind], **style)
     finish(axis, "1 + τ, τ the mean staleness in updates", "largest stable learning rate", log="xy")
 
 
@@ -63,7 +66,7 @@ def _draw_kinds(figure: Figure, cases: Sequence[StaleTraining]) -> None:
     axis = figure.add_subplot()
     for kind, size in zip(Kind, (15, 10, 5), strict=True):  # equal values are drawn around each other
         own = {case.tau: case.updates for case in cases if case.kind == kind or case.tau == 0}
-        draw_samples(axis, own, size, label=kind, marker=_MARKERS[kind], ms=7, ls=_LINES[kind])
+        draw_samples(axis, own, size, label=kind, color=_COLOURS[kind], marker=_MARKERS[kind], ms=7, ls=_LINES[kind])
     finish(axis, "mean staleness in updates", "updates to the target")
 
 

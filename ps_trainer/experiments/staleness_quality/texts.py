@@ -15,11 +15,8 @@ TEXTS = PageTexts(
         " for uniform staleness",
         "depth_at_one_rate": "at one learning rate four hidden layers [suffer|do not always suffer] more than softmax"
         " regression",
-        "depth": "[they do so at the same share of their fastest rate, too|at the same share of their fastest rate they"
-        " do not always suffer more]",
-        "ramp": "staleness that grows slowly rescues [at least|fewer than] half of the runs that otherwise fail",
-        "adagrad": "Adagrad [suffers less than|does not suffer less than both] momentum and Adam",
-        "rmsprop": "RMSProp [suffers more than|does not suffer more than both] Adagrad and SGD",
+        "depth": "[at the same share of their fastest rate, too|at the same share of their fastest rate they do not"
+        " always suffer more]",
     },
     best_plot="updates",
     background=(

@@ -13,7 +13,7 @@ from ps_trainer.errors import Interrupted, RunError
 from ps_trainer.experiments.harness.cpu import CpuUse
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.progress import PlainProgress
-from ps_trainer.experiments.harness.runner import contended_sentence, execute, others_sentence, prepare
+from ps_trainer.experiments.harness.runner import contended_sentence, execute, others_sentence, prepare, waits_sentence
 from tests.experiments.fakes import DieSettings
 
 
@@ -183,6 +183,21 @@ def test_the_cpu_use_of_other_processes_is_reported_for_real_runs(dice, tmp_path
     assert "While the 4 real runs were made, others had 20 % of the cores at the median" in others_sentence(
         real.results
     )
+
+
+def test_the_waits_of_tasks_that_sleep_are_reported_and_so_is_that_they_are_not_known(dice, tmp_path, monkeypatch):
+    virtual, _ = execute_job(job_of(dice, tmp_path / "virtual"))
+    assert waits_sentence(virtual.results) == ""
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    use = CpuUse(0.8, 3.0, 1.0, 0.012)
+    monkeypatch.setattr("ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: use)
+    real, _ = execute_job(job_of(dice, tmp_path / "real"))
+    assert "waited for cores for 1.2 % of a step at the median" in waits_sentence(real.results)
+    monkeypatch.setattr(
+        "ps_trainer.experiments.harness.cpu.CpuMeter.between", lambda *_: use._replace(delayed_share=None)
+    )
+    unknown, _ = execute_job(job_of(dice, tmp_path / "unknown"))
+    assert waits_sentence(unknown.results) == "For how long those of 4 runs waited is not known, so they count."
 
 
 def test_the_cpu_use_of_a_run_is_measured(dice, tmp_path):
