@@ -103,8 +103,6 @@ _SHAPED = (
     _StepPlan(_DENSE, 4, 2, 1, 15),
     _StepPlan(_DENSE, 16, 2, 1, 8),
     *(_StepPlan(_DENSE, 4, n, 1, 8) for n in (1, 4, 8)),
-    *(_StepPlan(_DENSE, 4, 4, p, 10) for p in (2, 4)),
-    _StepPlan(_DENSE, 4, 8, 4, 8),
 )
 _QUICK_LOCAL = (
     _paced(_SCALAR, 0, 1, 1, 12),

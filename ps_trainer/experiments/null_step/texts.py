@@ -58,6 +58,7 @@ TEXTS = PageTexts(
         "The simulated scalar and sparse steps are exponential, with the source's median of one worker. The column"
         " “source / simulated” shows how well this fits many workers.",
         "Bytes per step are those of one worker, the chief only if it is alone. At L3 they include all headers.",
+        "Shaped hosts have one ps task. Page `ps_bandwidth` has more.",
         "64 KiB pass each end of a shaped link without waiting, which is noticeable at 1 MB.",
         "At L3 parameters travel as one message each way, as in TF1. By default ps_trainer sends several between hosts,"
         " which overlap.",
