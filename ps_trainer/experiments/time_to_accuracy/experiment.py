@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_trainer.experiments.harness.base import Experiment, Part
+from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Run, runs_of_seeds
@@ -190,17 +190,9 @@ class TimeToAccuracy(Experiment):
     name = "time_to_accuracy"
     source = "Shallue et al. 2019, Fig. 1; Dean et al. 2012, section 5, Figs 4 and 5; Goyal et al. 2017, section 1"
     texts = TEXTS
-    untested = "the times that Dean et al. and Goyal et al. took with real workers"
-    parts: Sequence[Part[Any, Any]] = (Pilots(AccuracyTrainings()), AccuracyTrainings())
+    parts = (Pilots(AccuracyTrainings()), AccuracyTrainings(), Calibrations(), PacedTrainings())
     num_seeds = 10
     num_quick_seeds = 2
-
-
-class TimeToAccuracyOnClusters(TimeToAccuracy):
-    """Time to an accuracy, and to a loss on real clusters, which need a machine that nothing else uses."""
-
-    untested = ""
-    parts = (*TimeToAccuracy.parts, Calibrations(), PacedTrainings())
 
 
 def _name(batches: BatchKind, rule: WorkerRule, n: int) -> str:

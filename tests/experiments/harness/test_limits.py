@@ -12,7 +12,6 @@ from ps_trainer import component_tables
 from ps_trainer.experiments.harness.claims import ClaimKind, Limit
 from ps_trainer.experiments.harness.provenance import REPOSITORY
 from ps_trainer.experiments.harness.publish import RESULTS
-from ps_trainer.experiments.time_to_accuracy.experiment import TimeToAccuracyOnClusters
 from tests.experiments.fakes import Dice
 
 _AMENDED = re.compile(r"\d{4}-\d{2}-\d{2}: \S.{8,}")
@@ -40,7 +39,7 @@ def faults_of(experiment, rows):
     return found
 
 
-EXPERIMENTS = [*map(component_tables.EXPERIMENTS.load, component_tables.EXPERIMENTS.names()), TimeToAccuracyOnClusters]
+EXPERIMENTS = list(map(component_tables.EXPERIMENTS.load, component_tables.EXPERIMENTS.names()))
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

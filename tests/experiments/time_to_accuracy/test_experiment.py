@@ -20,12 +20,7 @@ from ps_trainer.experiments.time_to_accuracy.cases import (
     predicted_update_time,
     to_loss,
 )
-from ps_trainer.experiments.time_to_accuracy.experiment import (
-    AccuracyTrainings,
-    PacedTrainings,
-    TimeToAccuracy,
-    TimeToAccuracyOnClusters,
-)
+from ps_trainer.experiments.time_to_accuracy.experiment import AccuracyTrainings, PacedTrainings, TimeToAccuracy
 from ps_trainer.simulation.rules import schedule_table, update_per_push
 from ps_trainer.simulation.rules.base import PushOutcome
 from tests.experiments.executed import drawn, findings_of, planned, refuted
@@ -78,16 +73,16 @@ def of_runs(runs, figures_of=as_claimed):
 
 
 def given(figures_of=as_claimed, *, quick=False):
-    return of_runs(planned(TimeToAccuracyOnClusters(), range(4), quick=quick), figures_of)
+    return of_runs(planned(TimeToAccuracy(), range(4), quick=quick), figures_of)
 
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_results_as_claimed_confirm_all_claims(quick):
-    found = findings_of(TimeToAccuracyOnClusters(), given(quick=quick))
+    found = findings_of(TimeToAccuracy(), given(quick=quick))
     untested = {"wastes", "real_sooner", "real_rates", "real_times"} if quick else set()
-    assert found.keys() == {claim.key for claim in TimeToAccuracyOnClusters.claims} - untested
+    assert found.keys() == {claim.key for claim in TimeToAccuracy.claims} - untested
     assert set(found.values()) == {ClaimFinding.OK}
-    assert drawn(TimeToAccuracyOnClusters().plots(given(quick=quick))) == [
+    assert drawn(TimeToAccuracy().plots(given(quick=quick))) == [
         *("speedups", "examples", "curves"), *(() if quick else ("real_speedups",))
     ]  # fmt: skip
 
@@ -138,17 +133,17 @@ def measured(**factors):
     ],
 )
 def test_contrary_results_refute_a_claim(claim, results):
-    assert claim in refuted(findings_of(TimeToAccuracyOnClusters(), results))
+    assert claim in refuted(findings_of(TimeToAccuracy(), results))
 
 
 def test_a_loss_that_is_missed_is_infinitely_far():
     missed = changed(lambda f: {"measured": PacedFigures(time=None, gradients=1.0)} if "measured" in f else {}, n=8)
-    assert {"real_sooner", "real_rates"} <= refuted(findings_of(TimeToAccuracyOnClusters(), missed))
+    assert {"real_sooner", "real_rates"} <= refuted(findings_of(TimeToAccuracy(), missed))
 
 
 def test_where_both_miss_the_accuracy_neither_is_said_to_need_more():
     lost = given(lambda run: as_claimed(run) | ({"is_reached": False} if run.settings.batches == STRONG else {}))
-    found = {one.claim.key: one.measured for one in TimeToAccuracyOnClusters().analyse(lost).checked}
+    found = {one.claim.key: one.measured for one in TimeToAccuracy().analyse(lost).checked}
     assert not found["fixed_batch"] and not found["small_pushes"]
 
 
@@ -192,7 +187,7 @@ def test_a_rule_that_waits_is_no_faster_than_a_synchronous_one(monkeypatch):
     assert 4 * trained(ASYNC, 4, monkeypatch).update_time > 1.2 * 4 * whole
 
 
-REAL = planned(TimeToAccuracyOnClusters(), range(3), quick=False, level=Level.PROCESSES)
+REAL = planned(TimeToAccuracy(), range(3), quick=False, level=Level.PROCESSES)
 
 
 def test_a_cluster_like_the_simulator_confirms_the_claims_about_it_and_a_broken_rule_refutes_them(
@@ -201,10 +196,10 @@ def test_a_cluster_like_the_simulator_confirms_the_claims_about_it_and_a_broken_
     runs = [run for run in REAL if run.settings.batches == WEAK and run.settings.n in (1, 4)]
     SimulatedCluster(monkeypatch, losses=[0.5])
     monkeypatch.setattr(PacedTrainings, "simulated_figures", without_training)
-    found = findings_of(TimeToAccuracyOnClusters(), real_results_of(TimeToAccuracyOnClusters(), runs, tmp_path))
+    found = findings_of(TimeToAccuracy(), real_results_of(TimeToAccuracy(), runs, tmp_path))
     assert found["real_rates"] is ClaimFinding.OK
     SimulatedCluster(monkeypatch, {"async": InTurns}, losses=[0.5])
-    broken = findings_of(TimeToAccuracyOnClusters(), real_results_of(TimeToAccuracyOnClusters(), runs, tmp_path))
+    broken = findings_of(TimeToAccuracy(), real_results_of(TimeToAccuracy(), runs, tmp_path))
     assert broken["real_rates"] is ClaimFinding.REFUTED
 
 
@@ -217,12 +212,12 @@ def without_training(self, run, done):
 def test_times_of_a_contended_machine_do_not_count(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch, losses=[0.5])
     monkeypatch.setattr(PacedTrainings, "simulated_figures", without_training)
-    results = real_results_of(TimeToAccuracyOnClusters(), REAL[:2], tmp_path, delayed_share=0.03)
-    assert not findings_of(TimeToAccuracyOnClusters(), results)
+    results = real_results_of(TimeToAccuracy(), REAL[:2], tmp_path, delayed_share=0.03)
+    assert not findings_of(TimeToAccuracy(), results)
 
 
 def test_real_runs_have_one_to_eight_workers_with_long_steps_and_five_seeds():
-    runs = planned(TimeToAccuracyOnClusters(), range(10), quick=False, level=Level.PROCESSES)
+    runs = planned(TimeToAccuracy(), range(10), quick=False, level=Level.PROCESSES)
     assert {run.seed for run in runs} == set(range(5))
     weak = {(run.settings.rule, run.settings.n) for run in runs if run.settings.batches == WEAK and run.settings.n > 1}
     assert weak == {(rule, n) for rule in WorkerRule for n in (2, 4, 8)}
@@ -232,11 +227,5 @@ def test_real_runs_have_one_to_eight_workers_with_long_steps_and_five_seeds():
 def test_a_real_training_is_replayed_with_the_same_data(tmp_path, monkeypatch):
     SimulatedCluster(monkeypatch, losses=[2.0] * 50 + [0.1])
     (run,) = [run for run in REAL if (run.settings.n, run.settings.batches, run.seed) == (1, WEAK, 0)]
-    figures = TimeToAccuracyOnClusters().execute(run, tmp_path).figures
+    figures = TimeToAccuracy().execute(run, tmp_path).figures
     assert 400 < 8 * figures.simulated.time < 1300  # examples, from the first gradient on
-
-
-def test_without_clusters_the_page_says_what_it_does_not_test():
-    found = findings_of(TimeToAccuracy(), of_runs(planned(TimeToAccuracy(), range(4))))
-    assert found.keys() == {claim.key for claim in TimeToAccuracyOnClusters.claims if not claim.key.startswith("real_")}
-    assert TimeToAccuracy.untested and not TimeToAccuracyOnClusters.untested
