@@ -48,10 +48,10 @@ _SECS_PER_GRADIENT = 0.001
 _MODEL: dict[str, Any] = {"model": "mlp", "model_options": ("hidden=32",)}
 _RULES = {WorkerRule.ASYNC: "async", WorkerRule.SYNC: "sync"}
 
-# In virtual time: the step of one worker, and the cost of a step besides computing. Page `local_overhead` measured
-# 2.5 ms where nothing else ran.
+# In virtual time: the step of one worker, and the cost of a step besides computing, as calibration runs with one worker
+# of a real cluster measured it (page `backup_workers`).
 _ALONE_MS = 400.0
-_COST = StepCost(overhead_secs=0.004, service_secs=0.001)
+_COST = StepCost(overhead_secs=0.0024, service_secs=0.001)
 
 # Of real runs. The learning rates are fast ones of the pilot seeds in virtual time.
 _NUM_REAL_SEEDS = 5
@@ -65,7 +65,11 @@ _REAL_ARMS = (
     (BatchKind.WEAK, WorkerRule.ASYNC, 4, 0.1, 2200),
     (BatchKind.WEAK, WorkerRule.ASYNC, 8, 0.1, 3600),
     (BatchKind.STRONG, WorkerRule.SYNC, 1, 0.4, 1900),
+    (BatchKind.STRONG, WorkerRule.SYNC, 2, 0.4, 2000),
+    (BatchKind.STRONG, WorkerRule.SYNC, 4, 0.4, 2600),
     (BatchKind.STRONG, WorkerRule.SYNC, 8, 0.4, 2600),
+    (BatchKind.STRONG, WorkerRule.ASYNC, 2, 0.2, 2000),
+    (BatchKind.STRONG, WorkerRule.ASYNC, 4, 0.1, 2200),
     (BatchKind.STRONG, WorkerRule.ASYNC, 8, 0.1, 2200),
 )
 
