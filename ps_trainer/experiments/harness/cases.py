@@ -13,6 +13,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, jackknife
 
@@ -26,6 +28,16 @@ class Case:
     def by_seed(self, name: str) -> dict[int, Any]:
         """Returns seed -> figure of its run."""
         return {result.run.seed: getattr(result.figures, name) for result in self.runs}
+
+    def course(self, figure: str) -> np.ndarray:
+        """Returns median, 10th and 90th percentile of a figure that is a series, until the first seed ends.
+
+        Returns:
+            Array of shape (3, length of the shortest series).
+        """
+        series = self.runs.figures(figure)
+        shortest = min(map(len, series))
+        return np.percentile([one[:shortest] for one in series], (50, 10, 90), axis=0)
 
     def estimate(self, statistic: Callable[[Any], float]) -> IntervalEstimate:
         """Returns a smooth statistic of a case with pooled seeds, and its interval by the jackknife over the seeds."""

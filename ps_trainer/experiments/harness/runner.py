@@ -212,7 +212,7 @@ def _describe_waits(result: RunResult) -> str:
         return "unknown"
     if not result.run.is_paced:
         return f"others used {100 * result.cpu.others_share:.1f} % of the cores"
-    return f"tasks waited for cores for {100 * result.delayed_share:.1f} % of their steps"
+    return f"tasks waited for cores for {100 * result.delayed_share:.2f} % of their steps"
 
 
 def _record_failure(planned: PlannedExperiment, run: Run[Any], error: Exception) -> Failure:

@@ -71,16 +71,6 @@ class TargetCase(Case):
         """Number of seeds that miss the target."""
         return len(self.runs) - sum(self.is_reached)
 
-    def course(self, figure: str) -> np.ndarray:
-        """Returns median, 10th and 90th percentile of a figure that is a series, until the first seed ends.
-
-        Returns:
-            Array of shape (3, length of the shortest series).
-        """
-        series = self.runs.figures(figure)
-        shortest = min(map(len, series))
-        return np.percentile([one[:shortest] for one in series], (50, 10, 90), axis=0)
-
     def samples(self, figure: str) -> Samples:
         """Returns a figure that grows until the target is reached: of a seed that misses it, a lower bound."""
         bounds = getattr(self, figure)

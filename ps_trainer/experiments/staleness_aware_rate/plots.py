@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish
-from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.harness.targets import draw_course
 from ps_trainer.experiments.toolkit import looks
 from ps_trainer.experiments.toolkit.statistics import mean_estimate
@@ -38,19 +37,18 @@ def _draw_losses(figure: Figure, cases: Sequence[RateTraining]) -> None:
     colours = looks.shades(case.splits for case in soft)
     for axis, arm in zip(axes, _PANELS, strict=True):
         for case in (case for case in soft if case.arm == arm):
-            _draw_curve(axis, case.runs, f"n = {case.splits}", color=colours[case.splits])
+            _draw_curve(axis, case, f"n = {case.splits}", color=colours[case.splits])
         for case in (case for case in cases if case.mode == Updates.SYNC):
-            _draw_curve(axis, case.runs, "synchronous", color=looks.SYNC, ls="--")
+            _draw_curve(axis, case, "synchronous", color=looks.SYNC, ls="--")
         axis.set_title(f"learning rate {arm}", fontsize=9)
         axis.set_ylim(0, _HIGHEST_LOSS)
         finish(axis, "epochs", "training loss" if axis is axes[0] else "")
 
 
-def _draw_curve(axis: Axes, results: Results, label: str, **style: str) -> None:
-    curves = results.figures("losses")
-    length = min(map(len, curves), default=0)
-    course = np.percentile([curve[:length] for curve in curves], (50, 10, 90), axis=0)
-    draw_course(axis, (np.arange(length) + 1) * WINDOW_EXAMPLES / _NUM_EXAMPLES, course, label=label, **style)
+def _draw_curve(axis: Axes, case: RateTraining, label: str, **style: str) -> None:
+    course = case.course("losses")
+    epochs = np.arange(1, course.shape[1] + 1) * WINDOW_EXAMPLES / _NUM_EXAMPLES
+    draw_course(axis, epochs, course, label=label, **style)
 
 
 def _draw_errors(figure: Figure, cases: Sequence[RateTraining]) -> None:

@@ -65,6 +65,8 @@ TEXTS = PageTexts(
     },
     doubts={
         "fixed_batch": "These arms make the same updates; the pilot seeds chose other learning rates (column).",
+        "small_pushes": "Probably staleness costs some examples; the seeds differ too much to tell whether a quarter.",
+        "async_first": "Steps vary little here, so little waiting is saved; staleness probably costs about as much.",
     },
     intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the accuracy; order statistics"
     " for medians over the cases",

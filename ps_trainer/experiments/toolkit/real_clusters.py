@@ -221,8 +221,8 @@ def timing_table(what: str, unit: str, pairs: Sequence[Pair]) -> Table:
     """Returns a table that compares the simulator's timing with the cluster's."""
     columns = (
         *texts("real clusters"),
-        *numbers(".3f", "measured", "simulated", unit=unit),
-        *numbers(".3f", "measured / simulated", "from", "to"),
+        *numbers(".3f", "measured, median", "simulated, median", unit=unit),
+        *numbers(".3f", "measured / simulated, geometric mean", "from", "to"),
         *numbers(".1f", "a step besides its delay", unit="ms"),
         *numbers(".2f", "wait for cores", unit="% of a step"),
         *numbers("d", "seeds"),

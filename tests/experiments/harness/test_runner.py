@@ -123,9 +123,9 @@ def test_a_run_whose_tasks_waited_is_made_again_three_times_and_then_shown(dice,
     assert [(result.num_attempts, result.is_contended) for result in executed.results] == [(4, True), (4, True)]
     said = contended_sentence(executed.results)
     assert "The times of 2 of 2 runs are not comparable" in said
-    assert "d4-0 (tasks waited for cores for 9.0 % of their steps)" in said
-    assert printed.count("dice d4-0 is made again: tasks waited for cores for 9.0 % of their steps") == 3
-    assert "not comparable: tasks waited for cores for 9.0 % of their steps" in printed
+    assert "d4-0 (tasks waited for cores for 9.00 % of their steps)" in said
+    assert printed.count("dice d4-0 is made again: tasks waited for cores for 9.00 % of their steps") == 3
+    assert "not comparable: tasks waited for cores for 9.00 % of their steps" in printed
     assert contended_sentence(executed.results[:0]) == ""
     assert job_of(dice, tmp_path, num_seeds=1).missing == []  # another call does not try it again
 
