@@ -46,11 +46,10 @@ TEXTS = PageTexts(
     setup=(
         "A perceptron with 32 hidden units on digits trains to a test accuracy of 93 % in virtual time. Strong scaling:"
         " 32 examples an update; weak scaling: 8 a worker. A step of one worker takes 400 ms, of which a fifth is"
-        " exponential; beside it, a step costs 2.4 ms, as on a real cluster (page `backup_workers`)."
+        " exponential; beside it, a step costs 2.4 ms (page `backup_workers`)."
         f" The learning rate of each arm is the fastest of five on the seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]};"
         " claims are judged on ten others. A training gives up after 12 epochs. On real clusters each worker sleeps in"
-        f" a step, and trains to a mean loss of {TARGET_LOSS:g}. All times are in mean steps of a worker that works"
-        " alone."
+        f" a step, and trains to a mean loss of {TARGET_LOSS:g}. All times are in mean steps of one worker."
     ),
     reasons={
         "async_sooner": "No worker waits: n compute n times the gradients, which outweighs staleness.",
