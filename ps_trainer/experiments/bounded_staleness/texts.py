@@ -53,6 +53,10 @@ TEXTS = PageTexts(
         " whether there are more; a larger bound saves waiting in any case.]",
         "real_rate": f"[|{REAL_TIMES}]",
     },
+    doubts={
+        "interior": "Under the loosest bound little waiting is left, so that no bound saves hardly more than the seeds"
+        " differ.",
+    },
     intervals="Student's t over the seeds, of logarithms where the value is a ratio",
     limits=(
         "The rule is not Ho et al.'s: reads come from the ps task, never from a cache that may be s clocks old, and"

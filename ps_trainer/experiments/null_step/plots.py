@@ -32,7 +32,8 @@ def _draw_source(figure: Figure, cases: Sequence[StepCase]) -> None:
         published = PAPER_STEP_SECS[own[0].curve, own[0].megabytes]
         axis.plot(list(published), [1 / secs for secs in published.values()], "*", ms=9, color=colour)
     axis.plot([], [], "k*", label=PUBLISHED[0].origin)
-    finish(axis, "workers", "batches per second", log="xy", base=10, fontsize=7)
+    finish(axis, "workers", "batches per second", log="xy", base=10, fontsize=7, loc="lower left")
+    axis.set_ylim(bottom=axis.get_ylim()[0] / 3)  # for the legend, below all lines
 
 
 def _draw_measured(figure: Figure, cases: Sequence[StepCase]) -> None:

@@ -50,6 +50,10 @@ TEXTS = PageTexts(
         " can also be shorter, because the first workers push while the others still pull.]",
         "phases": "Either pulls and pushes of the source overlap in part, or its links are faster than 10 Gbit/s.",
     },
+    doubts={
+        "sparse_dense": "As processes of one machine, a sparse step takes little more than the messages of a scalar"
+        " one, and no link slows a dense step. The source's parameters have 1 GB and go through links.",
+    },
     intervals="a bootstrap of the runs and of their steps; order statistics of the pairs of blocks for the two tables;"
     " Student's t for bytes",
     limits=(
