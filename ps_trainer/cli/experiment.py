@@ -19,7 +19,7 @@ from ps_trainer.options import option
 class ExperimentFlags:
     """Settings of a run of the experiments."""
 
-    quick: bool = option(False, "short form of each experiment, under two minutes")
+    quick: bool = option(False, "short form of each experiment, up to five minutes")
     out_dir: str | None = option(None, "folder for all files; none = runs/experiments, or runs/experiments-quick")
     seeds: int | None = option(None, "repetitions of each run; none = the number that the experiment declares", least=1)
     check: bool = option(False, "return exit code 1 also if a claim is refuted")
@@ -34,7 +34,7 @@ each, with tables, plots and a verdict on every claim, and an index page of all 
 it continues where it was interrupted.""",
     examples=(
         ("ps_trainer experiment list", "names, titles and sources"),
-        ("ps_trainer experiment async_vs_sync --quick", "the short form of one experiment, under two minutes"),
+        ("ps_trainer experiment async_vs_sync --quick", "the short form of one experiment, up to five minutes"),
         ("ps_trainer experiment all", "every experiment in full, which takes hours"),
     ),
     flags=(ExperimentFlags,),

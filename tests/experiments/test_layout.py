@@ -49,6 +49,16 @@ def test_a_public_class_has_a_name_of_its_own():
     assert [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")] == []
 
 
+def test_the_short_forms_of_all_experiments_are_planned_for_half_an_hour():
+    experiments = [component_tables.EXPERIMENTS.load(name)() for name in component_tables.EXPERIMENTS.names()]
+    mins = {
+        each.name: sum(run.expected_secs for run in each.runs(range(each.num_quick_seeds), quick=True)) / 60
+        for each in experiments
+    }
+    assert max(mins.values()) <= 5, mins
+    assert sum(mins.values()) <= 30, mins
+
+
 @pytest.mark.parametrize("name", component_tables.EXPERIMENTS.names())
 def test_every_claim_of_an_experiment_has_a_key_of_its_own(name):
     keys = [claim.key for claim in component_tables.EXPERIMENTS.load(name).claims]

@@ -81,7 +81,7 @@ class Part(abc.ABC, Generic[SettingsT, FiguresT]):
 
         Args:
             seeds: Seeds of the repetitions.
-            quick: Whether the whole experiment is to take less than two minutes.
+            quick: Whether the whole experiment is to take five minutes at most.
         """
 
     @abc.abstractmethod
