@@ -65,7 +65,8 @@ def _published_median(cases: Sequence[TimedTraffic]) -> list[Measure]:
 
 _SMALL = (
     "2026-11-28: batches of 1, not of 4, before the first run with them, as 64 batches of 4 are more examples than an"
-    " update can use (page `linear_scaling`), which no source says of its updates"
+    " update can use (page `linear_scaling`), which no source says of its updates; 2026-11-28: 40 new seeds, before"
+    " their first run, as the first ten had left two of the three claims undecided"
 )
 _LARGE = "2026-11-28: new, what a claim of the literature was about before"
 

@@ -49,6 +49,7 @@ _QUICK_RATES = (0.1, 0.2)
 _MEAN_SECS = 0.1  # mean of step times whose text names no mean
 _COUNTS = (4, 16, 64)
 _QUICK_SIZES = ((LARGE_BATCH, 4),)  # batch of a worker, number of workers
+_SEEDS_OF_SMALL = 4  # times as many seeds judge batches of 1, all of them new
 _NUM_TRAIN = 1437
 _NUM_EPOCHS = 20
 _QUICK_EPOCHS = 3
@@ -84,6 +85,11 @@ class TrainingsAtScale(TunedPart[AtScaleSettings, AtScaleFigures]):
             rates = _RATES_OF_SMALL if batch_size == SMALL_BATCH else RATES
             arms.append(TunedArm(name, settings, _QUICK_RATES if quick else rates[updates], secs))
         return arms
+
+    def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
+        """Returns those of the experiment; for batches of 1, which these left undecided, more that nobody has seen."""
+        num = len(seeds)
+        return range(num, num + _SEEDS_OF_SMALL * num) if arm.settings.batch_size == SMALL_BATCH else seeds
 
     def train(self, settings: AtScaleSettings, rate: float, seed: int) -> AtScaleFigures:
         """Trains a perceptron on digits for a number of used gradients. Imports TensorFlow."""

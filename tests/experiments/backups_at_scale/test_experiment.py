@@ -8,6 +8,8 @@ import pytest
 
 from ps_trainer.experiments.backups_at_scale import experiment as experiment_module
 from ps_trainer.experiments.backups_at_scale.cases import (
+    LARGE_BATCH,
+    SMALL_BATCH,
     AtScaleSettings,
     Delays,
     TrafficSettings,
@@ -104,7 +106,7 @@ def test_contrary_results_refute_a_claim(claims, results):
 def test_equal_accuracies_within_their_spread_decide_nothing():
     def figures_of(run):
         is_async = getattr(run.settings, "updates", None) == UpdateKind.ASYNC
-        return as_claimed(run) | ({"accuracy": 0.96 + 0.01 * (-1) ** run.seed} if is_async else {})
+        return as_claimed(run) | ({"accuracy": 0.96 + 0.001 * run.seed + 0.01 * (-1) ** run.seed} if is_async else {})
 
     assert findings_of(BackupsAtScale(), given(figures_of))["accuracy"] is ClaimFinding.UNDECIDED
 
@@ -145,5 +147,6 @@ def test_full_runs_have_four_backup_workers_among_64():
     assert {arm.n for arm in arms} == {4, 16, 64}
     assert {arm.n for arm in arms if arm.batch_size == 1} == {64}
     assert AtScaleSettings(updates=UpdateKind.BACKUP, n=64, b=4, batch_size=4, num_epochs=20) in arms
-    runs = BackupsAtScale().runs(range(10), quick=False)
-    assert {run.seed for run in runs if isinstance(run.settings, AtScaleSettings)} == set(range(10))
+    runs = TrainingsAtScale().runs(range(10), quick=False)
+    seeds = {size: {run.seed for run in runs if run.settings.batch_size == size} for size in (LARGE_BATCH, SMALL_BATCH)}
+    assert seeds == {LARGE_BATCH: set(range(10)), SMALL_BATCH: set(range(10, 50))}  # new ones for small batches
