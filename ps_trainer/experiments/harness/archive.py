@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ps_trainer.errors import UsageError
@@ -20,10 +20,12 @@ from ps_trainer.experiments.harness.runs import Results
 _DIGITS = 6  # significant digits of the figures; plots and tables show fewer
 
 
-def pack(runs: pathlib.Path) -> bytes:
-    """Returns the archive of the runs in the folder `runs` of an experiment; the same runs give the same bytes."""
-    paths = sorted(runs.glob("*/result.json"))
-    records = [(path.parent.name, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+def pack(runs: pathlib.Path, keys: Iterable[str]) -> bytes:
+    """Returns the archive of the runs with these keys in an experiment's folder `runs`.
+
+    Other runs stay out: of settings that the experiment had before. The same runs give the same bytes.
+    """
+    records = [(key, json.loads((runs / key / "result.json").read_text(encoding="utf-8"))) for key in sorted(keys)]
     # The settings identify a run, so they keep all digits.
     lines = [{"key": key, **record, "figures": _rounded(record["figures"])} for key, record in records]
     text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines)

@@ -15,6 +15,7 @@ the named ones.
 
 from __future__ import annotations
 
+import csv
 import json
 import pathlib
 import re
@@ -64,8 +65,11 @@ def publish(out_dir: pathlib.Path, folder: pathlib.Path, names: list[str]) -> li
             for plot in _IMAGE.findall(text)
             for form in _FORMS
         }
-        folder_of_runs = report.parent / "runs"
-        runs = {f"{FIGURES_FOLDER}/{name}.jsonl.gz": archive.pack(folder_of_runs)} if folder_of_runs.exists() else {}
+        runs = {}
+        if (folder_of_runs := report.parent / "runs").exists():
+            with (report.parent / "results.csv").open(encoding="utf-8", newline="") as table:
+                keys = [line["run"] for line in csv.DictReader(table)]
+            runs = {f"{FIGURES_FOLDER}/{name}.jsonl.gz": archive.pack(folder_of_runs, keys)}
         files |= {f"{name}.md": _IMAGE.sub(rf"]({PLOTS_FOLDER}/{name}-\1.png)", text).encode(), **images, **runs}
     size = sum(map(len, files.values()))
     if size > MAX_BYTES:

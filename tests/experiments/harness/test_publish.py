@@ -48,10 +48,13 @@ def test_each_report_is_a_page(out_dir, tmp_path):
         assert path.read_bytes() == (out_dir / "falling_apples" / plot).read_bytes()
 
 
-def test_the_figures_of_the_runs_are_kept(out_dir, tmp_path):
-    run = out_dir / "falling_apples" / "runs" / "L0-seed=0"
-    run.mkdir(parents=True)
-    (run / "result.json").write_text(json.dumps({"figures": {"height": 1.23456789, "is_ripe": True}}))
+def test_the_figures_of_the_reported_runs_are_kept(out_dir, tmp_path):
+    report = out_dir / "falling_apples"
+    for key in ("L0-seed=0", "L0-of-earlier-settings"):
+        run = report / "runs" / key
+        run.mkdir(parents=True)
+        (run / "result.json").write_text(json.dumps({"figures": {"height": 1.23456789, "is_ripe": True}}))
+    (report / "results.csv").write_text("run,level\nL0-seed=0,L0 virtual time\n")
     written = publish.publish(out_dir, tmp_path / "repository", ["falling_apples"])[-1]
     assert written.name == "falling_apples.jsonl.gz"
     assert json.loads(gzip.decompress(written.read_bytes())) == {
