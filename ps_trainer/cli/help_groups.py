@@ -34,6 +34,7 @@ GROUPS = (
         (
             *("chief_hosts", "keep_serving", "hosts", "rate", "ps_rate", "worker_rate", "isolation"),
             *("colocated", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec", "latency_secs", "ps_secs"),
+            "start_secs",
             *("placement", "devices_per_worker", "steps_per_call"),
             *("intra_op_threads", "inter_op_threads", "grappler", "preload"),
         ),

@@ -20,7 +20,7 @@ from ps_trainer.options import option, repeatable
 
 _CLUSTER_FIELDS = (
     *("num_workers", "num_ps", "colocated", "model_bytes", "worker_bytes_per_sec", "ps_bytes_per_sec"),
-    *("latency_secs", "ps_secs", "seed"),
+    *("latency_secs", "ps_secs", "start_secs", "seed"),
 )
 
 # The option that --backup_workers=b sets, by rule: its key, and its value for n workers.
@@ -60,6 +60,7 @@ class SimulateFlags:
     ps_secs: float = option(
         0.0, "seconds that a single ps task needs to apply a push; num_ps tasks share this work", least=0
     )
+    start_secs: float = option(0.0, "seconds in which the workers begin, one after the other; 0 = all at once", least=0)
     seed: int = option(0, "seed of the compute times; with --model also of initial values and data order", least=0)
     out_dir: str | None = option(None, "folder for summary.json and CSV tables; none = only print")
     steps: bool = option(False, "with --out_dir: also write steps.csv, a line per step of a worker")

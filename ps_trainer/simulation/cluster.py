@@ -38,6 +38,8 @@ class ClusterModel:
         latency_secs: Seconds that are added to every transfer.
         ps_secs: Seconds that one ps task alone would need to process a push. Pushes are processed one after the other,
             in the order of arrival, and num_ps tasks share the work.
+        start_secs: Seconds in which the workers begin, one after the other at even distances; 0 = all at once. Workers
+            that begin at once and compute for nearly the same time stay in step: all pull, or all push.
         seed: Seed of the compute times.
     """
 
@@ -50,6 +52,7 @@ class ClusterModel:
     ps_bytes_per_sec: float = option(math.inf, "", above=0, most=math.inf)
     latency_secs: float = option(0.0, "", least=0)
     ps_secs: float = option(0.0, "", least=0)
+    start_secs: float = option(0.0, "", least=0)
     seed: int = option(0, "", least=0)
 
     def __post_init__(self) -> None:

@@ -42,6 +42,7 @@ class Events:
         ]
         self._pull_link, self._push_link = _links_of(cluster) if rule.uses_ps else (None, None)
         self._after_transfer: list[Callable[[float, int], None]] = [self._have_pulled] * n
+        self._start_secs = cluster.start_secs
         self._latency_secs = cluster.latency_secs
         self._transfer_secs = cluster.transfer_secs if rule.uses_ps else 0.0
         self._work_secs = cluster.push_work_secs if rule.uses_ps else 0.0
@@ -58,7 +59,7 @@ class Events:
     def run(self, num_updates: int) -> Iterator[ScheduleBlock]:
         """Yields the schedule until `num_updates` updates are made, piece by piece."""
         for worker in self._rule.first():
-            self._begin(0.0, worker)
+            self._schedule(self._start_secs * worker / len(self._plans), self._begin, worker)
         while self._rule.version < num_updates:
             now, _, happen, subject = heapq.heappop(self._events)
             happen(now, subject)

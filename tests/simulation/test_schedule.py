@@ -14,7 +14,9 @@ FIELDS = {"model_bytes": 100, "worker_bytes_per_sec": 5000.0, "ps_bytes_per_sec"
 
 
 @pytest.mark.parametrize("update", schedule_table.RULES)
-@pytest.mark.parametrize("fields", [{}, FIELDS], ids=["free", "with transfers"])
+@pytest.mark.parametrize(
+    "fields", [{}, FIELDS, {"start_secs": 3.0}], ids=["free", "with transfers", "one after the other"]
+)
 def test_steps_follow_each_other_and_read_the_present_version(update, fields):
     schedule = simulate.simulate(cluster_of("lognormal", 5, **fields), update, num_updates=60)
     steps = schedule.steps
@@ -44,6 +46,14 @@ def test_each_update_is_made_by_the_last_of_its_pushes(update):
 def test_pushes_of_an_update_are_in_the_order_of_arrival():
     schedule = scripted("backup", ["backup_workers=1"], ("1", "2.1", "3.5"), 2)
     assert [pushes.tolist() for pushes in schedule.pushes_by_update()] == [[0, 1], [2, 4]]
+
+
+def test_even_workers_that_begin_at_once_stay_in_step_and_others_use_both_directions():
+    # A pull, a push and a computation take 1 s each, alone. Two workers in step share each direction: 2 s for a pull.
+    link = {"model_bytes": 1, "ps_bytes_per_sec": 1.0}
+    ends = {start: scripted("async", [], ("1", "1"), 4, start_secs=start, **link).update_secs for start in (0.0, 2.0)}
+    assert ends[0.0].tolist() == [5, 5, 10, 10]
+    assert ends[2.0].tolist() == [3, 4, 6, 7]
 
 
 def test_the_same_seed_gives_the_same_schedule_and_another_does_not():

@@ -50,11 +50,17 @@ def test_both_ways_give_the_same_schedule(kind, update, options):
         assert one.dtype == other.dtype
 
 
-def test_large_clusters_use_numpy_and_small_or_crowded_ones_use_events(monkeypatch):
+def test_large_clusters_use_numpy_and_small_crowded_or_staggered_ones_use_events(monkeypatch):
     calls = []
     monkeypatch.setattr(dispatch, "run", lambda *args: calls.append(args) or iter(()))
     crowded = {"model_bytes": 1, "ps_bytes_per_sec": 1.0}
-    for num_workers, fields in ((100, {}), (4, {}), (100, crowded), (100, {"ps_secs": 0.1})):
+    for num_workers, fields in (
+        (100, {}),
+        (4, {}),
+        (100, crowded),
+        (100, {"ps_secs": 0.1}),
+        (100, {"start_secs": 1.0}),
+    ):
         list(simulate.stream(cluster_of("exp", num_workers, **fields), "backup", num_updates=2))
     assert len(calls) == 1
 

@@ -18,9 +18,9 @@ _RUNS: dict[type[ScheduleRule], Callable[[ClusterModel, Any, int], Iterator[Sche
 
 
 def can_run(cluster: ClusterModel, rule: ScheduleRule) -> bool:
-    """Returns whether the rule is vectorised and no transfer of the cluster slows another one down."""
+    """Returns whether the rule is vectorised, all workers begin at once, and no transfer slows another one down."""
     is_shared = rule.uses_ps and (cluster.has_shared_link or cluster.push_work_secs > 0)
-    return type(rule) in _RUNS and not is_shared
+    return type(rule) in _RUNS and cluster.start_secs == 0 and not is_shared
 
 
 def run(cluster: ClusterModel, rule: ScheduleRule, num_updates: int) -> Iterator[ScheduleBlock]:
