@@ -37,7 +37,8 @@ MB/s) = 1.51 s. Settings:
 * `QUEUE_SECS` limits the queue at one end; further packets are dropped. Four senders of 4 MiB each at once, at 100
   mbit/s, lose few packets or none under bbr, and about 6,000 under reno. They reach 95 to 96 % of the rate under both.
   A ps task counts a worker's silence as a miss after 3 s. The limit keeps the wait of a short message behind bulk data
-  well below that.
+  well below that. But an asynchronous worker's request for parameters waits as well, behind the gradients of another,
+  so that workers get in step (`experiments/scaling_curve`). `queue_secs` makes queues shorter.
 """
 
 from __future__ import annotations
@@ -89,13 +90,22 @@ class NetnsHosts:
     Args:
         ps_rate: Rate of each ps task's link in bits per second and direction; None = no limit.
         worker_rate: Rate of each worker's link in bits per second and direction; None = no limit.
+        queue_secs: Longest queue at each end of a limited link, in seconds of its rate.
         run: Function that runs one command.
     """
 
     has_links = True
 
-    def __init__(self, *, ps_rate: int | None, worker_rate: int | None, run: Run = hosts_iproute.run):
+    def __init__(
+        self,
+        *,
+        ps_rate: int | None,
+        worker_rate: int | None,
+        queue_secs: float = QUEUE_SECS,
+        run: Run = hosts_iproute.run,
+    ):
         self._rates = {"ps": ps_rate, "worker": worker_rate}
+        self._queue_secs = queue_secs
         self._run = run
         self._owner: Owner  # set on entering, as are the facilities
         self._network_support: NetworkSupport
@@ -186,7 +196,7 @@ class NetnsHosts:
             "kind": "netns",
             "burst_bytes": BURST_BYTES,
             "gso_bytes": GSO_BYTES,
-            "queue_secs": QUEUE_SECS,
+            "queue_secs": self._queue_secs,
             "has_netem": self._network_support.has_netem,
             "kernel": os.uname().release,
             "congestion_control": _CONGESTION_CONTROL.read_text().strip(),
@@ -216,7 +226,7 @@ class NetnsHosts:
         return name
 
     def _shape(self, namespace: str, interface: str, rate: int) -> None:
-        bucket = f"rate {rate}bit burst {BURST_BYTES} latency {QUEUE_SECS * 1000:.0f}ms"
+        bucket = f"rate {rate}bit burst {BURST_BYTES} latency {self._queue_secs * 1000:g}ms"
         self._run(tc(namespace, f"qdisc add dev {interface} root tbf {bucket}"))
 
     def _rate_of(self, task: str) -> int | None:

@@ -91,14 +91,15 @@ def test_an_unavailable_host_type_is_rejected_with_the_reason(tools):
 @linux_only
 def test_each_task_gets_a_namespace_and_an_address_and_both_ends_of_its_link_a_bucket(tools):
     system = FakeSystem()
-    with NetnsHosts(ps_rate=200 * MBIT, worker_rate=None, run=system) as hosts:
+    with NetnsHosts(ps_rate=200 * MBIT, worker_rate=None, queue_secs=0.05, run=system) as hosts:
         placed = hosts.place(TASKS)
         names = {task: hosts_iproute.owner().namespace(task) for task in TASKS}
         assert system.namespaces == {*names.values(), hosts_iproute.owner().namespace("switch")}
         assert hosts.summary == "network namespaces, ps 200 mbit/s, workers without limit"
     assert [placed[task].address for task in TASKS] == ["10.0.0.1:2222", "10.0.0.2:2222", "10.0.0.3:2222"]
     assert all(placed[task].prefix == ("ip", "netns", "exec", names[task]) for task in TASKS)
-    buckets = [re.match(r"tc -n (\S+) qdisc add dev (\S+) root tbf rate (\d+)bit", c) for c in system.commands]
+    bucket = r"tc -n (\S+) qdisc add dev (\S+) root tbf rate (\d+)bit burst 65536 latency 50ms"
+    buckets = [re.match(bucket, command) for command in system.commands]
     switch = hosts_iproute.owner().namespace("switch")
     of_links = {match.groups() for match in buckets if match}
     assert of_links == {(switch, "ps-0", "200000000"), (names["ps-0"], "eth0", "200000000")}
@@ -164,13 +165,13 @@ def test_a_link_carries_its_rate_and_no_more_each_way(sender, receiver):
 
 @needs_namespaces
 def test_report_holds_settings_and_traffic_of_each_task(tmp_path):
-    with NetnsHosts(ps_rate=80 * MBIT, worker_rate=8 * MBIT) as hosts:
+    with NetnsHosts(ps_rate=80 * MBIT, worker_rate=8 * MBIT, queue_secs=0.25) as hosts:
         placed = hosts.place(TASKS)
         transfer_secs(placed, "ps-0", "worker-0", 100_000)
         asked_by_pid = hosts_netns.traffic(hosts_iproute.owner(os.getpid()))
         hosts.write_report(tmp_path)
     report = json.loads((tmp_path / "hosts.json").read_text())
-    assert report["burst_bytes"] == BURST_BYTES
+    assert (report["burst_bytes"], report["queue_secs"]) == (BURST_BYTES, 0.25)
     assert isinstance(report["has_netem"], bool)
     assert list(report["tasks"]) == TASKS
     assert [task["rate_bits_per_sec"] for task in report["tasks"].values()] == [80 * MBIT, 8 * MBIT, 8 * MBIT]

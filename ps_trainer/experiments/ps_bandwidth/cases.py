@@ -15,7 +15,7 @@ from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Results
 from ps_trainer.experiments.toolkit import shaped_clusters, theory, virtual_run
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster, payload_bytes_per_sec
-from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL
+from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL, SHORT_QUEUE_SECS
 from ps_trainer.experiments.toolkit.sized_settings import ROW_BYTES, variable_rows
 from ps_trainer.experiments.toolkit.socket_rounds import SocketCluster
 from ps_trainer.experiments.toolkit.statistics import (
@@ -27,6 +27,7 @@ from ps_trainer.experiments.toolkit.statistics import (
     spread,
     without_warmup,
 )
+from ps_trainer.launch.hosts_netns import QUEUE_SECS
 from ps_trainer.simulation.host_links import HostLinks
 
 NUM_CHUNKS = 16  # of a ps task's share, where pushes and pulls overlap
@@ -80,16 +81,24 @@ class LinkSetting(Record):
     rate: str  # rate of each host's link
     rounds: int  # steps of each worker
     congestion_control: str = CONGESTION_CONTROL  # of TCP
+    queue_secs: float | None = None  # longest queue at each end of a link; None = the arm's usual one
 
     @property
     def name(self) -> str:
         p = "" if self.arm is Arm.RING else f", p={self.p}"
-        return f"{self.arm.words}, n={self.n}{p}" + ("" if self.is_usual else f", {self.congestion_control}")
+        tcp = "" if self.congestion_control == CONGESTION_CONTROL else f", {self.congestion_control}"
+        queue = "" if self.queue_secs is None else f", queues of {1000 * self.queue_secs:g} ms"
+        return f"{self.arm.words}, n={self.n}{p}{tcp}{queue}"
 
     @property
     def is_usual(self) -> bool:
-        """Whether it has the congestion control of all claims about times, and not the one to compare with."""
-        return self.congestion_control == CONGESTION_CONTROL
+        """Whether it has the congestion control and the queues of all claims about times, and no other to compare."""
+        return self.congestion_control == CONGESTION_CONTROL and self.queue_secs is None
+
+    @property
+    def longest_queue_secs(self) -> float:
+        """Longest queue at each end of a link; short where workers do not wait for each other, or they get in step."""
+        return self.queue_secs or (SHORT_QUEUE_SECS if self.arm is Arm.ASYNC else QUEUE_SECS)
 
     @property
     def bytes_per_sec(self) -> float:
@@ -134,6 +143,7 @@ class LinkSetting(Record):
             rate=self.rate,
             shared=self._shared,
             congestion_control=self.congestion_control,
+            queue_secs=self.longest_queue_secs,
             settings={
                 **model,
                 "update": update,
@@ -393,19 +403,16 @@ def simulated_cases(results: Results) -> list[SimulatedCase]:
 
 
 def timed_cases(cases: Sequence[LinkCase], *arms: Arm) -> list[LinkCase]:
-    """Returns the cases of some arms whose times count, with the usual congestion control."""
+    """Returns the cases of some arms whose times count, with the usual congestion control and queues."""
     return [case for case in cases if case.setting.arm in arms and case.setting.is_usual and case.secs is not None]
 
 
-def by_congestion_control(cases: Sequence[LinkCase]) -> list[tuple[LinkCase, LinkCase]]:
-    """Returns each case with another congestion control, and the same case with the usual one; both have a time."""
+def beside_usual(cases: Sequence[LinkCase], field: str) -> list[tuple[LinkCase, LinkCase]]:
+    """Returns each case with an unusual value of a field, and the same case with the usual one; both have a time."""
     timed = {case.setting: case for case in cases if case.secs is not None}
-    usual = {
-        setting: dataclasses.replace(setting, congestion_control=CONGESTION_CONTROL)
-        for setting in timed
-        if not setting.is_usual
-    }
-    return [(timed[setting], timed[other]) for setting, other in usual.items() if other in timed]
+    usual = getattr(LinkSetting, field)  # the field's default
+    others = {setting: dataclasses.replace(setting, **{field: usual}) for setting in timed}
+    return [(timed[one], timed[other]) for one, other in others.items() if other != one and other in timed]
 
 
 def pairs(cases: Sequence[LinkCase], arm: Arm, other: Arm) -> list[tuple[LinkCase, LinkCase]]:

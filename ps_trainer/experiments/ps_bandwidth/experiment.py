@@ -13,7 +13,9 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, shaped_clusters
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedTraining
+from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL
 from ps_trainer.experiments.toolkit.socket_rounds import SocketRounds
+from ps_trainer.launch.hosts_netns import QUEUE_SECS
 
 from . import claims, plots, tables
 from .cases import (
@@ -114,6 +116,7 @@ class ShapedLinks(Part[LinkSetting, LinkFigures]):
                 for one in usual
                 if (one.arm, one.n, one.p) in others
             ),
+            *(dataclasses.replace(one, queue_secs=QUEUE_SECS) for one in usual if one.arm is Arm.ASYNC and one.n > 1),
         ]
         # Seed by seed, so that a change on the machine in the meantime affects all settings alike.
         return [run for seed in (seeds[:1] if quick else seeds) for one in settings for run in _runs([seed], one)]
@@ -182,5 +185,6 @@ def _runs(seeds: Sequence[int], setting: LinkSetting) -> list[Run[LinkSetting]]:
 
 
 def _key(setting: LinkSetting, level: str) -> str:
-    of_tcp = "" if setting.is_usual else f"-{setting.congestion_control}"
-    return f"{level}-{setting.arm}-n={setting.n}-p={setting.p}{of_tcp}"
+    of_tcp = "" if setting.congestion_control == CONGESTION_CONTROL else f"-{setting.congestion_control}"
+    of_queue = "" if setting.queue_secs is None else f"-queue={setting.queue_secs:g}"
+    return f"{level}-{setting.arm}-n={setting.n}-p={setting.p}{of_tcp}{of_queue}"

@@ -53,6 +53,7 @@ def _case_table(cases: Sequence[LinkCase]) -> Table:
     """Returns a line per case."""
     columns = (
         *texts("arm", "TCP", "links"),
+        *numbers("g", "longest queue", unit="ms"),
         *numbers("d", "n", "p", "hosts"),
         *numbers(".2f", "busiest host receives", "predicted", unit="MB"),
         *numbers(".3f", "round p50", "p10", "p90", "predicted", unit="s"),
@@ -88,7 +89,8 @@ def _row(case: LinkCase) -> list[object]:
         ratio, ends = case.over_predicted
         ratios = [ratio, *(ends or (None, None)), case.in_units]
     return [
-        *(setting.arm.words, setting.congestion_control, setting.rate, setting.n, setting.p or None, setting.num_hosts),
+        *(setting.arm.words, setting.congestion_control, setting.rate, 1000 * setting.longest_queue_secs),
+        *(setting.n, setting.p or None, setting.num_hosts),
         *(case.most_bytes / _MB, setting.predicted_bytes() / _MB),
         *(*times, case.predicted_secs, *ratios),
         case.runs.cpu_percent,

@@ -36,12 +36,12 @@ TEXTS = PageTexts(
         " Balso report that distributed TensorFlow lost about half of 128 GPUs to communication."
     ),
     setup=(
-        "Each task, or each worker with a ps task, is in a network namespace. Its link carries 100 mbit/s,"
-        " or 25 where tasks would wait for cores. Up to 4 workers have a model of 8 MB that computes nothing. B"
-        " is the rate that TCP can use: 1,448 of 1,514 bytes of a frame. Arms: ps tasks on separate hosts or on the"
-        " workers' hosts, a ring, asynchronous workers, a variable with three quarters of the bytes. Plain sockets"
-        " add up gradients, too, whole or in 16 chunks. TCP's congestion control is reno, in some arms bbr."
-        " The simulator has up to 64 workers."
+        "Each task, or worker with a ps task, has a network namespace behind a link of 100 mbit/s, or 25 where cores"
+        " would limit. Up to 4 workers have a model of 8 MB and compute nothing. B is what TCP can use: 1,448 of 1,514"
+        " bytes of a frame. Arms: ps tasks on separate hosts or on the workers', a ring, asynchronous workers, a"
+        " variable with three quarters of the bytes. Plain sockets add gradients, whole or in 16 chunks. TCP is"
+        " reno, in some arms bbr. Links queue up to 0.5 s of data, with asynchronous workers 0.05 or 0.5 s. The"
+        " simulator has up to 64 workers."
     ),
     reasons={
         "ps_round": "Where several workers pull through one link, a round may be a few per cent shorter: the first"
@@ -54,6 +54,8 @@ TEXTS = PageTexts(
         " acknowledgements wait behind data, so that bbr sends too little. Round trips were not measured.",
         "both_directions": "Once workers are out of step, the pull of one passes at the same time as the push of"
         " another. Not all coincide, so the gain is less than a factor of two.",
+        "queues": "Only the length of the queues differs. Probably a request for parameters waits behind gradients of"
+        " other workers, so that workers get in step: all pull, or all push.",
         "unsharded": "The ps task with the most bytes decides (A18).",
         "simulated_colocated": "Every link carries data in both directions all the time. From 16 workers on, that is"
         " nearly 2M/B, as with p = n hosts beside the workers'. So such hosts pay only where pushes and pulls overlap.",

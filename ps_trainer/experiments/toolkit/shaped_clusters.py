@@ -19,6 +19,7 @@ from ps_trainer.experiments.toolkit.clusters import LOGDIR_NAME, QUIET, Training
 from ps_trainer.experiments.toolkit.shaped_hosts import CONGESTION_CONTROL, BytesPerSec, MeteredHosts
 from ps_trainer.launch import hosts_iproute, local, tail
 from ps_trainer.launch.command import OUTPUT_NAME, cpu_environment, shared_server
+from ps_trainer.launch.hosts_netns import QUEUE_SECS
 from ps_trainer.launch.hosts_rate import parse_rate
 from ps_trainer.launch.local_cluster import LocalClusterSpec
 
@@ -88,6 +89,7 @@ class ShapedCluster:
     rate: str  # rate of each host's link, each way: "200mbit"
     shared: Mapping[str, str] = dataclasses.field(default_factory=dict)  # task -> the task on whose host it is
     congestion_control: str = CONGESTION_CONTROL  # of TCP on all hosts
+    queue_secs: float = QUEUE_SECS  # longest queue at each end of a link
     # fields of `TrainConfig`, in addition to those that all such runs share
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -111,7 +113,12 @@ class ShapedCluster:
             preload=True,
             plain=True,
         )
-        hosts = MeteredHosts(parse_rate(self.rate, "--rate"), self.shared, congestion_control=self.congestion_control)
+        hosts = MeteredHosts(
+            parse_rate(self.rate, "--rate"),
+            self.shared,
+            congestion_control=self.congestion_control,
+            queue_secs=self.queue_secs,
+        )
         started = time.monotonic()
         output = logdir / OUTPUT_NAME
         with output.open("w", encoding="utf-8") as file:

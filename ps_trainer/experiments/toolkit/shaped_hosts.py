@@ -14,13 +14,20 @@ import numpy as np
 from ps_trainer.errors import RunError
 from ps_trainer.launch import hosts_iproute
 from ps_trainer.launch.hosts import TaskHost
-from ps_trainer.launch.hosts_netns import HostTraffic, NetnsHosts
+from ps_trainer.launch.hosts_netns import QUEUE_SECS, HostTraffic, NetnsHosts
 
 CONGESTION_CONTROL = "reno"
 """TCP's congestion control on shaped hosts. Every kernel has it, and it fills links in both directions at once.
 
 Under bbr, hosts that send and receive at once do not fill such links: it sends as much as the shortest round trip
 needs, but acknowledgements wait behind the data of the other direction (`experiments/ps_bandwidth`).
+"""
+
+SHORT_QUEUE_SECS = 0.05
+"""Queues at the ends of links so short that an asynchronous worker's request hardly waits behind others' data.
+
+In the usual ones (`hosts_netns.QUEUE_SECS`) it waits for so long that workers get in step, and links are idle. With
+short queues, TCP sends more segments again where a host receives from several at once.
 """
 
 _SAMPLE_SECS = 0.25
@@ -46,6 +53,7 @@ class MeteredHosts:
         sample_secs: Time between two readings of the counters.
         time_fn: Seconds since the epoch.
         congestion_control: TCP's congestion control on the hosts.
+        queue_secs: Longest queue at each end of a link, in seconds of its rate.
         run: Function that runs one command.
 
     Attributes:
@@ -61,13 +69,14 @@ class MeteredHosts:
         sample_secs: float = _SAMPLE_SECS,
         time_fn: Callable[[], float] = time.time,
         congestion_control: str = CONGESTION_CONTROL,
+        queue_secs: float = QUEUE_SECS,
         run: hosts_iproute.Run = hosts_iproute.run,
     ):
         self.num_retransmitted = self.num_dropped = 0
         self._congestion_control = congestion_control
         self._run = run
         self._placed: list[TaskHost] = []
-        self._hosts = hosts or NetnsHosts(ps_rate=rate, worker_rate=rate)
+        self._hosts = hosts or NetnsHosts(ps_rate=rate, worker_rate=rate, queue_secs=queue_secs)
         self._shared = dict(shared or {})
         self._sample_secs = sample_secs
         self._time_fn = time_fn

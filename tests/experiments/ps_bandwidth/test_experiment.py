@@ -54,13 +54,15 @@ class FakeTransfer:
         slowness: Factor on all times.
         overlaps: Whether chunks are pulled while others are pushed.
         of_bbr: Factor on the times under bbr.
+        of_queues: Factor on the times of asynchronous workers with long queues.
     """
 
-    def __init__(self, is_sharded=True, slowness=1.0, overlaps=True, of_bbr=1.3):
+    def __init__(self, is_sharded=True, slowness=1.0, overlaps=True, of_bbr=1.3, of_queues=1.3):
         self.is_sharded = is_sharded
         self.slowness = slowness
         self.overlaps = overlaps
         self.of_bbr = of_bbr
+        self.of_queues = of_queues
 
     def run(self, cluster):
         """Rounds of plain sockets: chunks overlap, a whole share does not."""
@@ -94,6 +96,7 @@ class FakeTransfer:
         secs = 2 * max([*sent.values(), *received.values()]) * unit_secs
         if cluster.settings["update"] == "async":
             secs = simulated_secs(num_bytes, n, p, 1 / unit_secs)
+            secs *= self.of_queues if cluster.queue_secs > 0.1 else 1.0
         both = {host: received.get(host, 0) + sent.get(host, 0) for host in {*sent, *received}}
         return self.done(secs, {host: (value, value) for host, value in both.items()})
 
@@ -169,6 +172,23 @@ def test_links_that_carry_both_directions_under_bbr_refute_the_cause(monkeypatch
 def test_runs_under_bbr_count_for_the_comparison_only(monkeypatch, tmp_path):
     experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(of_bbr=3.0))
     assert refuted(findings_of(experiment, results)) == set()
+
+
+def test_runs_with_long_queues_count_for_the_comparison_only(monkeypatch, tmp_path):
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(of_queues=3.0))
+    assert refuted(findings_of(experiment, results)) == set()
+    (table,) = [one for one in experiment.analyse(results).tables if one.title == "Time per round"]
+    place = [column.name for column in table.columns].index("longest queue")
+    assert {(row[0], row[place]) for row in table.rows if row[0] in ("ps", "async")} == {
+        ("ps", 500),
+        ("async", 50),
+        ("async", 500),
+    }
+
+
+def test_workers_that_do_not_get_in_step_in_long_queues_refute_the_cause(monkeypatch, tmp_path):
+    experiment, results = executed(monkeypatch, tmp_path, FakeTransfer(of_queues=0.98))
+    assert refuted(findings_of(experiment, results)) == {"queues"}
 
 
 def test_without_bbr_nothing_is_compared_with_it(monkeypatch, tmp_path):
