@@ -114,7 +114,8 @@ def execute(planned: PlannedExperiment, progress: Progress) -> ExecutionResult:
     for run in planned.missing:
         progress.begin(planned.experiment.name, run)
         try:
-            result = _make_comparable(planned, run, _needed_by(planned, run, results), progress)
+            repetitions = 0 if _waits_always(run, results) else _MAX_REPETITIONS
+            result = _make_comparable(planned, run, _needed_by(planned, run, results), progress, repetitions)
         except Interrupted:
             raise
         except Exception as error:  # noqa: BLE001 - any error fails only this run; it is shown and kept
@@ -185,14 +186,24 @@ def _needed_by(planned: PlannedExperiment, run: Run[Any], results: Mapping[str, 
     return figures
 
 
-def _make_comparable(planned: PlannedExperiment, run: Run[Any], needed: Record | None, progress: Progress) -> RunResult:
+def _waits_always(run: Run[Any], results: Mapping[str, RunResult]) -> bool:
+    """Returns whether no attempt at the same settings with another seed was comparable, so that more are in vain."""
+    return any(
+        one.is_contended and one.num_attempts > _MAX_REPETITIONS and one.run.settings == run.settings
+        for one in results.values()
+    )
+
+
+def _make_comparable(
+    planned: PlannedExperiment, run: Run[Any], needed: Record | None, progress: Progress, repetitions: int
+) -> RunResult:
     """Makes a run, again while its times are not comparable; the last attempt counts."""
-    for attempt in range(1, 1 + _MAX_REPETITIONS):
+    for attempt in range(1, 1 + repetitions):
         result = _attempt(planned, run, needed, attempt)
         if not result.is_contended:
             return result
         progress.note(f"{planned.experiment.name} {run.key} is made again: {_describe_waits(result)}", style="yellow")
-    return _attempt(planned, run, needed, 1 + _MAX_REPETITIONS)
+    return _attempt(planned, run, needed, 1 + repetitions)
 
 
 def _attempt(planned: PlannedExperiment, run: Run[Any], needed: Record | None, attempt: int) -> RunResult:

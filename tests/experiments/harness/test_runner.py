@@ -130,6 +130,14 @@ def test_a_run_whose_tasks_waited_is_made_again_three_times_and_then_shown(dice,
     assert job_of(dice, tmp_path, num_seeds=1).missing == []  # another call does not try it again
 
 
+def test_repetitions_that_were_in_vain_are_not_tried_with_the_next_seed(dice, tmp_path, monkeypatch):
+    waiting(monkeypatch, *4 * [0.09], 0.09, 0.01, 0.09, 0.01)
+    monkeypatch.setattr(dice, "level", Level.PROCESSES)
+    executed, _ = execute_job(job_of(dice, tmp_path, num_seeds=2))
+    assert dice.executed == [*4 * ["d4-0"], *2 * ["d6-0"], "d4-1", "d6-1"]
+    assert [result.is_contended for result in executed.results] == [True, False, True, False]
+
+
 @pytest.mark.parametrize(("level", "attempts"), [(Level.SHAPED, 1), (Level.PROCESSES, 4)])
 def test_waits_of_network_threads_do_not_count_on_shaped_hosts(dice, tmp_path, monkeypatch, level, attempts):
     use = CpuUse(0.2, 1.0, 0.1, delayed_share=0.09, network_delayed_share=0.08)
