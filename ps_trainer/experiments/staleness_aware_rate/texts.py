@@ -54,13 +54,17 @@ TEXTS = PageTexts(
         " is the cause was not measured.",
         "tuned": "[|The columns “rate” and “training loss” show the arms. On a quadratic, momentum lowers the limit of"
         " α₀/τ more than that of synchronous updates, which is probably why its best rate is smaller.]",
-        "tuned_dispersed": "[|The column “± SE of seeds” shows how much the test error varies. The cause was not"
-        " measured.]",
+        "tuned_dispersed": "[|With α₀/τ the training loss at the end is higher, too (column “training loss”): it has"
+        " learned less in as many epochs, with the rate that is best for it. Why was not measured.]",
         "cnn_aware": "[Both arms train until they have learned the examples (column “training loss”).|The column"
         " “training loss” shows how far each arm has learned the examples. The cause was not measured.]",
         "cnn_fails": "Probably that α₀ is far above the rate that staleness λ can stand, which was not measured for"
         " this network.",
         "batch": "The mean of λ gradients of batches of μ is the gradient of a batch of λμ.",
+    },
+    doubts={
+        "batch": "At the larger rate, ten seeds vary too much to decide within one percentage point.",
+        "dispersed": "Ten seeds vary too much for a difference as small as this.",
     },
     intervals="Student's t of the differences between the same seeds",
     limits=(
