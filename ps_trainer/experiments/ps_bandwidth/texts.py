@@ -36,12 +36,12 @@ TEXTS = PageTexts(
         " Balso report that distributed TensorFlow lost about half of 128 GPUs to communication."
     ),
     setup=(
-        "Each task, or worker with a ps task, has a network namespace behind a link of 100 mbit/s, or 25 where cores"
-        " would limit. Up to 4 workers have a model of 8 MB and compute nothing. B is what TCP can use: 1,448 of 1,514"
-        " bytes of a frame. Arms: ps tasks on separate hosts or on the workers', a ring, asynchronous workers, a"
-        " variable with three quarters of the bytes. Plain sockets add gradients, whole or in 16 chunks. TCP is"
-        " reno, in some arms bbr. Links queue up to 0.5 s of data, with asynchronous workers 0.05 or 0.5 s. The"
-        " simulator has up to 64 workers."
+        "Each task, or worker with a ps task, has a network namespace behind a link of 100 mbit/s. Where cores would"
+        " limit, it has 12 to 50. Up to 4 workers have a model of 8 MB and compute nothing. B is what TCP can use:"
+        " 1,448 of 1,514 bytes of a frame. Arms: ps tasks on separate hosts or on the workers', a ring, asynchronous"
+        " workers, a variable with three quarters of the bytes. Plain sockets add gradients, whole or in 16 chunks. TCP"
+        " is reno, in some arms bbr. Queues hold 0.5 s of data, with asynchronous workers 0.05 or 0.5. The simulator"
+        " has up to 64 workers."
     ),
     reasons={
         "ps_round": "Where several workers pull through one link, a round may be a few per cent shorter: the first"
