@@ -69,8 +69,8 @@ TEXTS = PageTexts(
         "There is no latency, and no switch that could be the bottleneck. 64 KiB pass a link without waiting.",
         "The prediction for asynchronous workers on shaped hosts comes from the simulator, whose steps besides their"
         " transfers are exponential, so that workers do not stay in step.",
-        "Plain sockets have links of 50 or 100 mbit/s. At 25 mbit/s, those of four workers with ps tasks on their hosts took"
-        " twice the predicted time under reno, too, though few segments were lost (commit 7815c1d). Clusters of"
+        "Plain sockets have links of 50 or 100 mbit/s. At 25 mbit/s, those of four workers with ps tasks on their hosts"
+        " took twice the predicted time under reno, too, though few segments were lost (commit 7815c1d). Clusters of"
         " ps_trainer did not at 12 mbit/s.",
         "Only other activity on the machine makes these results random.",
         "Pushes and pulls overlap between plain sockets only. Here a step of ps_trainer has one message each way, as in"
