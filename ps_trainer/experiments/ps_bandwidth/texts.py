@@ -53,8 +53,11 @@ TEXTS = PageTexts(
         "congestion": "Plain sockets show it, too, so neither TensorFlow nor gRPC is the cause. Acknowledgements that"
         " wait behind data are at most a part of it: between two hosts with plain sockets at 25 mbit/s, queues of 50 ms"
         " in place of 500 hardly helped (1.34 and 1.47 times the predicted time, commit 02c2cac).",
-        "both_directions": "Once workers are out of step, the pull of one passes at the same time as the push of"
-        " another. Not all coincide, so the gain is less than a factor of two.",
+        "both_directions": "[Once workers are out of step, the pull of one passes at the same time as the push of"
+        " another. Not all coincide, so the gain is less than a factor of two.|A value below the limits means that more"
+        " transfers coincide than in the simulator. With one ps task, a step takes hardly longer than the nM/B that its"
+        " link allows (column “round (M/B)”). Real steps are nearly even, so workers probably settle in a pattern in"
+        " which both directions are always busy. In the simulator, steps vary at random.]",
         "queues": "Only the length of the queues differs. Probably a request for parameters waits behind gradients of"
         " other workers, so that workers get in step: all pull, or all push.",
         "unsharded": "The ps task with the most bytes decides (A18).",
@@ -62,6 +65,12 @@ TEXTS = PageTexts(
         " nearly 2M/B, as with p = n hosts beside the workers'. So such hosts pay only where pushes and pulls overlap.",
         "simulated_async": "With one ps task, pulls and pushes are two queues for n workers, which take (n + 1)M/B in"
         " place of 2nM/B.",
+    },
+    doubts={
+        "pipelined": "Rounds of two workers are short, at 100 mbit/s, and differ much from each other. Those of four,"
+        " at 50 mbit/s, differ less and are nearer to M/B.",
+        "queues": "With one ps task, its link is nearly full whatever the length of the queues. With two, links have"
+        " time to spare, which workers that are in step waste.",
     },
     intervals="Student's t on the logarithms of the seeds' times, paired by seed where two arms are compared",
     limits=(
