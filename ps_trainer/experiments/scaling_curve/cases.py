@@ -7,9 +7,19 @@ from typing import NamedTuple
 
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.runs import Results, RunResult
+from ps_trainer.experiments.toolkit.shaped_hosts import SHORT_QUEUE_SECS
 from ps_trainer.experiments.toolkit.statistics import IntervalEstimate, mean_estimate, mean_ratio, ratio_by_seed, spread
 
-from .records import ASYNC, PERCENTILES, SHAPE_NAMES, SYNC, ClusterSetting, PointFigures, StepTimes
+from .records import (
+    ASYNC,
+    PERCENTILES,
+    SHAPE_NAMES,
+    SYNC,
+    ClusterSetting,
+    PointFigures,
+    RealPointSettings,
+    StepTimes,
+)
 
 
 class CurvePoint(NamedTuple):
@@ -23,6 +33,7 @@ class CurvePoint(NamedTuple):
     sent_again: float | None = None  # TCP segments that all hosts have sent again, per round; None in virtual time
     dropped: float | None = None  # packets to all hosts that found a queue full, per round; None in virtual time
     cpu_percent: float | None = None  # share of the cores that were busy, in percent; None where it is unknown
+    queue_secs: float | None = None  # longest queue at each end of a link; None in virtual time
 
     def over_predicted(self) -> IntervalEstimate:
         """Returns the time of a round over the closed form's, geometric mean over the seeds."""
@@ -32,6 +43,10 @@ class CurvePoint(NamedTuple):
     def over_simulated(self) -> IntervalEstimate:
         """Returns the time of a round over the simulator's, geometric mean over the seeds."""
         return mean_ratio(*zip(*((one.round_secs, one.simulated_secs) for one in self.by_seed.values()), strict=True))
+
+    def secs_over(self, other: CurvePoint) -> IntervalEstimate:
+        """Returns the time of a round over that of another point, geometric mean over the seeds."""
+        return other.rate_over(self).over(other.setting.n / self.setting.n)
 
     def rate_over(self, other: CurvePoint) -> IntervalEstimate:
         """Returns the steps per second over those of another point, geometric mean over the seeds."""
@@ -116,13 +131,20 @@ class SyncAndAsync(NamedTuple):
 class Scale(NamedTuple):
     """All points of one scale: ours, or the papers'."""
 
-    points: Sequence[CurvePoint]  # real ones and virtual ones
+    points: Sequence[CurvePoint]  # real ones with short queues, and virtual ones
     curves: Sequence[ThroughputCurve]  # made of them
+    with_long_queues: Sequence[CurvePoint] = ()  # real ones that differ from one of the others by their queues
 
     @property
     def real(self) -> list[CurvePoint]:
-        """The points of real clusters."""
+        """The points of real clusters with short queues."""
         return [point for point in self.points if point.level is Level.SHAPED]
+
+    @property
+    def by_queues(self) -> list[tuple[CurvePoint, CurvePoint]]:
+        """Real points with long queues, each with the same one with short queues."""
+        short = {point.setting: point for point in self.real}
+        return [(one, short[one.setting]) for one in self.with_long_queues if one.setting in short]
 
     @property
     def pairs(self) -> list[SyncAndAsync]:
@@ -133,17 +155,20 @@ class Scale(NamedTuple):
 def scale_of(results: Results) -> Scale:
     """Returns the points and curves that results of one scale make."""
     points = points_of(results)
-    return Scale(points, curves_of(points))
+    usual = [point for point in points if point.queue_secs in (None, SHORT_QUEUE_SECS)]
+    return Scale(usual, curves_of(usual), [point for point in points if point not in usual])
 
 
 def points_of(results: Results) -> list[CurvePoint]:
     """Returns the points whose times count; seeds pooled by their medians."""
-    groups: dict[tuple[Level, ClusterSetting], list[tuple[RunResult, PointFigures]]] = {}
+    groups: dict[tuple[Level, ClusterSetting, float | None], list[tuple[RunResult, PointFigures]]] = {}
     for result in results.uncontended():
+        settings = result.run.settings
+        queue_secs = settings.queue_secs if isinstance(settings, RealPointSettings) else None
         for n, figures in result.figures.points.items():
-            key = (result.run.level, result.run.settings.cluster._replace(n=int(n)))
+            key = (result.run.level, settings.cluster._replace(n=int(n)), queue_secs)
             groups.setdefault(key, []).append((result, figures))
-    return [_point(level, setting, group) for (level, setting), group in groups.items()]
+    return [_point(*key, group) for key, group in groups.items()]
 
 
 def pairs_of(points: Sequence[CurvePoint]) -> list[SyncAndAsync]:
@@ -175,7 +200,12 @@ def _alone(points: Sequence[CurvePoint], level: Level, key: ClusterSetting) -> l
     return [point._replace(setting=key._replace(n=1)) for point in like[:1]]
 
 
-def _point(level: Level, setting: ClusterSetting, runs: Sequence[tuple[RunResult, PointFigures]]) -> CurvePoint:
+def _point(
+    level: Level,
+    setting: ClusterSetting,
+    queue_secs: float | None,
+    runs: Sequence[tuple[RunResult, PointFigures]],
+) -> CurvePoint:
     group = [figures for _, figures in runs]
     times = [spread([figures.percentiles[i] for figures in group]).median for i in range(len(PERCENTILES))]
     return CurvePoint(
@@ -187,6 +217,7 @@ def _point(level: Level, setting: ClusterSetting, runs: Sequence[tuple[RunResult
         sent_again=_median_if_known([figures.sent_again for figures in group]),
         dropped=_median_if_known([figures.dropped for figures in group]),
         cpu_percent=Results(result for result, _ in runs).cpu_percent,
+        queue_secs=queue_secs,
     )
 
 

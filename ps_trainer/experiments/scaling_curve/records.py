@@ -17,6 +17,7 @@ from ps_trainer.experiments.toolkit.calibration import Calibration
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.monte_carlo import order_statistic
 from ps_trainer.experiments.toolkit.shaped_clusters import ShapedCluster
+from ps_trainer.experiments.toolkit.shaped_hosts import SHORT_QUEUE_SECS
 from ps_trainer.experiments.toolkit.statistics import WARMUP_SHARE, Interval
 from ps_trainer.experiments.toolkit.step_times import add_pacing, samplers, with_mean
 
@@ -66,6 +67,7 @@ class ClusterSetting(NamedTuple):
     bytes_per_sec: float  # B, payload, of each link and direction
     mean_ms: float  # T, mean compute time
     shape: str = EVEN  # distribution of compute times, as for `--compute` without a mean
+    begins_together: bool = True  # whether all workers begin at one moment, not one after the other within a round
 
     @property
     def name(self) -> str:
@@ -81,12 +83,13 @@ class ClusterSetting(NamedTuple):
         """Mean compute time T in seconds."""
         return self.mean_ms / 1000
 
-    def cluster(self, rate: str, rounds: int, seed: int) -> ShapedCluster:
+    def cluster(self, rate: str, queue_secs: float, rounds: int, seed: int) -> ShapedCluster:
         """Returns the same cluster on shaped hosts; each worker makes `rounds` steps."""
         return ShapedCluster(
             num_workers=self.n,
             num_ps=self.p,
             rate=rate,
+            queue_secs=queue_secs,
             settings={
                 **shaped_clusters.dense_model(self.num_bytes),
                 "update": self.update,
@@ -120,6 +123,7 @@ class ClusterSetting(NamedTuple):
             ps_bytes_per_sec=self.bytes_per_sec,
             latency_secs=cost.latency_secs,
             ps_secs=cost.service_secs,
+            start_secs=0.0 if self.begins_together else self.predicted_secs(),
         )
         updates = run.schedule.update_secs
         warm = updates[int(WARMUP_SHARE * len(updates)) :]
@@ -192,6 +196,7 @@ class RealPointSettings(ScaleSettings):
 
     rate: str  # rate of each host's link
     rounds: int  # steps of each worker
+    queue_secs: float = SHORT_QUEUE_SECS  # longest queue at each end of a link
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,6 +234,9 @@ def paper_setting(
 ) -> ClusterSetting:
     """Returns the cluster of 17 ps tasks, with the costs of a step that give two rates of asynchronous workers.
 
+    Its workers begin one after the other: with nearly even steps, those that begin together stay in step for long, all
+    pull or all push, and half of each link is idle.
+
     Args:
         update: Rule.
         shape: Distribution of compute times.
@@ -237,7 +245,8 @@ def paper_setting(
     """
     rounds = (IMAGES_PER_STEP / rate_1, IMAGES_PER_STEP / rate_50)
     compute_secs, bytes_per_sec = theory.async_costs(*rounds, _PAPER_BYTES, NUM_TOGETHER, NUM_TOGETHER_PS)
-    return ClusterSetting(update, 0, NUM_PAPER_PS, _PAPER_BYTES, bytes_per_sec, 1000 * compute_secs, shape)
+    costs = (_PAPER_BYTES, bytes_per_sec, 1000 * compute_secs)
+    return ClusterSetting(update, 0, NUM_PAPER_PS, *costs, shape, begins_together=False)
 
 
 def reading_range(update: str, shape: str = RARE) -> Interval:

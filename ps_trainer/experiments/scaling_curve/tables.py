@@ -19,6 +19,7 @@ def of_ours(scale: Scale) -> list[Table]:
         *texts("rule"),
         *numbers("d", "n", "p"),
         *numbers("g", "model", unit="MB"),
+        *numbers("g", "longest queue", unit="ms"),
         *numbers(".2f", "steps/s"),
         *numbers(".3f", "round", "simulated", "predicted", unit="s"),
         *numbers(".3f", "measured / simulated", "measured / predicted"),
@@ -26,7 +27,8 @@ def of_ours(scale: Scale) -> list[Table]:
         *numbers(".1f", "segments sent again per round", "packets dropped per round"),
         *numbers("d", "seeds"),
     )
-    points = Table("Real clusters", columns, [_point_row(point) for point in scale.real], Level.SHAPED)
+    rows = [_point_row(point) for point in (*scale.real, *scale.with_long_queues)]
+    points = Table("Real clusters", columns, rows, Level.SHAPED)
     costs = [
         (f"{point.setting.update}, {point.setting.num_bytes / 1e6:g} MB, seed {seed}", figures.calibration)
         for point in scale.real
@@ -90,9 +92,10 @@ def _curve_tables(curves: Sequence[ThroughputCurve]) -> list[Table]:
 
 def _point_row(point: CurvePoint) -> list[object]:
     one, secs, predicted = point.setting, point.times.round_secs, point.setting.predicted_secs()
-    head = [one.update, one.n, one.p, one.num_bytes / 1e6, point.rate, secs, point.simulated_secs, predicted]
-    of_hosts = (point.cpu_percent, point.sent_again, point.dropped)
-    return [*head, secs / point.simulated_secs, secs / predicted, *of_hosts, len(point.by_seed)]
+    queue_ms = None if point.queue_secs is None else 1000 * point.queue_secs
+    head = [one.update, one.n, one.p, one.num_bytes / 1e6, queue_ms, point.rate]
+    times = [secs, point.simulated_secs, predicted, secs / point.simulated_secs, secs / predicted]
+    return [*head, *times, point.cpu_percent, point.sent_again, point.dropped, len(point.by_seed)]
 
 
 def _curve_row(curve: ThroughputCurve, counts: Sequence[int]) -> list[object]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from ps_trainer.experiments.harness.page_texts import PageTexts
 
+from . import records
+
+_CEILING = records.IMAGES_PER_STEP * records.paper_setting(records.SYNC, records.RARE).ceiling()
+
 TEXTS = PageTexts(
     question="Up to how many workers does throughput grow?",
     answers={
@@ -12,13 +16,15 @@ TEXTS = PageTexts(
         "more_ps": "4 ps tasks [make|do not make] 8 workers 1.5 times as fast as one does",
         "concave": "throughput [grows by no more than in proportion to the number of workers|does not keep within the"
         " limits of proportional growth]",
+        "paper_throughput": "calibrated on 1 and 50 of the paper's workers, the model [gives|does not give] the"
+        " published throughput of 200",
     },
     best_plot="throughput",
     background=(
         "Each worker computes for a time T and moves all parameters once in each direction. As long as the links of the"
         " ps tasks keep up, n workers make n times the steps. Each ps task must carry nM/p bytes per step of all, so"
         " its link becomes the limit at some n, the knee. Synchronous workers use one direction of a link at a time."
-        " Asynchronous workers get out of step, so that pulls and pushes pass at the same time: twice the ceiling."
+        " Asynchronous workers that are out of step pull and push at the same time: twice the ceiling."
     ),
     formula=(
         "step = T + 2 · max(M/B, nM/(pB))          knee: n* = p(TB/(2M) + 1)\n"
@@ -35,23 +41,28 @@ TEXTS = PageTexts(
     ),
     setup=(
         "Real clusters of up to 8 workers and 4 ps tasks in network namespaces behind links of 32 mbit/s each way. The"
-        " model has 1 or 4 MB and computes nothing: a worker sleeps 1.25 s (lognormal, σ = 0.2) between pull and push,"
-        " and a step counts as one image. The simulator repeats these with the calibrated cost of a step, and continues"
-        " to 64 workers. It has the paper's 200 workers, too, 17 ps tasks and Inception-v3. The closed network (A19)"
-        " gives bandwidth and compute time from the published rates of 1 and 50 asynchronous workers with 7 ps tasks."
-        " The distribution of compute times is our assumption."
+        " model has 1 or 4 MB; a worker sleeps 1.25 s (lognormal, σ = 0.2) between pull and push. Queues at the ends of"
+        " links hold 50 ms of data, in two arms 500. The simulator repeats these with the calibrated cost of a step, up"
+        " to 64 workers, and the paper's 200 with 17 ps tasks and Inception-v3. The closed network (A19) gives the"
+        " bandwidth and compute time from the published rates of 1 and 50 workers. The distribution of compute times is"
+        " our assumption."
     ),
     reasons={
         "concave": "[|The table of efficiency shows which numbers of workers are outside. The cause was not measured.]",
         "more_ps": "The parameters, and with them the bytes, are spread over more links.",
         "fit_sync": "[|Where steps are shorter, the first worker that has its parameters probably computes while others"
         " still pull; that was not measured. Longer steps have no known cause.]",
-        "paper_throughput": "[|The cause was not measured. Where synchronous workers are slower than published,"
-        " transfers of the source probably overlap with computing. The simulated workers pull, then compute, then"
-        " push. The 200 workers also have other GPUs than the 1 and 50.]",
+        "paper_throughput": "[|Of synchronous workers that use one direction at a time, the links of the calibration"
+        f" carry no more than {_CEILING:,.0f} images per second, and less with computing in between. The source has"
+        " more, so its transfers probably overlap, with computing or with each other. The simulated workers pull, then"
+        " compute, then push. The 200 workers also have other GPUs than the 1 and 50.]",
         "median": "[Most rounds have no long delay, so the median does not show it.|Synchronous workers use one"
         " direction of a link at a time, which takes longer where links are the limit.]",
-        "tail_rare": "A round with one long delay among n workers is much more frequent than the delay.",
+        "tail_rare": "[A round with one long delay among n workers is much more frequent than the delay.|Where the"
+        " transfers of a round take longer than the delay, the delay hides behind those of the others. Asynchronous"
+        " steps then vary more, as transfers share the links.]",
+        "queues": "Only the length of the queues differs. Probably a request for parameters waits behind gradients of"
+        " other workers, so that workers get in step: all pull, or all push.",
         "tail_frequent": "Where most rounds have a long delay, so has the median. If every step varies a little, the"
         " slowest of n is slow at the median, too. The maximum of many steps varies less than one step, so the tail is"
         " shorter in proportion.",

@@ -68,6 +68,7 @@ def real_results(monkeypatch, folder, secs_of):
         setting = ClusterSetting(
             update, n, cluster.num_ps, num_bytes, shaped_clusters.payload_bytes_per_sec(cluster.rate), 1250.0
         )
+        assert cluster.queue_secs == 0.05
         assert cluster.settings["straggler"] == (f"{setting.compute},paced=true",)
         assert cluster.settings["max_steps"] == 5 * (3 if n == 1 else 1) * (1 if update == SYNC else n)
         secs = secs_of(setting, cluster.settings["seed"])
@@ -133,22 +134,47 @@ def test_the_calibrated_model_gives_the_two_points_of_its_calibration():
     assert 0.8 < low < 1 < high < 1.2
 
 
+def real_result(setting, seed, factor, **settings):
+    """The result of a real run whose rounds take `factor` times as long as predicted."""
+    settings = RealPointSettings(cluster=setting, scale="ours", rate="200mbit", rounds=15, **settings)
+    secs = factor * setting.predicted_secs()
+    point = PointFigures(round_secs=secs, percentiles=[secs] * 4, simulated_secs=secs / 1.1)
+    run = Run(f"L3-{seed}", settings, seed, level=Level.SHAPED)
+    return RunResult(run, CurveFigures(points={str(setting.n): point}), 1.0, None, None)
+
+
 def test_the_seeds_of_a_case_give_it_an_interval():
     setting = ClusterSetting(SYNC, 4, 1, 4 * MB, B, 200.0)
-    settings = RealPointSettings(cluster=setting, scale="ours", rate="200mbit", rounds=15)
-
-    def result(seed, factor):
-        secs = factor * setting.predicted_secs()
-        point = PointFigures(round_secs=secs, percentiles=[secs] * 4, simulated_secs=secs / 1.1)
-        run = Run(f"L3-{seed}", settings, seed, level=Level.SHAPED)
-        return RunResult(run, CurveFigures(points={"4": point}), 1.0, None, None)
-
-    (point,) = points_of(Results([result(0, 1.0), result(1, 1.21)]))
+    (point,) = points_of(Results([real_result(setting, 0, 1.0), real_result(setting, 1, 1.21)]))
     half = 6.314 * math.log(1.21) / 2  # of two values, the standard error is half their distance
     value, (low, high) = point.over_predicted()
     assert (value, low, high) == pytest.approx((1.1, 1.1 * math.exp(-half), 1.1 * math.exp(half)))
     value, interval = point.over_simulated()
     assert (value, *interval) == pytest.approx((1.1, 1.1, 1.1))
+
+
+@pytest.mark.parametrize(("factor", "finding"), [(1.3, ClaimFinding.OK), (0.9, ClaimFinding.REFUTED)])
+def test_long_queues_are_an_arm_of_their_own(factor, finding):
+    setting = ClusterSetting(ASYNC, 2, 1, 4 * MB, B, 1250.0)
+    short = [real_result(setting, seed, 1.0) for seed in (0, 1)]
+    long = [real_result(setting, seed, factor, queue_secs=0.5) for seed in (0, 1)]
+    results = Results([*long, *short])
+    ((slow, usual),) = scale_of(results).by_queues
+    assert slow.secs_over(usual).value == pytest.approx(factor)
+    checked = {one.claim.key: one for one in ScalingCurve().analyse(results).checked}
+    assert checked["queues"].finding is finding
+    # No other claim, curve or plot has the arm.
+    assert [one.value for one in checked["fit_async"].measured] == [pytest.approx(1.0)]
+    assert [curve.points for curve in scale_of(results).curves] == [[usual]]
+    table = scaling_curve.OurScale().tables(scale_of(results))[0]
+    assert [row[4] for row in table.rows] == [50, 500]
+
+
+def test_workers_of_the_source_begin_one_after_the_other_so_that_they_are_not_in_step():
+    setting = records.paper_setting(ASYNC, RARE)._replace(n=records.NUM_LARGEST)
+    spread = setting.simulate(40, seed=0).round_secs
+    assert spread == pytest.approx(setting.predicted_secs(), rel=0.1)
+    assert setting._replace(begins_together=True).simulate(40, seed=0).round_secs > 1.2 * spread
 
 
 def test_single_cases_outside_do_not_refute_a_family_and_are_named(monkeypatch, tmp_path):
@@ -202,6 +228,7 @@ def test_without_shaped_hosts_the_real_part_gives_the_reason(monkeypatch, virtua
     checked = {one.claim.key: one for one in experiment.analyse(virtual_results).checked}
     assert {key for key, one in checked.items() if one.finding is ClaimFinding.NOT_TESTABLE} == {
         *REAL,
+        "queues",
         "paper_throughput",
         "tail_frequent",
     }
@@ -241,7 +268,8 @@ def test_one_worker_alone_begins_the_curves_of_both_rules(monkeypatch, tmp_path)
     curves = scale_of(results).curves
     by_name = {curve.name: [point.setting.n for point in curve.points] for curve in curves}
     assert by_name["L3, sync, p=1, 4 MB"] == by_name["L3, async, p=1, 4 MB"] == [1, 2, 4, 8]
-    assert by_name["L3, sync, p=4, 4 MB"] == [1, 4, 8]
+    assert by_name["L3, async, p=2, 4 MB"] == [1, 8]
+    assert by_name["L3, sync, p=4, 4 MB"] == by_name["L3, async, p=4, 4 MB"] == [1, 4]
 
 
 def test_pairs_belong_to_the_same_cluster(virtual_results):
