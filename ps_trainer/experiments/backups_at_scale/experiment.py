@@ -10,7 +10,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import case_factory
-from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds, unseen_seeds
 from ps_trainer.experiments.toolkit import virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.pilots import Pilots, TunedArm, TunedPart
 from ps_trainer.experiments.toolkit.statistics import without_warmup
@@ -49,7 +49,6 @@ _QUICK_RATES = (0.1, 0.2)
 _MEAN_SECS = 0.1  # mean of step times whose text names no mean
 _COUNTS = (4, 16, 64)
 _QUICK_SIZES = ((LARGE_BATCH, 4),)  # batch of a worker, number of workers
-_SEEDS_OF_SMALL = 4  # times as many seeds judge batches of 1, all of them new
 _NUM_TRAIN = 1437
 _NUM_EPOCHS = 20
 _QUICK_EPOCHS = 3
@@ -88,8 +87,7 @@ class TrainingsAtScale(TunedPart[AtScaleSettings, AtScaleFigures]):
 
     def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
         """Returns those of the experiment; for batches of 1, which these left undecided, more that nobody has seen."""
-        num = len(seeds)
-        return range(num, num + _SEEDS_OF_SMALL * num) if arm.settings.batch_size == SMALL_BATCH else seeds
+        return unseen_seeds(seeds) if arm.settings.batch_size == SMALL_BATCH else seeds
 
     def train(self, settings: AtScaleSettings, rate: float, seed: int) -> AtScaleFigures:
         """Trains a perceptron on digits for a number of used gradients. Imports TensorFlow."""

@@ -80,7 +80,9 @@ _NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)+)(?::\w+)?")
 def code_version(experiment_type: type, level: Level) -> str:
     """Returns a digest of the code on which an experiment's runs of a level depend."""
     digest = hashlib.sha256()
-    for path in sorted(own_files(experiment_type) | _core_files(level)):
+    # An editable install imports the experiments through a link, which must not change the order.
+    own = {path.resolve() for path in own_files(experiment_type)}
+    for path in (*sorted(_core_files(level)), *sorted(own)):
         digest.update(f"{path.name}\0{_code_of(_read(path))}\0".encode())
     return digest.hexdigest()[:12]
 

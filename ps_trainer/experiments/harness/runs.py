@@ -61,6 +61,11 @@ def runs_of_seeds(
     return [Run(f"{key}-seed={seed}", settings, seed, expected_secs, level, is_paced) for seed in seeds]
 
 
+def unseen_seeds(seeds: Sequence[int]) -> Sequence[int]:
+    """Returns the next seeds after these, four times as many: to judge claims that these have left undecided."""
+    return range(max(seeds) + 1, max(seeds) + 1 + 4 * len(seeds))
+
+
 def runs_by_key(
     seeds: Sequence[int], settings: Mapping[str, SettingsT], expected_secs: float, level: Level = Level.VIRTUAL
 ) -> list[Run[SettingsT]]:

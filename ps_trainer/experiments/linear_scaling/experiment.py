@@ -114,7 +114,6 @@ PLOTS = (
         expected="at the left the curves separate, at the right those of small k coincide.",
         claims=("same", "unscaled"),
         draw=_draw_losses,
-        size=(6.4, 3.4),
     ),
 )
 
@@ -136,7 +135,6 @@ class LinearScaling(harness.Experiment):
     parts = (ScaledTrainings(claims=CLAIMS, tables=table, plots=PLOTS),)
     published = (harness.Published(_LARGEST_BATCH, 8192, "images", harness.Tag.READ, "Goyal et al. 2017, abstract"),)
     num_seeds = 10
-    num_quick_seeds = 3
     texts = harness.PageTexts(
         question="How must the learning rate grow with the number of synchronous workers?",
         answers={
@@ -152,13 +150,9 @@ class LinearScaling(harness.Experiment):
         " far. The rule must break where k times the rate is above the largest useful rate. It also breaks where the"
         " noise of a batch no longer limits an update. At first the parameters move fast, so the rate begins small and"
         " grows over some epochs: the warm-up.",
-        formula=(
-            "k updates:   w(t + k) = w(t) − η Σⱼ g(w(t + j); batch j)\n"
-            "one update:  w(t + 1) = w(t) − k η · (1/k) Σⱼ g(w(t); batch j)\n"
-            "             alike while g(w(t + j)) ≈ g(w(t))\n"
-            "\n"
-            "k  workers, each with batches of b examples;  η  learning rate of one worker"
-        ),
+        formula="k updates:   w(t + k) = w(t) − η Σⱼ g(w(t + j); batch j)\n"
+        "one update:  w(t + 1) = w(t) − k η · (1/k) Σⱼ g(w(t); batch j)\n"
+        "             alike while g(w(t + j)) ≈ g(w(t))",
         finding="Goyal et al. (section 2.1) state the rule: a batch k times as large takes k times the rate, to which"
         " the rate grows in the first 5 epochs (section 2.2). They train ResNet-50 on ImageNet with batches of up to"
         " 8,192 images without loss of accuracy (abstract). Larger batches lose accuracy.",

@@ -65,7 +65,15 @@ class VirtualStaleness(Part[StalenessSettings, StalenessFigures]):
     def execute(self, run: Run[StalenessSettings], folder: pathlib.Path) -> Measured[StalenessFigures]:
         update, options, compute = _rule_of(run.settings)
         n, num_updates = run.settings.n, run.settings.num_updates
-        done = virtual_run.run(update, options, num_workers=n, compute=compute, num_updates=num_updates, seed=run.seed)
+        done = virtual_run.run(
+            update,
+            options,
+            num_workers=n,
+            compute=compute,
+            num_updates=num_updates,
+            seed=run.seed,
+            start_secs=_start_secs(run.settings),
+        )
         steps = done.step_records(_NUM_LOGGED_STEPS) if run.seed == 0 else ()
         return Measured(StalenessFigures(staleness=histograms_as_json(done.staleness_by_worker())), steps)
 
@@ -114,7 +122,8 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
             worker: Counter(step.staleness for step in steps if step.staleness is not None)
             for worker, steps in training.by_worker().items()
         }
-        simulated = _delayed_training(run.settings).simulate(run, cost).staleness_by_worker()
+        delayed = _delayed_training(run.settings)
+        simulated = delayed.simulate(run, cost, _start_secs(run.settings)).staleness_by_worker()
         figures = StalenessFigures(
             staleness=histograms_as_json(by_worker),
             steps_per_sec=training.steps_per_sec,
@@ -147,6 +156,14 @@ def _rule_of(settings: StalenessSettings) -> tuple[str, list[str], list[str]]:
     """Returns update rule, options and step times."""
     compute = compute_of(settings.shape, settings.mean_ms, is_slow=bool(settings.is_slow))
     return ("softsync", [f"splits={settings.splits}"], compute) if settings.splits else ("async", [], compute)
+
+
+def _start_secs(settings: StalenessSettings) -> float:
+    """Returns the time in which simulated workers begin, one after the other: a step.
+
+    Those of a cluster do not begin at one moment, and nearly even steps keep the order in which workers begin.
+    """
+    return settings.mean_ms / 1000
 
 
 def _delayed_training(settings: StalenessSettings) -> real_clusters.DelayedTraining:

@@ -87,8 +87,14 @@ class DelayedTraining(NamedTuple):
             folder
         )
 
-    def simulate(self, run: Run[Any], cost: StepCost) -> virtual_run.VirtualRun:
-        """Simulates the same delays in virtual time, with what a step costs besides them."""
+    def simulate(self, run: Run[Any], cost: StepCost, start_secs: float = 0.0) -> virtual_run.VirtualRun:
+        """Simulates the same delays in virtual time, with what a step costs besides them.
+
+        Args:
+            run: Run with the seed.
+            cost: Cost of a step besides its delay.
+            start_secs: Time in which the workers begin, one after the other; 0 = all at once.
+        """
         return virtual_run.run(
             self.update,
             self.options,
@@ -98,4 +104,5 @@ class DelayedTraining(NamedTuple):
             seed=run.seed,
             latency_secs=cost.latency_secs,
             ps_secs=cost.service_secs,
+            start_secs=start_secs,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -110,6 +112,27 @@ def test_runs_in_virtual_time_depend_on_the_simulation_all_others_on_the_cluster
 ):
     assert is_changed_by(monkeypatch, "backup_workers", path)
     assert is_changed_by(monkeypatch, "backup_workers", path, level=Level.VIRTUAL) == of_virtual_runs
+
+
+def test_the_version_does_not_depend_on_the_path_by_which_the_package_is_imported(tmp_path):
+    code = (
+        "from ps_trainer.component_tables import EXPERIMENTS\n"
+        "from ps_trainer.experiments.harness.dependencies import code_version\n"
+        "from ps_trainer.experiments.harness.labels import Level\n"
+        "print(code_version(EXPERIMENTS.load('scaling_curve'), Level.SHAPED))"
+    )
+    versions = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            cwd=tmp_path,
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=60,
+        ).stdout
+        for folder in (PACKAGE.parent, PACKAGE.parent / "src")
+    }
+    assert len(versions) == 1
 
 
 def test_every_folder_of_the_package_says_which_runs_execute_it():
