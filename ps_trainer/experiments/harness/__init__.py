@@ -19,7 +19,7 @@ from ps_trainer.experiments.harness.page_texts import PageTexts
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, finish
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.harness.records import Record
-from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_by_key, runs_of_seeds
+from ps_trainer.experiments.harness.runs import Measured, Results, Run, runs_by_key, runs_of_seeds, unseen_seeds
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.harness.targets import (
     TargetCase,
@@ -72,4 +72,5 @@ __all__ = [
     "target_columns",
     "texts",
     "theory_claim",
+    "unseen_seeds",
 ]

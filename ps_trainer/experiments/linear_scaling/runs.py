@@ -56,7 +56,7 @@ class ScaledTrainings(TargetPart[ScaledSettings]):
             for k, scaling in arms
             for factor in [{Scaling.NONE: 1.0, Scaling.ROOT: k**0.5}.get(scaling, k)]
         }
-        return harness.runs_by_key(seeds, trainings, _SECS_PER_RUN)
+        return harness.runs_by_key(seeds if quick else harness.unseen_seeds(seeds), trainings, _SECS_PER_RUN)
 
     def training_of(self, settings: ScaledSettings) -> TargetTraining:
         batch = BATCH_SIZE * settings.k
