@@ -12,7 +12,7 @@ import numpy as np
 
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import case_factory
-from ps_trainer.experiments.harness.runs import Measured, Run, run_key, runs_of_seeds
+from ps_trainer.experiments.harness.runs import Measured, Run, run_key, runs_of_seeds, unseen_seeds
 from ps_trainer.experiments.toolkit import quadratic, virtual_training
 from ps_trainer.simulation import given_staleness
 from ps_trainer.simulation.schedule import Schedule
@@ -159,6 +159,7 @@ class StaleTrainings(Part[StaleTrainingSettings, StaleTrainingFigures]):
             of(Kind.CONSTANT, tau, optimizer=optimizer, choice=RateChoice.FASTEST)
             for optimizer, tau in itertools.product(() if quick else RATES, (0, OPTIMIZER_TAU))
         ]
+        seeds = seeds if quick else unseen_seeds(seeds)
         secs = _START_SECS + _SECS_PER_UPDATE * 400
         return [run for one in dict.fromkeys(settings) for run in runs_of_seeds(seeds, _key(one), one, secs)]
 
