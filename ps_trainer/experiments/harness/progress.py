@@ -18,12 +18,16 @@ from ps_trainer.launch.view import duration
 
 
 class TimeLeft:
-    """Estimates the time left from the actual and the expected durations of the finished runs."""
+    """Estimates the time left from the actual and the expected durations of the finished runs.
+
+    Some runs are much faster or slower than expected. So that the first does not decide about all others, the pace
+    counts a tenth of the whole time as if it had taken as long as expected.
+    """
 
     def __init__(self, expected_secs: float, time_fn: Callable[[], float] = time.monotonic):
         self._time_fn = time_fn
         self._left = expected_secs  # expected duration of the runs that have not ended
-        self._done_expected = self._done_taken = 0.0
+        self._done_expected = self._done_taken = 0.1 * expected_secs
         self._current: tuple[float, float] | None = None  # expected duration, start time
 
     def begin(self, expected_secs: float) -> None:

@@ -30,20 +30,29 @@ def test_before_the_first_run_the_time_left_is_the_expected_time():
     assert TimeLeft(30.0, FakeTime()).secs == 30.0
 
 
-def test_the_time_left_follows_the_pace_of_earlier_runs():
+def test_the_time_left_follows_the_pace_of_earlier_runs_as_if_a_tenth_of_the_time_had_been_as_expected():
     fake_time = FakeTime()
-    left = TimeLeft(10.0 + 20.0 + 30.0, fake_time)
+    left = TimeLeft(10.0 + 40.0 + 50.0, fake_time)
     left.begin(10.0)
     fake_time.now += 4.0
-    assert left.secs == 60.0 - 4.0
-    fake_time.now += 16.0
-    left.end()  # took 20 s where 10 s were expected
-    assert left.secs == 2 * (20.0 + 30.0)
-    left.begin(20.0)
+    assert left.secs == 100.0 - 4.0
+    fake_time.now += 26.0
+    left.end()  # took 30 s where 10 s were expected: with the tenth, 40 s where 20 s were
+    assert left.secs == 2 * (40.0 + 50.0)
+    left.begin(40.0)
     fake_time.now += 15.0
-    assert left.secs == 2 * (20.0 + 30.0) - 15.0
+    assert left.secs == 2 * (40.0 + 50.0) - 15.0
     fake_time.now += 1000.0  # an overdue run is expected to end at once
-    assert left.secs == 2 * 30.0
+    assert left.secs == 2 * 50.0
+
+
+def test_a_first_run_that_is_short_does_not_decide_about_all_others():
+    fake_time = FakeTime()
+    left = TimeLeft(1000.0, fake_time)
+    left.begin(10.0)
+    fake_time.now += 1.0
+    left.end()
+    assert left.secs == pytest.approx(990.0 * 101.0 / 110.0)
 
 
 def test_plain_lines_report_finished_runs_and_the_time_left():
@@ -58,7 +67,7 @@ def test_plain_lines_report_finished_runs_and_the_time_left():
         progress.end("dice", run("b", 20.0))
     assert text(out).splitlines() == [
         "2 runs to do, about 30.0 s",
-        "[1/2] dice a  5.0 s  CPU-contended  10.0 s left",
+        "[1/2] dice a  5.0 s  CPU-contended  12.3 s left",
         "[2/2] dice b  1:10",
     ]
 
@@ -74,7 +83,7 @@ def test_the_bar_shows_the_current_run_and_the_time_left():
     shown = text(out)
     assert "1/2 runs" in shown
     assert "dice b" in shown
-    assert "10.0 s left" in shown  # 20 s at half of the expected time
+    assert "12.3 s left" in shown  # 20 s at 8 for 13 expected
 
 
 @pytest.mark.parametrize(
