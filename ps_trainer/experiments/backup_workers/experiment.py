@@ -94,8 +94,7 @@ _NUM_REAL_UPDATES = {0: 25, 1: 25, 2: 30, 4: 30}  # by b
 _NUM_COMPARED_UPDATES = {0: 20, 1: 20, 2: 25, 4: 25}  # by b, with exponential steps
 _NUM_SLOW_UPDATES = 8  # with one slow worker and no backup worker, because an update then takes ten mean steps
 _NUM_FEW_UPDATES = 40
-_NUM_QUICK_UPDATES = 80
-_QUICK_MS = 80.0
+_NUM_QUICK_UPDATES = 15
 # Upper bounds of the mean steps per update, for the estimate of the remaining time.
 _LONGEST_STEPS: dict[str, float] = {
     Shape.EXPONENTIAL: 2.7,
@@ -195,8 +194,8 @@ class RealBackupClusters(real_clusters.RealPart[RealBarrierSettings]):
         """Plans N = 8 workers with 0 to 4 backup workers, with the same seeds; the quick form has two short runs."""
         if quick:
             return [
-                *_real_runs(seeds[:1], Shape.MODERATE, Rule.BARRIER, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS),
-                *_real_runs(seeds[:1], Shape.MODERATE, Rule.STOCK, 4, 1, _NUM_QUICK_UPDATES, _QUICK_MS),
+                *_real_runs(seeds[:1], Shape.MODERATE, Rule.BARRIER, 4, 1, _NUM_QUICK_UPDATES, _COMPARED_MS),
+                *_real_runs(seeds[:1], Shape.MODERATE, Rule.STOCK, 4, 1, _NUM_QUICK_UPDATES, _COMPARED_MS),
             ]
         needed = records.NUM_NEEDED
         runs = _real_runs(seeds, Shape.SHIFTED, Rule.BARRIER, needed, 0, _NUM_REAL_UPDATES[0], _MEAN_MS)
