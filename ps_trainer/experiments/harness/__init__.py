@@ -6,9 +6,11 @@ The names that an experiment declares itself with are here: `from ps_trainer.exp
 from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import Case, case_factory, count, figures, find, mean, median, settings
 from ps_trainer.experiments.harness.claims import (
+    BY_UNSEEN_SEEDS,
     Claim,
     Limit,
     Measure,
+    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -31,6 +33,7 @@ from ps_trainer.experiments.harness.targets import (
 )
 
 __all__ = [
+    "BY_UNSEEN_SEEDS",
     "Axes",
     "Case",
     "Claim",
@@ -51,6 +54,7 @@ __all__ = [
     "Table",
     "Tag",
     "TargetCase",
+    "amend",
     "case_factory",
     "count",
     "draw_cases",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import (
+    BY_UNSEEN_SEEDS,
     Limit,
     Measure,
+    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -93,7 +95,7 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
 
 _NO_CLUSTER = "2026-11-28: an extension, as it does not compare the simulator with a cluster"
 
-OF_TRAINING = (
+_JUDGED_AGAIN = (
     extension_claim(
         key="async_sooner",
         sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
@@ -156,6 +158,7 @@ OF_TRAINING = (
         measure=_async_over_sync,
     ),
 )
+OF_TRAINING = amend(_JUDGED_AGAIN, BY_UNSEEN_SEEDS)
 
 OF_CLUSTERS = (
     literature_claim(

@@ -92,11 +92,12 @@ class TunedPart(Part[SettingsT, FiguresT]):
         return [
             run
             for arm in self.arms(quick=quick)
-            for run in runs_of_seeds(self.seeds_of(arm, seeds), f"L0-{arm.name}", arm.settings, arm.secs)
+            for own in [seeds if quick else self.seeds_of(arm, seeds)]
+            for run in runs_of_seeds(own, f"L0-{arm.name}", arm.settings, arm.secs)
         ]
 
     def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
-        """Returns the seeds of the runs of an arm; those of the experiment by default."""
+        """Returns the seeds of the full runs of an arm; those of the experiment by default."""
         del arm
         return seeds
 
