@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.experiments.harness.claims import (
     BY_SEEDS,
-    BY_UNSEEN_SEEDS,
     Limit,
     Measure,
-    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -72,7 +70,7 @@ OF_THROUGHPUT = (
     ),
 )
 
-_JUDGED_AGAIN = (
+OF_TRAINING = (
     extension_claim(
         key="examples",
         sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
@@ -105,9 +103,6 @@ _JUDGED_AGAIN = (
         amended=f"{_TIMED}; {_RATES}; {_NOT_A_SOURCE}",
         measure=lambda arms: _over(arms, Mode.SYNC_SAME, "secs_uneven", UNEVEN),
     ),
-)
-OF_TRAINING = amend(
-    _JUDGED_AGAIN, f"2026-11-29: 0.025 as a learning rate, too, as one arm had the smallest of all; {BY_UNSEEN_SEEDS}"
 )
 
 OF_REAL_THROUGHPUT = (

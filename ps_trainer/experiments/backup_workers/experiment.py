@@ -95,7 +95,6 @@ _NUM_COMPARED_UPDATES = {0: 20, 1: 20, 2: 25, 4: 25}  # by b, with exponential s
 _NUM_SLOW_UPDATES = 8  # with one slow worker and no backup worker, because an update then takes ten mean steps
 _NUM_FEW_UPDATES = 40
 _NUM_QUICK_UPDATES = 15
-_TRAINING_SEEDS = range(10, 50)  # 0 to 4 left a claim undecided
 # Upper bounds of the mean steps per update, for the estimate of the remaining time.
 _LONGEST_STEPS: dict[str, float] = {
     Shape.EXPONENTIAL: 2.7,
@@ -147,7 +146,6 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
         """Plans both rules with every number of backup workers; the quick form has the token queue with 0 and 2."""
         kinds = list(itertools.product((Shape.EXPONENTIAL, Shape.PERSISTENT), _RULES, REAL_BACKUPS))
         quick_kinds = [(Shape.EXPONENTIAL, Rule.TOKENS, b) for b in (0, 2)]
-        own = seeds if quick else _TRAINING_SEEDS
         runs = []
         for shape, rule, b in quick_kinds if quick else kinds:
             settings = BackupTrainingSettings(
@@ -160,7 +158,7 @@ class BackupTraining(Part[BackupTrainingSettings, BackupTrainingFigures]):
                 batch_size=_BATCH_SIZE,
             )
             runs += runs_of_seeds(
-                own, f"{records.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
+                seeds, f"{records.TRAINING}-{rule}-b={b}-{shape.replace(' ', '_')}", settings, _TRAINING_SECS
             )
         return runs
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import (
-    BY_UNSEEN_SEEDS,
     Limit,
     Measure,
-    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -95,7 +93,7 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
 
 _NO_CLUSTER = "2026-11-28: an extension, as it does not compare the simulator with a cluster"
 
-_JUDGED_AGAIN = (
+OF_TRAINING = (
     extension_claim(
         key="async_sooner",
         sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
@@ -158,7 +156,6 @@ _JUDGED_AGAIN = (
         measure=_async_over_sync,
     ),
 )
-OF_TRAINING = amend(_JUDGED_AGAIN, BY_UNSEEN_SEEDS)
 
 OF_CLUSTERS = (
     literature_claim(

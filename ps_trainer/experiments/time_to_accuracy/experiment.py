@@ -11,7 +11,7 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Run, runs_of_seeds, unseen_seeds
+from ps_trainer.experiments.harness.runs import Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -93,9 +93,6 @@ class AccuracyTrainings(TunedPart[AccuracySettings, AccuracyFigures]):
             secs = 0.5 + _SECS_PER_GRADIENT * num_epochs * _NUM_TRAIN / settings.batch_size / 3
             arms.append(TunedArm(_name(batches, rule, n), settings, rates, secs))
         return arms
-
-    def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
-        return unseen_seeds(seeds)
 
     def train(self, settings: AccuracySettings, rate: float, seed: int) -> AccuracyFigures:
         """Trains a perceptron on digits until it is at the target. Imports TensorFlow."""
