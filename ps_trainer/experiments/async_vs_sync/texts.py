@@ -46,8 +46,8 @@ TEXTS = PageTexts(
     ),
     reasons={
         "throughput": "This ratio is a property of the drawn step times, so it checks the simulator.",
-        "examples": "[|A synchronous update averages the batches of n workers. Where that is more than one update can"
-        " use, the rest is wasted. Asynchronous SGD makes an update of each batch.]",
+        "examples": "[|A synchronous update averages the batches of n workers, which may be more than it can use. Why"
+        " it depends on the step times of asynchronous workers (column “examples”) was not found.]",
         "examples_global": "With the same batch per update, the arms differ in staleness and in the learning rate that"
         " suits it.",
         "time_even": "Nearly even steps cost little waiting, less than the additional examples of asynchronous SGD"

@@ -167,7 +167,7 @@ OF_TIMING = (
     ),
     literature_claim(
         key="pays",
-        sentence="With heavy tails backup workers gain more than they cost",
+        sentence="With heavy tails and 8 workers, backup workers gain more than they cost",
         quantity="best normalised speed-up (A5), N = 8",
         limit=Limit(low=1.0),
         expected=Limit(low=1.05),
@@ -176,7 +176,8 @@ OF_TIMING = (
     ),
     literature_claim(
         key="interior",
-        sentence="With heavy tails there is a best number of backup workers, beyond which more of them lose",
+        sentence="With heavy tails and 8 workers, there is a best number of backup workers, beyond which more of them"
+        " lose",
         quantity="best number of 0 to 6 backup workers, N = 8",
         limit=Limit(low=1, high=5),
         amended="2026-11-27: with an interval by a bootstrap of the seeds, as one number of all seeds decided before",

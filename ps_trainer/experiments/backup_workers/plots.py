@@ -168,7 +168,8 @@ OF_TIMINGS = (
     Plot(
         key="paper_scale",
         title="Normalised speed-up at the papers' numbers of workers",
-        shows="The same at the papers' numbers of workers, token queue only; star and dotted line: what was published.",
+        shows="Speed-up over no backup workers, with their work counted, as above for N = 8, of the token queue with"
+        " the papers' numbers of workers. Star and dotted line: what was published.",
         expected="with 50 workers a point above 1 for shifted exponential steps, too.",
         claims=("size",),
         draw=_draw_large,

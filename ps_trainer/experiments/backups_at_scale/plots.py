@@ -14,7 +14,7 @@ from .cases import LARGE_BATCH, SMALL_BATCH, AtScale, Delays, TimedTraffic, Upda
 from .claims import BEST_MEDIAN, FOUR
 
 _STYLES: dict[str, dict[str, str]] = {
-    UpdateKind.ASYNC: {**looks.ASYNC_POINTS, "ls": "-"},
+    UpdateKind.ASYNC: {**looks.ASYNC_POINTS, "ls": ":"},
     UpdateKind.SYNC: {**looks.SYNC_POINTS, "ls": "--"},
     UpdateKind.BACKUP: {**looks.BACKUP_POINTS, "ls": "-"},
 }
@@ -27,10 +27,13 @@ _TRAFFIC_STYLES = {
 
 def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
     left, right = figure.subplots(1, 2)
-    for (updates, style), batch_size in itertools.product(_STYLES.items(), (LARGE_BATCH, SMALL_BATCH)):
+    for (place, (updates, style)), batch_size in itertools.product(
+        enumerate(_STYLES.items()), (LARGE_BATCH, SMALL_BATCH)
+    ):
         own = [case for case in cases if (case.updates, case.batch_size) == (updates, batch_size)]
         own.sort(key=lambda case: case.n)
-        shift = 1.12 if batch_size == SMALL_BATCH else 1.0  # beside the points of the same n
+        # Beside the points of the same n, and of each other.
+        shift = 1.12 ** (1 + place) if batch_size == SMALL_BATCH else 1.0
         percent = {case.n * shift: Samples.known([100 * one for one in case.accuracies]) for case in own}
         times = {case.n * shift: case.samples("times") for case in own}
         filled = {"mfc": style["color"], "label": "_"} if batch_size == SMALL_BATCH else {}
@@ -38,7 +41,7 @@ def _draw_accuracies(figure: Figure, cases: Sequence[AtScale]) -> None:
             draw_samples(left, percent, **{"label": updates, **style, **filled})
             draw_samples(right, times, **{"label": updates, **style, **filled})
     left.plot([], [], "o", color="0.4", label="filled: batches of 1")
-    finish(left, "workers n", "final test accuracy (%)", log="x", fontsize=7)
+    finish(left, "workers n", "final test accuracy, median (%)", log="x", fontsize=7)
     finish(right, "workers n", "time to the target / mean step", log="xy", fontsize=7)
     left.set_yscale("linear")
 
@@ -47,7 +50,7 @@ def _draw_curves(figure: Figure, cases: Sequence[AtScale]) -> None:
     axis, largest = figure.add_subplot(), max(case.n for case in cases)
     smallest = min(case.batch_size for case in cases)
     for case in (one for one in cases if (one.n, one.batch_size) == (largest, smallest)):
-        style = {**_STYLES[case.updates], "marker": "", "label": case.name}
+        style = {**_STYLES[case.updates], "marker": "", "lw": 1.5, "label": case.name}
         draw_course(axis, case.course("times")[0], 100 * case.course("accuracies"), **style)
     axis.set_ylim(bottom=60)
     finish(axis, "time / mean step", "test accuracy (%)", log="x")

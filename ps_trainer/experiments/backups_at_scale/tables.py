@@ -19,7 +19,7 @@ def of_training(cases: Sequence[AtScale]) -> list[Table]:
         *texts("updates"),
         *numbers("d", "n", "b", "batch"),
         *numbers("g", "learning rate"),
-        *numbers(".2f", "final test accuracy", "± SE", unit="%"),
+        *numbers(".2f", "final test accuracy, mean", "± SE", unit="%"),
         *target_columns(".1f", "time to the target", unit="mean steps"),
         *numbers("d", "not reached", "seeds"),
     )

@@ -12,9 +12,11 @@ TEXTS = PageTexts(
         "accuracy": "64 workers [end|do not end] at a better test accuracy with backup workers than asynchronously",
         "sooner_than_async": "they [reach|do not reach] an accuracy sooner than asynchronous ones",
         "sooner_than_sync": "64 workers are [sooner|not sooner] at an accuracy with backup workers than without them",
-        "accuracy_of_large": "where an update has more examples than it can use, they [end|do not end] at a better one"
-        " than asynchronously",
-        "accuracy_of_some": "16 workers [do|do not] (a claim that was added after the run)",
+        "accuracy_of_large": "64 workers with batches of 4, more than an update can use, [end|do not end] at a better"
+        " accuracy with backup workers than asynchronously",
+        "sooner_of_large": "and [are sooner|are not sooner] at an accuracy",
+        "accuracy_of_some": "16 workers with batches of 4 [end|do not end] at a better accuracy (a claim that was added"
+        " after the run)",
         "fifth": "where 4 of 50 workers are stragglers and links are shared, a fifth backup worker"
         " [makes|does not make] the median update slightly longer",
     },
@@ -47,7 +49,8 @@ TEXTS = PageTexts(
         " longer with probability 4/50, or all are lognormal (σ = 0.2)."
     ),
     reasons={
-        "accuracy": "[Stale gradients need a small learning rate.|]",
+        "accuracy": "[Stale gradients need a small learning rate. Asynchronous trainings that fail in spite of it make"
+        " the difference larger; the limits below say how much.|]",
         "accuracy_of_large": "[|With batches of 4 synchronous training makes a quarter of the updates that it makes"
         " with batches of 1, and ends lower (table). So the batches cost more here than staleness does.]",
         "sooner_of_large": "[|Larger batches shorten the way of asynchronous workers far more than that of synchronous"

@@ -14,8 +14,6 @@ from ps_trainer.experiments.toolkit.statistics import Interval, IntervalEstimate
 from .cases import RealBound, TimedBound, TrainedBound, by_cluster
 from .records import TARGET_LOSS
 
-_MARKERS = "osD^vP*X"  # of clusters, in their order
-
 
 def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
     clusters = by_cluster(cases)
@@ -29,6 +27,8 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
         axis.bar(positions, waiting, bottom=[1 - share for share in waiting], color=looks.WAITS, label="waits")
         predicted = [1 - case.predicted_wait_share for case in cluster_cases.values()]
         axis.plot(positions, predicted, "k_", ms=14, label="model")
+        computing = [case.mean_of_seeds(lambda one: 1 - one.wait_share) for case in cluster_cases.values()]
+        draw_estimates(axis, positions, computing, color="0.3")
         _name_bounds(axis, list(cluster_cases))
         axis.set_title(name, fontsize=8)
     finish_grid(
@@ -43,13 +43,14 @@ def _draw_shares(figure: Figure, cases: Sequence[TimedBound]) -> None:
 
 def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
     axis = figure.add_subplot()
-    for marker, (name, cluster_cases) in zip(_MARKERS, by_cluster(cases).items(), strict=False):
+    for name, cluster_cases in by_cluster(cases).items():
         bounded = [case for case in cluster_cases.values() if case.bound is not None]
         positions = range(len(bounded))
-        colour = looks.SHAPE_COLOURS[bounded[0].shape]
-        axis.plot(positions, [case.predicted for case in bounded], lw=1, color=colour)
+        colour, style = looks.SHAPE_COLOURS[bounded[0].shape], "--" if bounded[0].is_slow else "-"
+        look = {"marker": looks.SHAPE_MARKERS[bounded[0].shape], "mfc": "none" if bounded[0].n == 4 else colour}
+        axis.plot(positions, [case.predicted for case in bounded], style, lw=1, color=colour)
         rates = [case.mean_of_seeds(lambda one: one.rate) for case in bounded]
-        draw_estimates(axis, positions, rates, marker=marker, color=colour, label=name)
+        draw_estimates(axis, positions, rates, color=colour, label=name, **look)
     bounds = [case.bound for case in next(iter(by_cluster(cases).values())).values() if case.bound is not None]
     _name_bounds(axis, bounds)
     axis.set_ylim(0, 1.05)
@@ -57,7 +58,7 @@ def _draw_rates(figure: Figure, cases: Sequence[TimedBound]) -> None:
 
 
 def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
-    for axis, of, name in zip(figure.subplots(1, 2), ("updates", "time"), ("updates", "time / mean step"), strict=True):
+    for axis, of, unit in zip(figure.subplots(1, 2), ("updates", "time"), ("", " / mean step"), strict=True):
         medians = [IntervalEstimate(*median_interval([*case.at_others_rate(of).values()])) for case in cases]
         known = {place: one for place, one in enumerate(medians) if math.isfinite(one.value)}
         draw_estimates(axis, list(known), list(known.values()), marker="o", color=looks.MEASURED)
@@ -66,7 +67,7 @@ def _draw_objective(figure: Figure, cases: Sequence[TrainedBound]) -> None:
         _name_bounds(axis, [case.bound for case in cases])
         axis.set_ylim(bottom=0)
         axis.set_xlabel("bound s on the lead, in clocks")
-        axis.set_ylabel(f"{name} to the objective")
+        axis.set_ylabel(f"{of} to the objective{unit}")
 
 
 def _draw_real(figure: Figure, cases: Sequence[RealBound]) -> None:
@@ -100,7 +101,8 @@ OF_TIMING = (
     Plot(
         key="shares",
         title="Where the workers' time goes, by the bound on their lead",
-        shows="Each bar is a worker's time, split into computing and waiting; marks: the model (A17).",
+        shows="Each bar is a worker's time, split into computing and waiting; marks: the model (A17);"
+        " grey bars: 90 % intervals.",
         expected="the waiting part is largest at s = 0 and shrinks with each further clock of lead, most with the"
         " first ones; with one slow worker no finite bound helps.",
         claims=("wait", "falls", "few"),
@@ -110,9 +112,10 @@ OF_TIMING = (
     Plot(
         key="rates",
         title="Clock rate against the bound",
-        shows="Circles: clocks of a worker per mean step, against the bound, with 90 % intervals; lines: the model"
-        " (A17). 1 is the rate without a bound and without a slow worker.",
-        expected="circles on their lines, which rise most with the first clocks of lead; with one slow worker a flat"
+        shows="Markers: clocks of a worker per mean step, against the bound, with 90 % intervals, hollow for 4 workers"
+        " and filled for 8; lines: the model (A17), dashed with a slow worker. 1 is the rate without a bound and"
+        " without a slow worker.",
+        expected="markers on their lines, which rise most with the first clocks of lead; with one slow worker a flat"
         " line at its rate, 0.25.",
         claims=("barrier", "free", "permanent"),
         draw=_draw_rates,

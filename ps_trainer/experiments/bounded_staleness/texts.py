@@ -12,8 +12,8 @@ TEXTS = PageTexts(
     answers={
         "few": "a bound of 3 steps [takes at least half of the waiting away, where delays come and go|leaves more than"
         " half of the waiting]",
-        "permanent": "[no bound up to 10 steps helps against one worker that stays slow|with one worker that stays"
-        " slow, the others do not all go at its pace]",
+        "permanent": "[bounds of 0 to 10 steps do not help against one worker that stays slow|with one worker that"
+        " stays slow, the others do not all go at its pace]",
         "interior": "the objective is [reached|not reached] soonest under a finite bound above 0",
     },
     best_plot="shares",
@@ -54,8 +54,8 @@ TEXTS = PageTexts(
         "real_rate": f"[|{REAL_TIMES}]",
     },
     doubts={
-        "interior": "Under the loosest bound little waiting is left, so that no bound saves hardly more than the seeds"
-        " differ.",
+        "interior": "Under the loosest bound little waiting is left, so that workers without a bound are hardly sooner:"
+        " by less than the seeds differ.",
     },
     intervals="Student's t over the seeds, of logarithms where the value is a ratio",
     limits=(

@@ -52,6 +52,10 @@ TEXTS = PageTexts(
         "quality": "A copy lacks up to s steps of each other worker.",
         "bound": "The rule pulls, and before that waits, whenever a copy could be older.",
     },
+    doubts={
+        "cache": "Workers with a cache compute for a larger share of the time, but need more gradients (table). For"
+        " logistic regression the two nearly cancel.",
+    },
     intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the objective",
     limits=(
         "The sources' problems have up to millions of parameters; these have a few thousand.",

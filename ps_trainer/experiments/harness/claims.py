@@ -231,7 +231,7 @@ class Verdict(NamedTuple):
     why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind.value}: {self.why}" if self.why else self.kind.value
+        return f"{self.kind.value}. {self.why[0].upper()}{self.why[1:]}" if self.why else self.kind.value
 
 
 def verdict_on(

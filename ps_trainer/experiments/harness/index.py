@@ -33,7 +33,7 @@ _SYMBOLS = (
     ("T, X", "the time to compute a gradient; the time of a step, which differs from step to step"),
     ("E[X], E[max]", "means: of one step, and of the slowest of n steps"),
     ("H_n", "1 + 1/2 + … + 1/n, which grows as log n"),
-    ("α", "the share of a step's time that is exponentially distributed; the rest is constant"),
+    ("α", "the share of a step's time that is exponential, and the rest constant, unless a page says otherwise"),
     ("τ", "staleness: updates that others made between a worker's pull and its push"),
     ("η, k", "learning rate, and workers whose gradients one update averages"),
     ("s", "bound on the lead of the fastest worker over the slowest, in steps"),
@@ -50,9 +50,13 @@ _SYMBOLS = (
     ("L0", f"{Level.VIRTUAL.value[3:]}: a simulator gives all times; gradients, where there are any, are real"),
     ("L2", f"{Level.PROCESSES.value[3:]}: real processes and connections, without a network between them"),
     ("L3", f"{Level.SHAPED.value[3:]}: each task has a network namespace and a link of limited bandwidth"),
-    ("ok, refuted", "every case is inside of the claim's limit; at least one is outside"),
+    (
+        "ok, refuted",
+        "every case is inside of the claim's limit, with its whole interval; at least one is outside, with its whole"
+        " interval. Where a claim names a median or a mean of cases, that is judged in place of each",
+    ),
     ("partly", "inside of the limit, but outside of a narrower range that was expected"),
-    ("undecided", "the limit lies within the 90 % confidence interval of a value"),
+    ("undecided", "neither: the limit lies within the 90 % confidence interval of a value"),
     (
         "comparable",
         "a real run whose tasks waited for cores for at most 2 % of a step; of L3 without gRPC's network threads, as"

@@ -23,10 +23,12 @@ _HEADS = {
     ClaimFinding.REFUTED: "Does not hold",
     ClaimFinding.NOT_TESTABLE: "Not tested",
 }
+_OPEN = (ClaimFinding.REFUTED, ClaimFinding.UNDECIDED)  # what an answer must not leave out
 _DEFAULTS = {ClaimFinding.PARTLY: NO_CAUSE, ClaimFinding.REFUTED: NO_CAUSE}
 _ALTERNATIVES = re.compile(r"\[([^\[\]]*\|[^\[\]]*)\]")
 _PLACES = {ClaimFinding.OK: 0, ClaimFinding.REFUTED: 1, ClaimFinding.PARTLY: 2}  # of the words in alternatives
 _CASES = re.compile(r"all (\d+) inside|(\d+) of (\d+) outside")
+_MEDIAN = re.compile(r"\(median of \d+\)")
 
 
 def words_for(text: str, finding: ClaimFinding) -> str:
@@ -78,15 +80,27 @@ class PageTexts:
     limits: Sequence[str] = ()
 
     def answer(self, checked: Iterable[JudgedClaim]) -> str:
-        """Returns the answer in one sentence, with the numbers of cases and of the claims that are undecided."""
+        """Returns the answer in one sentence, with numbers of cases.
+
+        It has words for the claims of `answers` that are decided. Then come the other claims of the literature that
+        are refuted or undecided, and how many of all other claims are.
+        """
         by_key = {check.claim.key: check for check in checked}
-        asked = [(text, by_key[key]) for key, text in self.answers.items() if key in by_key]
-        parts = [_counted(words, check) for text, check in asked if (words := words_for(text, check.finding))]
-        undecided = sum(check.finding is ClaimFinding.UNDECIDED for _, check in asked)
-        if parts and undecided:
-            parts.append(f"{undecided} more claim{'s are' if undecided > 1 else ' is'} undecided")
+        asked = [by_key[key] for key in self.answers if key in by_key]
+        said = {check.claim.key: words_for(self.answers[check.claim.key], check.finding) for check in asked}
+        parts = [_counted(words, by_key[key]) for key, words in said.items() if words]
+        if not parts:
+            return UNANSWERED
+        rest = [check for key, check in by_key.items() if not said.get(key) and check.finding in _OPEN]
+        of_sources = [check for check in rest if check.claim.kind is ClaimKind.LITERATURE]
+        parts += [f"“{check.claim.sentence}” is {check.finding.value}" for check in of_sources]
+        findings = [check.finding for check in rest if check not in of_sources]
+        counts = {finding: findings.count(finding) for finding in _OPEN if finding in findings}
+        if counts:
+            numbers = [f"{count} {'are' if count > 1 else 'is'} {one.value}" for one, count in counts.items()]
+            parts.append(f"of the claims that no source makes {' and '.join(numbers)}")
         sentence = "; ".join(parts)
-        return f"{sentence[0].upper()}{sentence[1:]}." if parts else UNANSWERED
+        return f"{sentence[0].upper()}{sentence[1:]}."
 
     def seen(self, checked: Sequence[JudgedClaim]) -> list[str]:
         """Returns a text for each claim of the literature or that needs words, and one for the number of the others."""
@@ -117,6 +131,8 @@ def _counted(words: str, check: JudgedClaim) -> str:
         return words.replace("not always", "not")
     outside, count = (0, int(match[1])) if match[1] else (int(match[2]), int(match[3]))
     meant = outside if check.finding is ClaimFinding.REFUTED else count - outside
+    if _MEDIAN.search(check.text):
+        return f"{words} (at the median of {count} cases, and in {meant} of them)"
     if meant < count:
         return f"{words} (in {meant} of {count} cases)"
     return f"{words.replace('not always', 'not')} (in {'both' if count == 2 else f'all {count}'} cases)"

@@ -16,6 +16,7 @@ the named ones.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import pathlib
 import re
@@ -30,6 +31,7 @@ from ps_trainer.experiments.harness.provenance import REPOSITORY
 INDEX_NAME = "index.md"  # page over all experiments, of a run and in the repository
 RESULTS = pathlib.Path("docs", "results")  # folder of the pages, in the repository
 SUMMARY_NAME = "all-claims.md"  # page with the claims of all experiments
+LIMITS_NAME = "limits.csv"  # first limit of each claim
 PLOTS_FOLDER = "plots"
 FIGURES_FOLDER = "figures"
 MAX_BYTES = 6_000_000
@@ -120,7 +122,7 @@ def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
     def lines_of(name: str) -> list[ClaimLine]:
         return claims.get(name, [])
 
-    summaries, published = [], {}
+    summaries, published, withdrawn = [], {}, _withdrawn(folder)
     for path, experiment in experiments.items():
         if path in pages:  # an experiment that was never published has none
             page = published_pages.with_texts(pages[path], experiment, lines_of)
@@ -128,15 +130,24 @@ def update(repository: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
             summaries.append(published_pages.summary(experiment, page, lines_of))
             published[experiment.name] = page
     if published:
-        pages[folder / SUMMARY_NAME] = published_pages.all_claims(published, experiments.values())
+        pages[folder / SUMMARY_NAME] = published_pages.all_claims(published, experiments.values(), withdrawn)
     if (folder / INDEX_NAME).exists():
         page = (folder / INDEX_NAME).read_text(encoding="utf-8")
         page = published_pages.with_section(page, sections.SYMBOLS, [index.symbols()])
-        pages[folder / INDEX_NAME] = published_pages.with_overview(page, summaries)
+        pages[folder / INDEX_NAME] = published_pages.with_overview(page, summaries, len(withdrawn))
     for path, page in pages.items():
         page_marks = [mark for mark in all_marks if repository / mark.page == path]
         path.write_text(marks.with_marks(page, page_marks), encoding="utf-8")
     return list(pages)
+
+
+def _withdrawn(folder: pathlib.Path) -> list[published_pages.WithdrawnClaim]:
+    """Returns the claims that `limits.csv` names as withdrawn; none without the file."""
+    path = folder / LIMITS_NAME
+    with path.open(encoding="utf-8", newline="") if path.exists() else io.StringIO() as file:
+        rows = [row for row in csv.DictReader(file) if row["withdrawn"]]
+    columns = ("experiment", "claim", "limit", "withdrawn")
+    return [published_pages.WithdrawnClaim(*(row[column] for column in columns)) for row in rows]
 
 
 def main(argv: list[str]) -> int:

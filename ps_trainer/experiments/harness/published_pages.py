@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ps_trainer.experiments.harness.page import Block, Heading, Paragraph, to_ma
 from ps_trainer.experiments.harness.plots import Caption, ClaimSummary, PlotFiles
 from ps_trainer.experiments.harness.report import title_of
 from ps_trainer.experiments.harness.runs import Results
-from ps_trainer.experiments.harness.tables import Table
+from ps_trainer.experiments.harness.tables import Table, texts
 
 _CELL = re.compile(r" \| ")
 _COMMIT = re.compile(r"\bcommit ([0-9a-f]{7})\b")
@@ -32,6 +33,8 @@ _TITLE = re.compile(r"\A# [^\n]*")
 _HEAD = re.compile(r"\A(# [^\n]*\n\n).*?(?=^!\[|^## )", re.MULTILINE | re.DOTALL)
 _RUNS = re.compile(r"makes these (\d+) runs in (\d+) minute")
 _OVERVIEW = re.compile(r"^\| experiment \| question .*\n(?:\|.*\n)*", re.MULTILINE)
+_TOTALS = re.compile(r"[\d,]+ runs, \d+ hours and \d+ minutes")
+_OUTCOMES = re.compile(r"Of \d+ claims.*?withdrawn\S*\.", re.DOTALL)
 _INDEX_LINK = re.compile(r"\]\(\.\./index\.md#")
 _THUMBNAIL_WIDTH = 160
 
@@ -109,12 +112,24 @@ def summary(experiment: Experiment, page: str, lines_of: LinesOf = _no_lines) ->
     return PageSummary(experiment, answer, found, lines, int(runs[1]), int(runs[2]), (image[1], image[2]))
 
 
-def all_claims(pages: Mapping[str, str], experiments: Iterable[Experiment]) -> str:
+class WithdrawnClaim(NamedTuple):
+    """A claim that no experiment has any more."""
+
+    experiment: str  # name
+    key: str
+    limit: str  # first limit, in words
+    why: str  # date and reason
+
+
+def all_claims(
+    pages: Mapping[str, str], experiments: Iterable[Experiment], withdrawn: Sequence[WithdrawnClaim] = ()
+) -> str:
     """Returns the page with the claims of at least one experiment.
 
     Args:
         pages: Published pages by the experiments' names.
         experiments: All experiments; their amended claims are listed, published or not.
+        withdrawn: Claims that no experiment has any more.
     """
     by_commit: dict[str, list[str]] = {}
     for name, page in pages.items():
@@ -135,6 +150,9 @@ def all_claims(pages: Mapping[str, str], experiments: Iterable[Experiment]) -> s
                 " fixed with the claim."
             ),
             index.amendments(experiments),
+            Heading("Withdrawn claims"),
+            Paragraph("No run is judged by these claims any more." if withdrawn else "None."),
+            Table("", texts("experiment", "claim", "first limit", "withdrawn"), withdrawn),
         ]
     )
 
@@ -186,9 +204,19 @@ def with_section(page: str, heading: str, blocks: Sequence[Block]) -> str:
     return f"{page.rstrip()}\n"
 
 
-def with_overview(page: str, summaries: Iterable[PageSummary]) -> str:
-    """Returns the index page with this overview of the experiments."""
+def with_overview(page: str, summaries: Sequence[PageSummary], num_withdrawn: int = 0) -> str:
+    """Returns the index page with this overview of the experiments, and the totals of runs, time and outcomes."""
     table = Table("", index.COLUMNS, [summary.row() for summary in summaries])
+    hours, minutes = divmod(sum(one.minutes for one in summaries), 60)
+    totals = f"{sum(one.num_runs for one in summaries):,} runs, {hours} hours and {minutes} minutes"
+    lines = Counter(line.outcome for one in summaries for line in one.lines)
+    outcomes = {one.value: lines[one.value] for one in ClaimFinding if lines[one.value]}
+    counts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {outcome}" for outcome, count in outcomes.items())
+    claims = (
+        f"Of {sum(outcomes.values())} claims, {counts}; {num_withdrawn} more were"
+        " [withdrawn](all-claims.md#withdrawn-claims)."
+    )
+    page = _OUTCOMES.sub(lambda _: claims, _TOTALS.sub(totals, page))
     return _OVERVIEW.sub(lambda _: to_markdown([table]), page)
 
 

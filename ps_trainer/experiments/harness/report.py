@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import json
 import pathlib
 from collections import Counter
@@ -121,13 +122,19 @@ def _findings_elsewhere(planned: PlannedExperiment) -> dict[Elsewhere, ClaimFind
     return findings_of(planned.experiment, lines_of)
 
 
+def _seeds(results: Results) -> str:
+    """Returns the seeds of the runs, one each, in words: "seeds 0 to 4, 7"."""
+    seeds = sorted({result.run.seed for result in results})
+    places = itertools.count()
+    groups = [[*group] for _, group in itertools.groupby(seeds, lambda seed: seed - next(places))]
+    ranges = [f"{group[0]} to {group[-1]}" if len(group) > 1 else f"{group[0]}" for group in groups]
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(ranges)}"
+
+
 def _remarks(planned: PlannedExperiment, results: Results) -> list[str]:
     """Returns the remarks of the harness on the runs."""
     secs = sum(result.wall_secs for result in results)
-    remarks = [
-        f"{len(results)} runs, {len(planned.seeds)} seeds each where a seed matters, {duration(secs)} together;"
-        f" {results.levels}."
-    ]
+    remarks = [f"{len(results)} runs with {_seeds(results)}, {duration(secs)} together; {results.levels}."]
     remarks += filter(None, (contended_sentence(results), waits_sentence(results), others_sentence(results)))
     if planned.old_versions:
         remarks.append(f"Some runs were measured by other versions of the code: {', '.join(planned.old_versions)}.")

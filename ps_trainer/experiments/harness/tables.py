@@ -20,6 +20,13 @@ class LowerBound:
     value: float
 
 
+@dataclasses.dataclass(frozen=True)
+class UpperBound:
+    """A number that is only known to be at most this large."""
+
+    value: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
     """A column."""
@@ -33,9 +40,9 @@ class Column:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def cell(self, value: Any) -> str:
-        """Returns a value as text: a dash for None and NaN, "≥" before a lower bound, words for what never came."""
-        if isinstance(value, LowerBound):
-            return f"≥ {self.cell(value.value)}"
+        """Returns a value as text: a dash for None and NaN, a sign before a bound, words for what never came."""
+        if isinstance(value, LowerBound | UpperBound):
+            return f"{'≥' if isinstance(value, LowerBound) else '≤'} {self.cell(value.value)}"
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return NOTHING
         if isinstance(value, float) and math.isinf(value):

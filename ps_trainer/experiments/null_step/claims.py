@@ -158,7 +158,8 @@ CLAIMS = (
     ),
     theory_claim(
         key="linear",
-        sentence="The dense step grows with the parameters, and no more slowly than they do",
+        sentence="Through links of limited speed, the dense step grows with the parameters, and no more slowly than"
+        " they do",
         quantity="growth of the median step over that of the parameters",
         limit=Limit(low=0.9),
         amended=f"{_BOOTSTRAP}; 2026-11-28: theory, as the source's own step of one worker grows more slowly",

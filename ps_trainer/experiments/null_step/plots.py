@@ -30,7 +30,8 @@ def _draw_source(figure: Figure, cases: Sequence[StepCase]) -> None:
     for name, own in _by_curve(cases).items():
         colour = _draw_rates(axis, own, f"{name}, simulated")
         published = PAPER_STEP_SECS[own[0].curve, own[0].megabytes]
-        axis.plot(list(published), [1 / secs for secs in published.values()], "*", ms=9, color=colour)
+        style = {"mec": colour, "mfc": "none" if own[0].curve is Curve.SPARSE else colour}
+        axis.plot(list(published), [1 / secs for secs in published.values()], "*", ms=9, **style)
     axis.plot([], [], "k*", label=PUBLISHED[0].origin)
     finish(axis, "workers", "batches per second", log="xy", base=10, fontsize=7, loc="lower left")
     axis.set_ylim(bottom=axis.get_ylim()[0] / 3)  # for the legend, below all lines
@@ -82,10 +83,11 @@ PLOTS = (
     Plot(
         key="source_scale",
         title=f"{_TITLE}, 16 ps tasks",
-        shows="Simulated batches per second against the number of workers, 16 ps tasks; stars: the source's.",
+        shows="Simulated batches per second against the number of workers, 16 ps tasks; stars: the source's, in the"
+        " colour of the line they belong to, hollow for sparse steps.",
         expected="scalar and sparse lines fall by less than ten times over 100 workers; dense lines are flat up to 16"
-        " workers, as many as ps tasks, and fall as 1/n beyond; the source's stars lie above the dense lines by up to"
-        " two, where pull and push overlap in part.",
+        " workers, as many as ps tasks, and fall as 1/n beyond; the source's stars lie above the dense lines by a"
+        " factor of up to two, where pull and push overlap in part.",
         claims=("phases",),
         draw=_draw_source,
         data=lambda steps: [case for case in steps.cases if case.level is Level.VIRTUAL],
@@ -93,7 +95,8 @@ PLOTS = (
     Plot(
         key="processes",
         title=f"{_TITLE}, one ps task, processes of one machine",
-        shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals.",
+        shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals. Where no"
+        " run is comparable there is no point.",
         expected="sparse points near the scalar ones whatever the table's size, dense ones lower the larger the model.",
         claims=("table_size", "sparse_dense", "scalar"),
         draw=_draw_measured,

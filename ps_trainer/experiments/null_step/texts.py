@@ -9,7 +9,8 @@ from .cases import ROWS_PER_STEP
 TEXTS = PageTexts(
     question="How long does a synchronous step take if the workers compute nothing?",
     answers={
-        "linear": "the time of a dense step grows [with|more slowly than] the size of all parameters",
+        "linear": "through links of limited speed, the time of a dense step grows [with|more slowly than] the size of"
+        " all parameters",
         "rows_only": "a sparse step moves [at most|more than] twice the bytes of its rows and ids",
         "table_size": "[its time changes by at most 10 % with a table 16 times as large|the times of sparse steps from"
         " a small and a large table differ by more than 10 %]",
@@ -51,8 +52,8 @@ TEXTS = PageTexts(
         "phases": "Either pulls and pushes of the source overlap in part, or its links are faster than 10 Gbit/s.",
     },
     doubts={
-        "sparse_dense": "As processes of one machine, a sparse step takes little more than the messages of a scalar"
-        " one, and no link slows a dense step. The source's parameters have 1 GB and go through links.",
+        "sparse_dense": "As processes of one machine, a sparse step is for the most part messages, as a scalar one is"
+        " (table), and no link slows a dense step. The source's parameters have 1 GB and go through links.",
     },
     intervals="a bootstrap of the runs and of their steps; order statistics of the pairs of blocks for the two tables;"
     " Student's t for bytes",

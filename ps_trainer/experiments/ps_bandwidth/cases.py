@@ -36,7 +36,7 @@ LARGEST_SHARE = 0.75  # share of the model in one variable; VGG-16's fc6 has 0.7
 
 # Time of an asynchronous step besides its transfers, without computation, where none was measured.
 IDLE_SECS = 0.02
-_LEAST_IDLE_SECS = 1e-3
+LEAST_IDLE_SECS = 1e-3  # the simulator needs a pause
 _NO_STEP = "det:mean_ms=0.001,jitter=0"
 _VIRTUAL_UPDATES = 20_000
 
@@ -56,8 +56,8 @@ class Arm(Label):
 
     @property
     def words(self) -> str:
-        """Name in tables and claims."""
-        return self.value.replace("_", ", ")
+        """Name in plots, tables and claims."""
+        return _WORDS.get(self, self.value)
 
     @property
     def is_of_sockets(self) -> bool:
@@ -68,6 +68,14 @@ class Arm(Label):
     def is_colocated(self) -> bool:
         """Whether ps task i is on the host of worker i."""
         return self in (Arm.COLOCATED, Arm.SOCKETS_COLOCATED)
+
+
+_WORDS = {
+    Arm.UNSHARDED: "largest variable whole",
+    Arm.PARTITIONED: "largest variable in parts",
+    Arm.PIPELINED: "sockets, overlapped",
+    Arm.SOCKETS_COLOCATED: "sockets, colocated",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +349,7 @@ class LinkCase(Case):
     @property
     def predicted_secs(self) -> float:
         """Predicted time of a round."""
-        return self.setting.predicted_secs(self.idle.value if self.idle else IDLE_SECS)
+        return self.setting.predicted_secs(max(self.idle.value, LEAST_IDLE_SECS) if self.idle else IDLE_SECS)
 
     @property
     def in_units(self) -> float:
@@ -393,7 +401,6 @@ def cases_of(results: Results) -> list[LinkCase]:
         return cases
     transfer_secs = 2 * alone[0].setting.unit_secs
     idle = mean_estimate([secs - transfer_secs for secs in alone[0].secs_by_seed.values()])
-    idle = idle._replace(value=max(idle.value, _LEAST_IDLE_SECS))
     return [dataclasses.replace(case, idle=idle) for case in cases]
 
 

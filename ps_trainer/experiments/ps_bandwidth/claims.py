@@ -183,8 +183,7 @@ CLAIMS = (
         sentence="With p = n hosts beside the workers', pushes and pulls that overlap take M/B",
         quantity="measured time of a round over M/B",
         limit=_WITHIN,
-        amended=f"2026-11-27: by an arm that overlaps, as the source does, not by a push and then a pull; {BY_SEEDS};"
-        " 2026-11-29: two workers, too, have links of 50 mbit/s, as rounds at 100 differ by 12 %; before the run",
+        amended=f"2026-11-27: by an arm that overlaps, as the source does, not by a push and then a pull; {BY_SEEDS}",
         measure=lambda cases: _over_predicted(cases, Arm.PIPELINED),
     ),
     theory_claim(

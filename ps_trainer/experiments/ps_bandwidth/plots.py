@@ -35,7 +35,7 @@ def _draw_rounds(figure: Figure, data: Sequence[LinkCase]) -> None:
         "one ps on a worker's host": (looks.COLOCATED, "d", lambda s: s.arm is Arm.COLOCATED and s.p < s.n),
         "asynchronous, p = 1": (looks.ASYNC, "+", lambda s: s.arm is Arm.ASYNC and s.p == 1),
         "asynchronous, p = 2": (looks.ASYNC, "*", lambda s: s.arm is Arm.ASYNC and s.p == 2),
-        "sockets, p = n, overlapped": (looks.SOCKETS, "h", lambda s: s.arm is Arm.PIPELINED),
+        "sockets, overlapped, p = n": (looks.SOCKETS, "h", lambda s: s.arm is Arm.PIPELINED),
         "sockets, p = n": (looks.SOCKETS, "p", lambda s: s.arm is Arm.SOCKETS),
     }
     for label, (colour, marker, belongs) in series.items():
@@ -180,7 +180,8 @@ PLOTS = (
         key="bytes",
         title="Bytes that the busiest host receives in a round",
         shows="Bytes that the busiest host receives in a round, in multiples of the model's bytes M, with 90 %"
-        " intervals; black: predicted, nM/p at a ps task and 2(n − 1)M/n in a ring.",
+        " intervals; black: predicted, the larger of M and n times a ps task's share; (n + p − 2)M/p with a ps task on"
+        " a worker's host; 2(n − 1)M/n in a ring.",
         expected="each bar ends at its black line.",
         claims=("bytes",),
         draw=_draw_bytes,

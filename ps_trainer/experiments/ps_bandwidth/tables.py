@@ -8,7 +8,7 @@ from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit.statistics import spread
 
-from .cases import Arm, LinkCase, SimulatedCase, d2l_ratios, pairs
+from .cases import LEAST_IDLE_SECS, Arm, LinkCase, SimulatedCase, d2l_ratios, pairs
 
 _MB = 1e6
 
@@ -41,8 +41,8 @@ def notes(cases: Sequence[LinkCase]) -> list[str]:
     mixed = [f"{case.in_units / ring.in_units:.2f} (n={case.setting.n})" for case, ring in beside]
     beside_ring = f"Time with p = n hosts beside the workers', overlapped, over the ring's time: {', '.join(mixed)}."
     idle = [
-        f"A step of one asynchronous worker takes {1000 * value:.0f} ms besides its transfers{within}. The prediction"
-        " for several has this."
+        f"A step of one asynchronous worker takes {1000 * value:.0f} ms{within} besides its predicted transfers. The"
+        f" prediction for several has this, or {1000 * LEAST_IDLE_SECS:g} ms if it is less."
         for value, ends in [case.idle for case in cases[:1] if case.idle]
         for within in [f" [{1000 * ends.low:.0f}, {1000 * ends.high:.0f}]" if ends else ""]
     ]

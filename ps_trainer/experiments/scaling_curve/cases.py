@@ -92,6 +92,11 @@ class ThroughputCurve(NamedTuple):
         """Returns the rate per worker, divided by the rate of one worker."""
         return point.rate / point.setting.n / (self.first.rate / self.first.setting.n)
 
+    @property
+    def passes_knee(self) -> bool:
+        """Whether it reaches from one worker to twice the predicted knee or more."""
+        return self.first.setting.n == 1 and self.points[-1].setting.n >= 2 * self.first.setting.knee()
+
     def measured_knee(self) -> IntervalEstimate:
         """Returns n at which n times one worker's rate meets the largest rate."""
         fastest = max(self.points, key=lambda point: point.rate)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.plots import Axes, Figure, Plot, draw_estimates, finish, finish_grid
 from ps_trainer.experiments.toolkit import looks
@@ -14,7 +12,7 @@ from .cases import SyncAndAsync, ThroughputCurve, pairs_of
 from .claims import SPEEDUPS
 from .records import ASYNC, EVEN, FREQUENT, PERCENTILES, RARE, SHAPE_NAMES, SYNC
 
-_MARKERS = ("o", "s", "^", "D")
+_PUBLISHED_MARKERS = ("o", "s", "^", "D", "*")
 
 
 def _draw_throughput(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
@@ -48,14 +46,14 @@ def _draw_paper(figure: Figure, curves: Sequence[ThroughputCurve]) -> None:
     axis = figure.add_subplot()
     for curve in curves:
         setting = curve.first.setting
-        counts = np.array([point.setting.n for point in curve.points])
-        speedups = counts * np.array([curve.efficiency(point) for point in curve.points])
-        style = {EVEN: "-", RARE: "--", FREQUENT: ":"}[setting.shape]
-        colour = looks.SYNC if setting.update == SYNC else looks.ASYNC
-        axis.plot(counts, speedups, style, color=colour, lw=1, label=f"{setting.update}, {SHAPE_NAMES[setting.shape]}")
+        counts = [point.setting.n for point in curve.points]
+        speedups = [point.rate_over(curve.first).over(1 / setting.n) for point in curve.points]
+        style = {"ls": {EVEN: "-", RARE: "--", FREQUENT: ":"}[setting.shape], "ms": 4}
+        style |= looks.SYNC_POINTS if setting.update == SYNC else looks.ASYNC_POINTS
+        draw_estimates(axis, counts, speedups, label=f"{setting.update}, {SHAPE_NAMES[setting.shape]}", **style)
     most = max(point.setting.n for curve in curves for point in curve.points)
     axis.plot([1, most], [1, most], "k:", lw=0.7)
-    for published, marker in zip(SPEEDUPS, _MARKERS, strict=True):
+    for published, marker in zip(SPEEDUPS, _PUBLISHED_MARKERS, strict=True):
         if published.num_workers <= most:
             axis.plot(published.num_workers, published.speedup, marker, color="k", mfc="none", label=published.label)
     finish(axis, "workers", "throughput over that of one worker")
@@ -105,12 +103,12 @@ OF_OURS = (
     ),
     Plot(
         key="steps",
-        title="Step times, sync and async",
+        title="Step times on real clusters, sync and async",
         shows="Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
         " 99th percentile.",
         expected="at the median a synchronous step is little longer than an asynchronous one, and far above the median"
         " much longer.",
-        claims=("fit_sync", "fit_async"),
+        claims=("real_median", "real_tail"),
         draw=_draw_steps,
         data=lambda scale: pairs_of(scale.real),
         level=Level.SHAPED,
@@ -122,8 +120,8 @@ OF_PAPERS = (
     Plot(
         key="paper_speedup",
         title="Speed-up over one worker, 17 ps tasks, Inception-v3",
-        shows="Simulated throughput over that of one worker; dotted: perfect speed-up. Black markers are published"
-        " speed-ups, each over its own system's single worker.",
+        shows="Simulated throughput over that of one worker, with 90 % intervals; dotted: perfect speed-up. Black"
+        " markers are published speed-ups, each over its own system's single worker.",
         expected="both rules fall behind the dotted line, synchronous updates more.",
         claims=("paper_throughput",),
         draw=_draw_paper,
@@ -132,7 +130,7 @@ OF_PAPERS = (
     ),
     Plot(
         key="paper_steps",
-        title="Step times, sync and async",
+        title="Step times at the source's scale, sync and async",
         shows="Step times over the asynchronous median. Boxes: 10th to 90th percentile, with the median. Dots: the"
         " 99th percentile. Rare: one step in 1,000 is five times as long; frequent: one in 50.",
         expected="at the median a synchronous step is little longer than an asynchronous one; far above the median it"

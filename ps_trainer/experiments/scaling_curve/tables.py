@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.tables import LowerBound, Table, numbers, texts
 from ps_trainer.experiments.toolkit.calibration import cost_table
 
 from . import records
@@ -50,10 +50,11 @@ def of_papers(scale: Scale) -> list[Table]:
     by_level: dict[Level, list[SyncAndAsync]] = {}
     for pair in scale.pairs:
         by_level.setdefault(pair.sync.level, []).append(pair)
+    whose = " of the paper's cluster" if scale.curves[0].first.setting.p == records.NUM_PAPER_PS else ""
     return [
         _published_table(scale.curves),
         *(
-            Table("Step times, sync and async", columns, list(map(_pair_row, own)), one)
+            Table(f"Step times{whose}, sync and async", columns, list(map(_pair_row, own)), one)
             for one, own in by_level.items()
         ),
     ]
@@ -102,7 +103,10 @@ def _curve_row(curve: ThroughputCurve, counts: Sequence[int]) -> list[object]:
     points = [curve.at(n) for n in counts]
     starts_alone = curve.first.setting.n == 1
     efficiencies = [curve.efficiency(point) if point and starts_alone else None for point in points]
-    knee = curve.measured_knee().value if starts_alone else None
+    knee: float | LowerBound | None = None
+    if starts_alone:
+        value = curve.measured_knee().value
+        knee = value if curve.passes_knee else LowerBound(value)
     return [curve.name, *efficiencies, knee, curve.first.setting.knee()]
 
 

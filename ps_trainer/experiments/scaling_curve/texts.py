@@ -11,13 +11,16 @@ _CEILING = records.IMAGES_PER_STEP * records.paper_setting(records.SYNC, records
 TEXTS = PageTexts(
     question="Up to how many workers does throughput grow?",
     answers={
-        "knee": "until the links of the ps tasks are full: throughput [ends|does not always end] near that of as many"
-        " workers as fill them in the time of one worker's step, of twice as many if asynchronous",
-        "more_ps": "4 ps tasks [make|do not make] 8 workers 1.5 times as fast as one does",
-        "concave": "throughput [grows by no more than in proportion to the number of workers|does not keep within the"
-        " limits of proportional growth]",
+        "knee": "until the links of the ps tasks are full: throughput, real and simulated, [ends|does not always end]"
+        " near that of as many workers as fill them in the time of one worker's step, of twice as many if asynchronous",
+        "more_ps": "4 ps tasks [make|do not make] 8 workers at least 1.5 times as fast as one does",
+        "concave": "from one number of workers to the next, throughput grows [by|by less or more than] 0.4 to 1.05"
+        " times as much as they do",
         "paper_throughput": "calibrated on 1 and 50 of the paper's workers, the model [gives|does not give] the"
         " published throughput of 200",
+        "median": "there, by that model, the median synchronous step is [at most|more than] half as long again as an"
+        " asynchronous one",
+        "tail_rare": "far above the median it is [much longer|not always much longer] where long delays are rare",
     },
     best_plot="throughput",
     background=(
@@ -61,6 +64,8 @@ TEXTS = PageTexts(
         "tail_rare": "[A round with one long delay among n workers is much more frequent than the delay.|Where the"
         " transfers of a round take longer than the delay, the delay hides behind those of the others. Asynchronous"
         " steps then vary more, as transfers share the links.]",
+        "real_median": "[Computing takes most of such a step.|Synchronous workers use one direction of a link at a"
+        " time, which takes longer where links are the limit.]",
         "queues": "Only the length of the queues differs. Probably a request for parameters waits behind gradients of"
         " other workers, so that workers get in step: all pull, or all push.",
         "tail_frequent": "Where most rounds have a long delay, so has the median. If every step varies a little, the"

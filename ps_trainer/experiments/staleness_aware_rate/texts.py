@@ -9,9 +9,13 @@ from .cases import NEAR_RATE, NUM_REAL_LEARNERS, REAL_RATE, SMALL_RATE
 TEXTS = PageTexts(
     question="Does it help to divide the learning rate by the staleness?",
     answers={
-        "fails_small": "without the division, training [fails|does not fail] at the largest staleness",
-        "aware_small": "with α₀/τ and a small α₀, training [ends|does not always end] where synchronous training ends",
+        "fails_small": "at the same small α₀, training without the division [fails|does not fail] at the largest"
+        " staleness",
+        "aware_small": "with α₀/τ, training [ends|does not always end] where synchronous training ends",
         "cnn_aware": "a convolutional network with α₀/τ [ends|does not end] there",
+        "tuned_dispersed": "with the best rate of each, and widely spread staleness, α₀/τ ends [lower|higher] than one"
+        " rate for all",
+        "tuned": "and [ends|does not always end] where synchronous training with its best rate ends",
         "aware": "from the largest rate of synchronous training, α₀/τ [ends there|does not always end there]",
     },
     best_plot="errors",
@@ -39,7 +43,7 @@ TEXTS = PageTexts(
         " A convolutional network trains for 48 epochs; all its arms have the α₀ that is best for α₀/τ. In virtual"
         " time, each gradient is divided by its own staleness before the mean of an update and before the momentum."
         f" Real clusters are λ = {NUM_REAL_LEARNERS} processes that sleep for 400 ms, with α₀ = {REAL_RATE:g}. There,"
-        " `--update=staleness_aware` divides the whole step of the optimizer, including the velocity."
+        " `--update=staleness_aware` (“α₀/τ of the rule”) divides the optimizer's whole step, velocity included."
     ),
     reasons={
         "fails_small": "On a quadratic the largest stable rate falls nearly as 1/τ, so probably the full rate is far"
@@ -52,8 +56,8 @@ TEXTS = PageTexts(
         "global": "The mean staleness is about n (column). How little it varies was not measured here.",
         "dispersed": "Gradients that are staler than the mean move the parameters less, and fresh ones more. That this"
         " is the cause was not measured.",
-        "tuned": "[|The columns “rate” and “training loss” show the arms. On a quadratic, momentum lowers the limit of"
-        " α₀/τ more than that of synchronous updates, which is probably why its best rate is smaller.]",
+        "tuned": "[|The columns “rate” and “training loss” show the arms. On a quadratic, momentum raises the limit"
+        " of synchronous updates and lowers that of α₀/τ, which is probably why its best rate is smaller.]",
         "tuned_dispersed": "[|With α₀/τ the training loss at the end is higher, too (column “training loss”): it has"
         " learned less in as many epochs, with the rate that is best for it. Why was not measured.]",
         "cnn_aware": "[Both arms train until they have learned the examples (column “training loss”).|The column"

@@ -72,7 +72,7 @@ TEXTS = PageTexts(
         "Claims compare four hidden layers with none and with one; the tables have two as well.",
         "No run reaches the target in fewer updates than its window of examples takes.",
         "On the quadratic, uniform and geometric staleness have three seeds, and their medians no interval.",
-        "The sources' networks were convolutional. They measure the test error; on 360 digits its noise is larger than"
+        "The sources measure the test error; on 360 digits its noise is larger than"
         " the differences between these runs.",
     ),
 )

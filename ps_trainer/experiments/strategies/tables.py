@@ -19,7 +19,7 @@ def of_cells(cells: Sequence[StrategyCell]) -> list[Table]:
     """Returns a row per model and strategy; one that a strategy cannot train has the reason, and no numbers."""
     columns = (
         *texts("model", "strategy", "workers"),
-        *numbers(",.0f", "speed", unit="examples/s"),
+        *numbers(",.0f", "speed, median", unit="examples/s"),
         *numbers(".2f", "test metric", "from", "to", unit="%"),
         *numbers(".2f", "CPU of the workers", "CPU of the ps task", unit="s per 1,000 examples"),
         *numbers(",.0f", "memory of a worker", "memory of the ps task", unit="MiB"),

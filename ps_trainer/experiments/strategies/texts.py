@@ -16,7 +16,8 @@ TEXTS = PageTexts(
         "async_speed": "asynchronous workers are [faster|not faster] than synchronous ones",
         "backup_speed": "a backup worker [makes|does not make] synchronous updates faster",
         "sync_quality": "with momentum, two synchronous workers [train|do not train] as well as one process",
-        "local_bytes": f"local SGD [sends|does not send] one {PERIOD}-th of the bytes",
+        "async_quality": "two asynchronous workers [do|do not], on average",
+        "local_bytes": f"local SGD [sends|does not send] 1/{PERIOD} of the bytes",
         "table_bytes": "with large tables, [less|more] than half of the model's bytes travels in a step",
     },
     best_plot="strategies",
@@ -64,7 +65,10 @@ TEXTS = PageTexts(
         " sensitive; learning curves were not recorded.]",
         "cpu": "Sending, receiving and applying take processor time that one process does not need.",
     },
-    doubts=dict.fromkeys(("sync_quality", "adaptive_quality", "local_quality", "async_quality"), _MODELS_DIFFER),
+    doubts={
+        **dict.fromkeys(("sync_quality", "adaptive_quality", "async_quality"), _MODELS_DIFFER),
+        "local_quality": "The seeds of one model differ more than the models do.",
+    },
     intervals="Welch's t on the logarithms of speeds and CPU times; Student's t of the differences of test metrics;"
     " order statistics for medians over the models",
     limits=(

@@ -20,8 +20,8 @@ def of_training(cases: Sequence[TimedAccuracy]) -> list[Table]:
         *numbers("g", "learning rate"),
         *target_columns(",.0f", "examples"),
         *numbers(".3f", "an update", unit="steps of one worker"),
-        *numbers(".1f", "time", unit="steps of one worker"),
-        *numbers(".2f", "speed-up", "from", "to"),
+        *numbers(".1f", "time, median", unit="steps of one worker"),
+        *numbers(".2f", "speed-up, of geometric means", "from", "to"),
         *numbers("d", "not reached", "seeds"),
     )
     rows = []

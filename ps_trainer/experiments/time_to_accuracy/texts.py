@@ -63,9 +63,10 @@ TEXTS = PageTexts(
         " lose.]",
     },
     doubts={
-        "fixed_batch": "These arms make the same updates; the pilot seeds chose other learning rates (column).",
+        "fixed_batch": "The arms draw other batches, and the pilot seeds chose other learning rates for some of them"
+        " (column).",
         "small_pushes": "Probably staleness costs some examples; the seeds differ too much to tell whether a quarter.",
-        "async_first": "Steps vary little here, so little waiting is saved; staleness probably costs about as much.",
+        "async_first": "With few workers little waiting is saved, and staleness probably costs about as much (table).",
     },
     intervals="Welch's t on logarithms, or a bootstrap of medians where a seed misses the accuracy; order statistics"
     " for medians over the cases",

@@ -18,7 +18,7 @@ from ps_trainer.experiments.harness.cases import Case
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.records import Record
 from ps_trainer.experiments.harness.runs import Measured, Results, Run
-from ps_trainer.experiments.harness.tables import Table, numbers, texts
+from ps_trainer.experiments.harness.tables import Table, UpperBound, numbers, texts
 from ps_trainer.experiments.toolkit.clusters import Training
 from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining, StepCost, expected_secs
 from ps_trainer.experiments.toolkit.statistics import Interval, median_interval
@@ -143,17 +143,21 @@ class Calibrations(Part[CalibrationSettings, Calibration]):
 
 
 def cost_table(costs: Sequence[tuple[str, Calibration]], level: Level) -> Table:
-    """Returns the costs of a step with one worker, each with its interval."""
+    """Returns the costs of a step with one worker, each with its interval; those below 0 were cut off there."""
     columns = (
         *texts("one worker"),
         *numbers(".2f", "a step besides its delay", "from", "to", unit="ms"),
         *numbers(".2f", "until the update is applied", "from", "to", unit="ms"),
         *numbers("d", "steps"),
     )
+
+    def cells(*ends: float) -> list[float | UpperBound]:
+        return [1000 * secs or UpperBound(0.0) for secs in ends]
+
     rows = [
         [name]
-        + [1000 * secs for secs in (cost.overhead_secs, cost.overhead_low, cost.overhead_high)]
-        + [1000 * secs for secs in (cost.service_secs, cost.service_low, cost.service_high)]
+        + cells(cost.overhead_secs, cost.overhead_low, cost.overhead_high)
+        + cells(cost.service_secs, cost.service_low, cost.service_high)
         + [cost.num_steps]
         for name, cost in costs
     ]

@@ -57,7 +57,7 @@ class PilotFigures(Record):
 class PilotCase(Case):
     """The pilot run of an arm."""
 
-    arm = setting("arm")
+    training = setting("training")
     rates = setting("rates")
 
     @property
@@ -138,13 +138,18 @@ class Pilots(Part[PilotSettings, PilotFigures]):
     cases = staticmethod(lambda results: [PilotCase(Results([result])) for result in results])
 
     def tables(self, cases: Sequence[PilotCase]) -> list[Table]:
-        """Returns a row per arm: its rate, the ends of its grid, and what the rate cost."""
+        """Returns a row per arm: what it differs in, its rate, the ends of its grid, and what the rate cost."""
+        settings = [vars(case.training) for case in cases]
+        differing = [name for name in (settings[0] if cases else ()) if len({str(one[name]) for one in settings}) > 1]
         columns = (
-            *texts("arm"),
+            *texts(*(name.replace("_", " ") for name in differing)),
             *numbers("g", "learning rate", "smallest of the grid", "largest"),
             *numbers(".4g", f"{self._of.cost}, mean of these seeds"),
         )
-        rows = [[case.arm, case.figures.rate, min(case.rates), max(case.rates), case.figures.cost] for case in cases]
+        rows = [
+            [own[name] for name in differing] + [case.figures.rate, min(case.rates), max(case.rates), case.figures.cost]
+            for case, own in zip(cases, settings, strict=True)
+        ]
         return [Table("Learning rates, chosen on seeds of their own", columns, rows)]
 
 

@@ -97,7 +97,7 @@ def test_verdict_on_an_experiment(findings, kind):
 
 
 def test_an_experiment_without_testable_claims_gives_the_reason():
-    assert str(verdict_on(checked(ClaimFinding.NOT_TESTABLE))) == "not testable here: because 0"
+    assert str(verdict_on(checked(ClaimFinding.NOT_TESTABLE))) == "not testable here. Because 0"
     assert str(verdict_on(checked(ClaimFinding.OK))) == "shape reproduced"
 
 
@@ -155,11 +155,11 @@ def test_only_claims_of_the_literature_decide_the_verdict():
     others = [OF_A_PAPER(sentence="s", quantity="m", limit=Limit(high=1), kind=kind) for kind in ClaimKind]
     refuted = [claim.check([Measure("a", 2.0)]) for claim in others if claim.kind is not ClaimKind.LITERATURE]
     assert verdict_on([*refuted, *checked(ClaimFinding.OK)]).kind is VerdictKind.SHAPE_REPRODUCED
-    assert str(verdict_on(refuted)) == "not testable here: no claim of the literature was tested"
+    assert str(verdict_on(refuted)) == "not testable here. No claim of the literature was tested"
 
 
 def test_what_no_claim_tests_is_named_and_makes_a_verdict_partly_at_best():
-    assert str(verdict_on(checked(ClaimFinding.OK), "the final accuracy")) == "partly: not tested: the final accuracy"
+    assert str(verdict_on(checked(ClaimFinding.OK), "the final accuracy")) == "partly. Not tested: the final accuracy"
     assert verdict_on(checked(ClaimFinding.REFUTED), "the final accuracy").kind is VerdictKind.NOT_REPRODUCED
 
 
@@ -169,13 +169,13 @@ THERE = Elsewhere("the final accuracy", "backups_at_scale", "accuracy")
 @pytest.mark.parametrize(
     ("own", "there", "verdict"),
     [
-        ("ok", "ok", "shape reproduced: tested in `backups_at_scale`: the final accuracy, ok"),
-        ("ok", "refuted", "partly: tested in `backups_at_scale`: the final accuracy, refuted"),
-        ("ok", "undecided", "undecided: tested in `backups_at_scale`: the final accuracy, undecided"),
-        ("ok", "not testable", "partly: not tested: the final accuracy (`backups_at_scale` tests it)"),
-        ("refuted", "ok", "not reproduced: tested in `backups_at_scale`: the final accuracy, ok"),
-        ("partly", "ok", "partly: tested in `backups_at_scale`: the final accuracy, ok"),
-        ("undecided", "refuted", "partly: tested in `backups_at_scale`: the final accuracy, refuted"),
+        ("ok", "ok", "shape reproduced. Tested in `backups_at_scale`: the final accuracy, ok"),
+        ("ok", "refuted", "partly. Tested in `backups_at_scale`: the final accuracy, refuted"),
+        ("ok", "undecided", "undecided. Tested in `backups_at_scale`: the final accuracy, undecided"),
+        ("ok", "not testable", "partly. Not tested: the final accuracy (`backups_at_scale` tests it)"),
+        ("refuted", "ok", "not reproduced. Tested in `backups_at_scale`: the final accuracy, ok"),
+        ("partly", "ok", "partly. Tested in `backups_at_scale`: the final accuracy, ok"),
+        ("undecided", "refuted", "partly. Tested in `backups_at_scale`: the final accuracy, refuted"),
     ],
 )
 def test_an_outcome_of_another_experiment_may_make_a_verdict_worse_and_never_better(own, there, verdict):
@@ -184,7 +184,7 @@ def test_an_outcome_of_another_experiment_may_make_a_verdict_worse_and_never_bet
 
 def test_what_no_experiment_tests_stands_before_the_outcomes_of_others():
     verdict = verdict_on(checked(ClaimFinding.OK), "the time", {THERE: ClaimFinding.OK})
-    assert str(verdict) == "partly: not tested: the time; tested in `backups_at_scale`: the final accuracy, ok"
+    assert str(verdict) == "partly. Not tested: the time; tested in `backups_at_scale`: the final accuracy, ok"
     assert verdict_on([], "", {THERE: ClaimFinding.OK}).kind is VerdictKind.NOT_TESTABLE
 
 

@@ -12,7 +12,7 @@ from ps_trainer.experiments.harness.claims import Claim, ClaimFinding, ClaimKind
 from ps_trainer.experiments.harness.page_texts import NO_CAUSE, UNANSWERED, words_for
 from tests.experiments.fakes import Dice
 
-OK, REFUTED, PARTLY = ClaimFinding.OK, ClaimFinding.REFUTED, ClaimFinding.PARTLY
+OK, REFUTED, PARTLY, UNDECIDED = ClaimFinding.OK, ClaimFinding.REFUTED, ClaimFinding.PARTLY, ClaimFinding.UNDECIDED
 EXPERIMENTS = [component_tables.EXPERIMENTS.load(name) for name in component_tables.EXPERIMENTS.names()]
 # What only a formula has: a sign between two terms.
 FORMULA = re.compile(r"\S (=|≥|≈|<) \S")
@@ -64,7 +64,23 @@ def test_the_answer_is_made_of_the_outcomes_of_claims():
         "The means are not as they must be (in 2 of 12 cases); dice fall."
     )
     assert texts.answer([check(text="3 [2, 4] (median of 9); of the cases 2 of 9 outside")]) == (
-        "The means are as they must be (in 7 of 9 cases)."
+        "The means are as they must be (at the median of 9 cases, and in 7 of them)."
+    )
+
+
+def test_the_answer_names_other_claims_of_the_literature_that_do_not_hold_and_counts_the_rest():
+    claims = [
+        check(),
+        check("colour", UNDECIDED),
+        check("weight", REFUTED),
+        check("size", kind=ClaimKind.THEORY),
+        check("edge", REFUTED, kind=ClaimKind.THEORY),
+        check("spin", UNDECIDED, kind=ClaimKind.EXTENSION),
+        check("roll", UNDECIDED, kind=ClaimKind.SIMULATOR),
+    ]
+    assert Dice.texts.answer(claims) == (
+        "The means are as they must be; “colour” is undecided; “weight” is refuted;"
+        " of the claims that no source makes 1 is refuted and 2 are undecided."
     )
 
 

@@ -95,7 +95,7 @@ def test_a_claim_of_the_literature_that_is_newer_than_the_runs_leaves_a_page_at_
     newer = dataclasses.replace(dice.claims[0], key="new", sentence="Dice are new")
     monkeypatch.setattr(dice, "claims", (*dice.claims, newer))
     new = published_pages.with_texts(page(), dice())
-    assert "Verdict: partly: not tested: “Dice are new” (newer than these runs)." in new
+    assert "Verdict: partly. Not tested: “Dice are new” (newer than these runs)." in new
 
 
 def test_a_claim_that_another_page_tests_is_named_with_its_outcome_there(dice, monkeypatch):
@@ -106,10 +106,10 @@ def test_a_claim_that_another_page_tests_is_named_with_its_outcome_there(dice, m
         return lambda name: [ClaimLine(sentence=accuracy.sentence, measured="0.1", outcome=outcome)]
 
     refuted = published_pages.with_texts(page(), dice(), other_page("refuted"))
-    assert "Verdict: partly: tested in `backups_at_scale`: the accuracy, refuted.\n" in refuted
+    assert "Verdict: partly. Tested in `backups_at_scale`: the accuracy, refuted.\n" in refuted
     holds = published_pages.with_texts(page(), dice(), other_page("ok"))
-    assert "Verdict: shape reproduced: tested in `backups_at_scale`: the accuracy, ok.\n" in holds
-    assert "Verdict: partly: not tested: the accuracy (`backups_at_scale` tests it).\n" in published_pages.with_texts(
+    assert "Verdict: shape reproduced. Tested in `backups_at_scale`: the accuracy, ok.\n" in holds
+    assert "Verdict: partly. Not tested: the accuracy (`backups_at_scale` tests it).\n" in published_pages.with_texts(
         page(), dice()
     )
     summary = published_pages.summary(dice(), refuted, other_page("refuted"))
@@ -164,18 +164,25 @@ def test_a_page_receives_the_present_captions():
 
 def test_the_overview_has_a_row_of_each_page(dice):
     summary = published_pages.summary(dice(), published_pages.with_texts(page(), dice()))
-    index = "# Results\n\n| experiment | question |\n| --- | --- |\n| old | row |\n\nHow to read\n"
-    new = published_pages.with_overview(index, [summary, summary])
+    index = (
+        "# Results\n\nOne experiment: 5 runs, 0 hours and 3 minutes.\n\n| experiment | question |\n| --- | --- |\n"
+        "| old | row |\n\nHow to read: Of 9 claims 8 are ok,\nand 0 withdrawn. [All\nclaims](all-claims.md).\n"
+    )
+    new = published_pages.with_overview(index, [summary, summary], 3)
     row = (
         '| [dice](dice.md)<br><img src="plots/dice-means-L0.png" alt="Means & runs" width="160"> | Are dice fair? | The'
         " means are as they must be (in both cases). | shape reproduced | 0 of 1 ok | – | – | 7 |"
     )
     assert (
-        new.splitlines()[2] == "| experiment | question | answer | verdict | theory | simulator | extension | minutes |"
+        new.splitlines()[4] == "| experiment | question | answer | verdict | theory | simulator | extension | minutes |"
     )
-    assert new.splitlines()[4:6] == [row, row]
-    assert new.endswith("|\n\nHow to read\n")
-    assert published_pages.with_overview(new, [summary, summary]) == new
+    assert new.splitlines()[2] == "One experiment: 72 runs, 0 hours and 14 minutes."
+    assert new.splitlines()[6:8] == [row, row]
+    assert new.endswith(
+        "|\n\nHow to read: Of 2 claims, 2 are ok; 3 more were"
+        " [withdrawn](all-claims.md#withdrawn-claims). [All\nclaims](all-claims.md).\n"
+    )
+    assert published_pages.with_overview(new, [summary, summary], 3) == new
     assert summary.num_runs == 36
     with pytest.raises(UsageError, match="does not state its runs"):
         published_pages.summary(dice(), page().replace("makes these", "made"))

@@ -52,7 +52,7 @@ def test_the_report_names_claims_outcomes_numbers_and_their_origin(write):
     assert "(L0 virtual time)" in text
     assert "Each side is as likely." in text
     assert "Something is added to each throw." not in text
-    assert "4 runs, 2 seeds each" in text
+    assert "4 runs with seeds 0 to 1, " in text
     assert "`python -m ps_trainer experiment dice`" in text
     assert "not comparable" not in text
     assert conclusion.verdict == "shape reproduced"
@@ -67,7 +67,7 @@ def test_sections_have_an_order(write):
         *("## What the sources found", "Pacioli (p. 1)", "## What was run", "Dice of software."),
         *("## What you see, and why", "**Holds** (literature)", "## Claims", "| claim |"),
         *("## Tables", "* Dice are `random.Random`.", "**Means**", "## Limits", "* Software does not fall."),
-        *("## How to reproduce", "`ps_trainer experiment dice` makes these 4 runs in 1 minute on", "* 4 runs, 2 seeds"),
+        *("## How to reproduce", "`ps_trainer experiment dice` makes these 4 runs in 1 minute on", "* 4 runs with"),
     )
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
@@ -163,16 +163,16 @@ def test_a_broken_die_refutes_the_claim(write, dice, monkeypatch):
 def test_a_report_beside_it_has_the_outcome_of_a_claim_that_it_tests(write, dice, tmp_path, monkeypatch):
     monkeypatch.setattr(dice, "tested_elsewhere", (Elsewhere("the accuracy", "backups_at_scale", "accuracy"),))
     _, conclusion, _ = write()
-    assert conclusion.verdict == "partly: not tested: the accuracy (`backups_at_scale` tests it)"
+    assert conclusion.verdict == "partly. Not tested: the accuracy (`backups_at_scale` tests it)"
     (claim,) = (claim for claim in BackupsAtScale.claims if claim.key == "accuracy")
     line = ClaimLine(sentence=claim.sentence, measured="-0.1", outcome="refuted")
     other = dataclasses.replace(conclusion, name="backups_at_scale", claims=[line])
     (tmp_path / "backups_at_scale").mkdir()
     (tmp_path / "backups_at_scale" / "conclusion.json").write_text(json.dumps(dataclasses.asdict(other)))
     _, conclusion, _ = write()
-    assert conclusion.verdict == "partly: tested in `backups_at_scale`: the accuracy, refuted"
+    assert conclusion.verdict == "partly. Tested in `backups_at_scale`: the accuracy, refuted"
     _, conclusion, _ = write(quick=True)  # a full run says nothing about a quick form
-    assert conclusion.verdict.startswith("partly: not tested: the accuracy")
+    assert conclusion.verdict.startswith("partly. Not tested: the accuracy")
 
 
 def test_with_a_failed_run_there_is_no_verdict(write, dice):
