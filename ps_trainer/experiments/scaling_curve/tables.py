@@ -50,7 +50,8 @@ def of_papers(scale: Scale) -> list[Table]:
     by_level: dict[Level, list[SyncAndAsync]] = {}
     for pair in scale.pairs:
         by_level.setdefault(pair.sync.level, []).append(pair)
-    whose = " of the paper's cluster" if scale.curves[0].first.setting.p == records.NUM_PAPER_PS else ""
+    is_papers = any(pair.sync.setting.p == records.NUM_PAPER_PS for pair in scale.pairs)
+    whose = " of the paper's cluster" if is_papers else ""
     return [
         _published_table(scale.curves),
         *(

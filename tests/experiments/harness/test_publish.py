@@ -103,7 +103,7 @@ def test_published_pages_have_the_present_texts_captions_and_marks(tmp_path):
     """After a change of a text, a caption or a mark, run `python -m ps_trainer.experiments.harness.publish`."""
     pages = {mark.page for mark in marks.read(REPOSITORY)}
     pages |= {(publish.RESULTS / f"{name}.md").as_posix() for name in ("all-claims", "index", *NAMES)}
-    for page in (*pages, str(marks.FILE)):
+    for page in (*pages, str(marks.FILE), str(publish.RESULTS / publish.LIMITS_NAME)):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / page, tmp_path / page)
     publish.update(tmp_path, NAMES)

@@ -40,7 +40,7 @@ MB = 1_000_000
 B = 25 * MB
 COST = StepCost(overhead_secs=0.5)  # of one worker of the small real runs
 VIRTUAL = ("concave_virtual", "knee", "more_ps", "median", "tail_rare")
-REAL = {"concave", "fit_sync", "fit_async", "simulator"}
+REAL = {"concave", "fit_sync", "fit_async", "simulator", "real_median", "real_tail"}
 
 
 def part(monkeypatch, why_not="switched off"):
@@ -134,11 +134,11 @@ def test_the_calibrated_model_gives_the_two_points_of_its_calibration():
     assert 0.8 < low < 1 < high < 1.2
 
 
-def real_result(setting, seed, factor, **settings):
+def real_result(setting, seed, factor, percentiles=None, **settings):
     """The result of a real run whose rounds take `factor` times as long as predicted."""
     settings = RealPointSettings(cluster=setting, scale="ours", rate="200mbit", rounds=15, **settings)
     secs = factor * setting.predicted_secs()
-    point = PointFigures(round_secs=secs, percentiles=[secs] * 4, simulated_secs=secs / 1.1)
+    point = PointFigures(round_secs=secs, percentiles=percentiles or [secs] * 4, simulated_secs=secs / 1.1)
     run = Run(f"L3-{seed}", settings, seed, level=Level.SHAPED)
     return RunResult(run, CurveFigures(points={str(setting.n): point}), 1.0, None, None)
 
@@ -168,6 +168,27 @@ def test_long_queues_are_an_arm_of_their_own(factor, finding):
     assert [curve.points for curve in scale_of(results).curves] == [[usual]]
     table = scaling_curve.OurScale().tables(scale_of(results))[0]
     assert [row[4] for row in table.rows] == [50, 500]
+
+
+@pytest.mark.parametrize(
+    ("percentiles", "median", "tail"),
+    [
+        ([0.9, 1.2, 1.3, 1.4], ClaimFinding.OK, ClaimFinding.OK),
+        ([0.9, 1.8, 1.9, 2.0], ClaimFinding.REFUTED, ClaimFinding.OK),
+        ([0.9, 1.2, 1.3, 2.8], ClaimFinding.OK, ClaimFinding.REFUTED),
+    ],
+)
+def test_steps_of_real_clusters_are_compared_at_the_median_and_far_above_it(percentiles, median, tail):
+    own = {SYNC: percentiles, ASYNC: [0.8, 1.0, 1.1, 1.2]}
+    found = findings_of(
+        ScalingCurve(),
+        Results(
+            real_result(ClusterSetting(update, 2, 1, 4 * MB, B, 1250.0), seed, 1.0, each)
+            for update, each in own.items()
+            for seed in (0, 1)
+        ),
+    )
+    assert (found["real_median"], found["real_tail"]) == (median, tail)
 
 
 def test_workers_of_the_source_begin_one_after_the_other_so_that_they_are_not_in_step():
