@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import (
+    BY_LONGER_SLEEPS,
+    BY_UNSEEN_SEEDS,
     Limit,
     Measure,
+    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -93,7 +96,7 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
 
 _NO_CLUSTER = "2026-11-28: an extension, as it does not compare the simulator with a cluster"
 
-OF_TRAINING = (
+_JUDGED_AGAIN = (
     extension_claim(
         key="async_sooner",
         sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
@@ -156,8 +159,9 @@ OF_TRAINING = (
         measure=_async_over_sync,
     ),
 )
+OF_TRAINING = amend(_JUDGED_AGAIN, BY_UNSEEN_SEEDS)
 
-OF_CLUSTERS = (
+_OF_CLUSTERS = (
     literature_claim(
         key="real_sooner",
         sentence="On a real cluster more workers reach a loss sooner than one",
@@ -181,3 +185,4 @@ OF_CLUSTERS = (
         measure=_against_simulator("time"),
     ),
 )
+OF_CLUSTERS = amend(_OF_CLUSTERS, BY_LONGER_SLEEPS)
