@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps_trainer.experiments.harness.claims import (
-    BY_LONGER_SLEEPS,
     BY_SEEDS,
-    BY_UNSEEN_SEEDS,
     Limit,
     Measure,
-    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -73,7 +70,7 @@ OF_THROUGHPUT = (
     ),
 )
 
-_JUDGED_AGAIN = (
+OF_TRAINING = (
     extension_claim(
         key="examples",
         sentence="With n workers of the same batch asynchronous SGD needs no fewer examples, each at its best rate",
@@ -107,11 +104,8 @@ _JUDGED_AGAIN = (
         measure=lambda arms: _over(arms, Mode.SYNC_SAME, "secs_uneven", UNEVEN),
     ),
 )
-OF_TRAINING = amend(
-    _JUDGED_AGAIN, f"2026-11-29: 0.025 as a learning rate, too, as one arm had the smallest of all; {BY_UNSEEN_SEEDS}"
-)
 
-_OF_REAL_THROUGHPUT = (
+OF_REAL_THROUGHPUT = (
     literature_claim(
         key="real_rate",
         sentence="Asynchronous workers of real clusters compute no fewer gradients per second than synchronous ones",
@@ -154,9 +148,8 @@ _OF_REAL_THROUGHPUT = (
         ],
     ),
 )
-OF_REAL_THROUGHPUT = amend(_OF_REAL_THROUGHPUT, BY_LONGER_SLEEPS)
 
-_OF_REAL_TRAINING = (
+OF_REAL_TRAINING = (
     simulator_claim(
         key="real_examples",
         sentence="A real training needs as many examples as the one in virtual time",
@@ -177,4 +170,3 @@ _OF_REAL_TRAINING = (
         measure=_real_times,
     ),
 )
-OF_REAL_TRAINING = amend(_OF_REAL_TRAINING, BY_LONGER_SLEEPS)

@@ -13,7 +13,7 @@ from ps_trainer.experiments.harness.base import Experiment, Part
 from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.claims import Elsewhere
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds, unseen_seeds
+from ps_trainer.experiments.harness.runs import Measured, Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -44,7 +44,7 @@ from .texts import TEXTS
 
 RealSettingsT = TypeVar("RealSettingsT", bound=RealSettings)
 
-RATES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # of the pilot runs
+RATES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # of the pilot runs
 QUICK_RATES = {Mode.ASYNC: (0.05, 0.1, 0.2), Mode.SYNC_SAME: (0.4, 0.8), Mode.SYNC_GLOBAL: (0.4, 0.8)}
 _NAMES = {Mode.ASYNC: "async", Mode.SYNC_SAME: "sync", Mode.SYNC_GLOBAL: "sync_global"}  # in keys of virtual runs
 
@@ -125,9 +125,6 @@ class VirtualTraining(TunedPart[VirtualTrainingSettings, TrainingFigures]):
                 rates = QUICK_RATES[mode] if quick else RATES
                 arms.append(TunedArm(f"mode={_NAMES[mode]}-n={n}{of_alpha}", settings, rates, secs))
         return arms
-
-    def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
-        return unseen_seeds(seeds)
 
     def train(self, settings: VirtualTrainingSettings, rate: float, seed: int) -> TrainingFigures:
         """Trains a perceptron on digits until it is at the target. Imports TensorFlow."""
@@ -290,9 +287,7 @@ def _duration(mode: Mode, n: int, alpha: float, num_steps: int) -> dict[str, Any
         "mode": mode,
         "n": n,
         "alpha": alpha,
-        "mean_ms": real_clusters.mean_ms(
-            n, behind_barrier=True, in_bursts=alpha < cases.UNEVEN, margin=real_clusters.MARGIN
-        ),
+        "mean_ms": real_clusters.mean_ms(n, behind_barrier=True, in_bursts=alpha < cases.UNEVEN),
         "num_updates": num_updates,
     }
 

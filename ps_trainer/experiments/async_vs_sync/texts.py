@@ -42,7 +42,7 @@ TEXTS = PageTexts(
         f" Each arm has the best learning rate of one grid on the seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]}; ten"
         f" others judge. Examples count until the mean accuracy of the last {WINDOW_EXAMPLES} is {TARGET_ACCURACY:.0%}."
         f" In virtual time, pulls and pushes take no time. Real clusters are up to {NUM_REAL_WORKERS} processes, which"
-        f" sleep for 0.5 to 1.5 s in a step. They log no accuracy, so their trainings end at a loss of {TARGET_LOSS:g}."
+        f" sleep for 0.3 to 1.2 s in a step. They log no accuracy, so their trainings end at a loss of {TARGET_LOSS:g}."
     ),
     reasons={
         "throughput": "This ratio is a property of the drawn step times, so it checks the simulator.",

@@ -44,7 +44,7 @@ TEXTS = PageTexts(
         " Heavy tails: lognormal (σ = 0.5), exponential, Pareto (exponent 2.1), spikes (5 % of steps five times as"
         " long). Light tails: even (± 2 %), shifted exponential (a fifth is random). A slow worker takes ten times as"
         f" long. A perceptron on digits with N = {NUM_NEEDED} shows what an update is worth. Real clusters are up to 12"
-        " processes that sleep for 1 s and more. In some, three rules alternate: the barrier, TensorFlow's class in a"
+        " processes that sleep for 0.8 s and more. In some, three rules alternate: the barrier, TensorFlow's class in a"
         " script, ours with a token queue for each worker."
     ),
     reasons={

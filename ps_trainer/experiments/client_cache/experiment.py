@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ps_trainer.experiments.harness.base import Experiment
-from ps_trainer.experiments.harness.runs import unseen_seeds
 from ps_trainer.experiments.toolkit import virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.pilots import Pilots, TunedArm, TunedPart
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -63,7 +62,7 @@ PROBLEM_SETUPS = {
             "batch_size": 64,
         },
         objective=0.62,
-        rates=(0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24),
+        rates=(0.04, 0.06, 0.08, 0.12, 0.16, 0.24),
         barrier_factor=2,  # the steps of FTRL depend little on the size of a gradient
     ),
 }
@@ -97,9 +96,6 @@ class CachedReads(TunedPart[CacheSettings, CacheFigures]):
             for problem in (list(Problem)[:1] if quick else Problem)
             for reads, bound in kinds
         ]
-
-    def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
-        return unseen_seeds(seeds)
 
     def train(self, settings: CacheSettings, rate: float, seed: int) -> CacheFigures:
         """Trains until the test loss reaches the objective. Imports TensorFlow."""

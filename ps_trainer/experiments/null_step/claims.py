@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ps_trainer.experiments.harness.claims import (
-    BY_LONGER_SLEEPS,
-    Limit,
-    Measure,
-    literature_claim,
-    simulator_claim,
-    theory_claim,
-)
+from ps_trainer.experiments.harness.claims import Limit, Measure, literature_claim, simulator_claim, theory_claim
 from ps_trainer.experiments.harness.labels import Level
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.sized_settings import TABLE_RATIO
@@ -84,7 +77,7 @@ _BOOTSTRAP = f"2026-11-27: an interval decides, by a bootstrap of runs and of th
 _BYTES = f"2026-11-27: where there are several runs, the interval of their mean decides, by Student's t, {_WHY}"
 _PAUSES = (
     "2026-11-27: workers sleep for 400 ms and more in a step, not for 50 to 100 ms, and 4 workers with 4 ps tasks are"
-    f" left out, as tasks waited for two cores for 9 to 53 % of a step; {BY_LONGER_SLEEPS}"
+    " left out, as tasks waited for two cores for 9 to 53 % of a step"
 )
 
 

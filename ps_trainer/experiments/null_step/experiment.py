@@ -73,10 +73,10 @@ def _paced(curve: Curve, megabytes: int, n: int, p: int, updates: int) -> _StepP
     Threads that wake each other wait for cores, whatever the sleep. On an idle machine they waited for 5 ms of a step
     of one worker and one ps task, for 12 ms with 4 workers, and for more than 50 ms with 4 workers and 4 ps tasks. So
     the sleep grows with both numbers. It also grows with the bytes of dense models: with 16 MB, tasks of one worker
-    waited for 34 ms. On another day the waits were half as long again.
+    waited for 34 ms.
     """
     more = 1 + megabytes // 3 if curve is Curve.DENSE else 1
-    return _StepPlan(curve, megabytes, n, p, updates, 300 * (n + 1) * p * more)
+    return _StepPlan(curve, megabytes, n, p, updates, 200 * (n + 1) * p * more)
 
 
 _SCALAR, _DENSE, _SPARSE, _GOODPUT = Curve.SCALAR, Curve.DENSE, Curve.SPARSE, Curve.GOODPUT

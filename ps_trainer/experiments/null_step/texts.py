@@ -37,7 +37,7 @@ TEXTS = PageTexts(
     setup=(
         "At L2, tasks are processes of one machine. At L3, each has a network namespace and a link of 50 mbit/s. 1 to"
         " 8 workers have 1 to 4 ps tasks, parameters of 1 to 64 MB, or tables of 16 and 256 MB. A step lasts until"
-        " every worker has the next update. Where workers would wait for cores, they sleep 0.6 s and more between"
+        " every worker has the next update. Where workers would wait for cores, they sleep 0.4 s and more between"
         " pull and push. The sleep is subtracted; waits of up to 2 % are not. The same processes read two"
         " tables by turns, six updates each. At L0, a simulator has the source's numbers of tasks, with links of 10"
         " Gbit/s."

@@ -36,10 +36,6 @@ _SERGEEV = "Sergeev and Del Balso 2018"
 _HOROVOD = "Horovod's documentation"
 _SIMONYAN = "Simonyan and Zisserman 2014"
 
-_RING = (
-    "2026-11-29: a ring of two workers, too, has links of 50 mbit/s, as tasks waited for cores for 2 % of a round;"
-    " before this run"
-)
 _WITHIN = Limit(low=0.85, high=1.25)
 _EXACT = Limit(low=0.99, high=1.01)  # rounds without randomness
 _OVER_PREDICTED = "measured over predicted time of a round"
@@ -154,8 +150,7 @@ CLAIMS = (
         quantity=_OVER_PREDICTED,
         limit=_WITHIN,
         amended=f"2026-11-27: under TCP's reno, as bbr does not fill both directions of a link at once; {BY_SEEDS};"
-        " 2026-11-28: without a single ps task on one worker's host, which is another arrangement;"
-        f" {_RING}",
+        " 2026-11-28: without a single ps task on one worker's host, which is another arrangement",
         measure=lambda cases: _over_predicted(
             [case for case in cases if case.setting.arm is Arm.RING or case.setting.p == case.setting.n],
             Arm.COLOCATED,
@@ -177,7 +172,7 @@ CLAIMS = (
         sentence="A ps task on each worker's host costs what a ring costs",
         quantity="time of a round with them over that of the ring, each in M/B",
         limit=Limit(low=0.8, high=1.25),
-        amended=f"{BY_SEEDS}; {_RING}",
+        amended=BY_SEEDS,
         measure=lambda cases: [
             Measure(f"n={c.setting.n}", *ratio_by_seed(c.units_by_seed, ring.units_by_seed))
             for c, ring in pairs(cases, Arm.COLOCATED, Arm.RING)
@@ -188,8 +183,7 @@ CLAIMS = (
         sentence="With p = n hosts beside the workers', pushes and pulls that overlap take M/B",
         quantity="measured time of a round over M/B",
         limit=_WITHIN,
-        amended=f"2026-11-27: by an arm that overlaps, as the source does, not by a push and then a pull; {BY_SEEDS};"
-        " 2026-11-29: two workers, too, have links of 50 mbit/s, as rounds at 100 differ by 12 %; before the run",
+        amended=f"2026-11-27: by an arm that overlaps, as the source does, not by a push and then a pull; {BY_SEEDS}",
         measure=lambda cases: _over_predicted(cases, Arm.PIPELINED),
     ),
     theory_claim(

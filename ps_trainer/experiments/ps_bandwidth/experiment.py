@@ -157,15 +157,15 @@ def _slower_rate(arm: Arm, n: int, p: int) -> dict[str, str]:
     """Returns the rate of an arm in which many tasks receive at once; they wait for cores for less of a longer round.
 
     At 25 mbit/s, four workers with four ps tasks waited for 2 to 4 % of a round. Plain sockets hardly wait, except in
-    chunks: at 100 mbit/s, rounds of two workers differ by 12 %.
+    chunks.
     """
     if arm.is_of_sockets:
-        return {"rate": "50mbit"} if arm is Arm.PIPELINED else {}
+        return {"rate": "50mbit"} if (arm, n) == (Arm.PIPELINED, 4) else {}
     if n == p == 4 and arm is not Arm.UNSHARDED:  # with most bytes in one place, few tasks receive at once
         return {"rate": "12mbit"}
     if p == 4 or (arm is Arm.COLOCATED and p > 1):
         return {"rate": "25mbit"}
-    return {"rate": "50mbit"} if arm is Arm.RING or (arm is Arm.PS and p == 2) else {}
+    return {"rate": "50mbit"} if (arm, n) == (Arm.RING, 4) or (arm is Arm.PS and p == 2) else {}
 
 
 def _other_congestion_controls() -> tuple[str, ...]:

@@ -66,6 +66,8 @@ TEXTS = PageTexts(
         " place of 2nM/B.",
     },
     doubts={
+        "pipelined": "Rounds of two workers are short, at 100 mbit/s, and differ much from each other. Those of four,"
+        " at 50 mbit/s, differ less and are nearer to M/B.",
         "queues": "With one ps task, its link is nearly full whatever the length of the queues. With two, links have"
         " time to spare, which workers that are in step waste.",
     },

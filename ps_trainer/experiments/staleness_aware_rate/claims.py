@@ -7,16 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps_trainer.experiments.harness.claims import (
-    BY_LONGER_SLEEPS,
-    Claim,
-    ClaimKind,
-    Limit,
-    Measure,
-    amend,
-    extension_claim,
-    simulator_claim,
-)
+from ps_trainer.experiments.harness.claims import Claim, ClaimKind, Limit, Measure, extension_claim, simulator_claim
 from ps_trainer.experiments.harness.published import Published, Tag
 from ps_trainer.experiments.toolkit.statistics import mean_interval
 from ps_trainer.experiments.toolkit.step_times import Shape
@@ -235,7 +226,7 @@ OF_TUNED_ARMS = (
     ),
 )
 
-_OF_REAL_CLUSTERS = (
+OF_REAL_CLUSTERS = (
     simulator_claim(
         key="real_staleness",
         sentence="A real cluster's mean staleness is that of virtual time",
@@ -264,4 +255,3 @@ _OF_REAL_CLUSTERS = (
         amended=_AMENDED,
     ),
 )
-OF_REAL_CLUSTERS = amend(_OF_REAL_CLUSTERS, BY_LONGER_SLEEPS)

@@ -58,9 +58,7 @@ _TUNED_RATES = {Rate.BY_STALENESS: _GRID, Rate.FULL: tuple(rate / 32 for rate in
 _REAL_BATCH_SIZE = 15
 _NUM_REAL_EPOCHS = 16
 _NUM_REAL_SEEDS = 5
-_REAL_MEAN_MS = real_clusters.mean_ms(
-    cases.NUM_REAL_LEARNERS, margin=1.5
-)  # 400 ms left tasks of eight learners waiting for 2 %
+_REAL_MEAN_MS = real_clusters.mean_ms(cases.NUM_REAL_LEARNERS)
 
 
 class VirtualArms(Part[RateSettings, RateTrainingFigures]):

@@ -42,7 +42,7 @@ TEXTS = PageTexts(
         " epochs, or 24 with the small α₀. Tuned arms have the rate with the smallest training loss on two pilot seeds."
         " A convolutional network trains for 48 epochs; all its arms have the α₀ that is best for α₀/τ. In virtual"
         " time, each gradient is divided by its own staleness before the mean of an update and before the momentum."
-        f" Real clusters are λ = {NUM_REAL_LEARNERS} processes that sleep for 600 ms, with α₀ = {REAL_RATE:g}. There,"
+        f" Real clusters are λ = {NUM_REAL_LEARNERS} processes that sleep for 400 ms, with α₀ = {REAL_RATE:g}. There,"
         " `--update=staleness_aware` (“α₀/τ of the rule”) divides the optimizer's whole step, velocity included."
     ),
     reasons={

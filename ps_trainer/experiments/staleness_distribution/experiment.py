@@ -93,7 +93,7 @@ class RealStaleness(Part[StalenessSettings, StalenessFigures]):
                 shape=shape,
                 splits=splits,
                 is_slow=is_slow,
-                mean_ms=real_clusters.mean_ms(n, margin=real_clusters.MARGIN),
+                mean_ms=real_clusters.mean_ms(n),
                 num_updates=num_updates,
             )
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ps_trainer.experiments.harness.claims import (
-    BY_LONGER_SLEEPS,
-    BY_UNSEEN_SEEDS,
     Limit,
     Measure,
-    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -96,7 +93,7 @@ def _against_simulator(figure: str) -> Callable[[Sequence[PacedTraining]], list[
 
 _NO_CLUSTER = "2026-11-28: an extension, as it does not compare the simulator with a cluster"
 
-_JUDGED_AGAIN = (
+OF_TRAINING = (
     extension_claim(
         key="async_sooner",
         sentence="In virtual time, more asynchronous workers of the same batch reach the accuracy sooner than one",
@@ -159,9 +156,8 @@ _JUDGED_AGAIN = (
         measure=_async_over_sync,
     ),
 )
-OF_TRAINING = amend(_JUDGED_AGAIN, BY_UNSEEN_SEEDS)
 
-_OF_CLUSTERS = (
+OF_CLUSTERS = (
     literature_claim(
         key="real_sooner",
         sentence="On a real cluster more workers reach a loss sooner than one",
@@ -185,4 +181,3 @@ _OF_CLUSTERS = (
         measure=_against_simulator("time"),
     ),
 )
-OF_CLUSTERS = amend(_OF_CLUSTERS, BY_LONGER_SLEEPS)

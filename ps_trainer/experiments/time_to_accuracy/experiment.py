@@ -11,7 +11,7 @@ import numpy as np
 from ps_trainer.experiments.harness.base import Experiment
 from ps_trainer.experiments.harness.cases import case_factory
 from ps_trainer.experiments.harness.labels import Level
-from ps_trainer.experiments.harness.runs import Run, runs_of_seeds, unseen_seeds
+from ps_trainer.experiments.harness.runs import Run, runs_of_seeds
 from ps_trainer.experiments.toolkit import real_clusters, virtual_run, virtual_training
 from ps_trainer.experiments.toolkit.calibration import Calibrations
 from ps_trainer.experiments.toolkit.clusters import Training
@@ -94,9 +94,6 @@ class AccuracyTrainings(TunedPart[AccuracySettings, AccuracyFigures]):
             arms.append(TunedArm(_name(batches, rule, n), settings, rates, secs))
         return arms
 
-    def seeds_of(self, arm: TunedArm, seeds: Sequence[int]) -> Sequence[int]:
-        return unseen_seeds(seeds)
-
     def train(self, settings: AccuracySettings, rate: float, seed: int) -> AccuracyFigures:
         """Trains a perceptron on digits until it is at the target. Imports TensorFlow."""
         from ps_trainer.simulation.replay.train import train
@@ -158,7 +155,7 @@ class PacedTrainings(real_clusters.RealPart[PacedSettings]):
         for batches, rule, n, lr, num_examples in () if quick else _REAL_ARMS:
             steps_of_worker = num_examples // (n * batch_size(batches, n))
             num_updates = steps_of_worker * (n if rule == WorkerRule.ASYNC else 1)
-            mean_ms = real_clusters.mean_ms(n, in_bursts=True, margin=real_clusters.MARGIN)
+            mean_ms = real_clusters.mean_ms(n, in_bursts=True)
             settings = PacedSettings(batches=batches, rule=rule, n=n, mean_ms=mean_ms, lr=lr, num_updates=num_updates)
             secs = real_clusters.expected_secs(n, 1.3 * steps_of_worker * mean_ms / 1000)
             key = f"L2-{_name(batches, rule, n)}"

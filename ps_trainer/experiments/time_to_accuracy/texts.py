@@ -48,7 +48,7 @@ TEXTS = PageTexts(
         " 32 examples an update; weak scaling: 8 a worker. A step of one worker takes 400 ms, of which a fifth is"
         " exponential; beside it, a step costs 2.4 ms (page `backup_workers`)."
         f" The learning rate of each arm is the fastest of five on the seeds {PILOT_SEEDS[0]} and {PILOT_SEEDS[1]};"
-        " claims are judged on 40 others. A training gives up after 12 epochs. On real clusters each worker sleeps in"
+        " claims are judged on ten others. A training gives up after 12 epochs. On real clusters each worker sleeps in"
         f" a step, and trains to a mean loss of {TARGET_LOSS:g}. All times are in mean steps of one worker."
     ),
     reasons={

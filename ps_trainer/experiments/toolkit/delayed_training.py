@@ -22,10 +22,9 @@ _MANY_TASKS, _MIN_MS_OF_MANY = 8, 400.0
 _MS_PER_WORKER = 40.0
 _BARRIER_FACTOR = 1.5
 _BURST_MS, _BURST_MS_PER_WORKER = 300.0, 110.0
-MARGIN = 1.25
 
 
-def mean_ms(num_workers: int, *, behind_barrier: bool = False, in_bursts: bool = False, margin: float = 1.0) -> float:
+def mean_ms(num_workers: int, *, behind_barrier: bool = False, in_bursts: bool = False) -> float:
     """Returns the mean step time at which the tasks of a cluster with one ps task hardly wait for two cores.
 
     A step with one worker switches some 90 times from thread to thread of its two tasks. Each switch is a wait of about
@@ -37,12 +36,11 @@ def mean_ms(num_workers: int, *, behind_barrier: bool = False, in_bursts: bool =
         behind_barrier: Whether workers wait for each other, or are compared with workers that do.
         in_bursts: Whether all workers push and pull at about the same time, as those behind a barrier with nearly even
             steps do.
-        margin: Factor, as the waits differ by up to a half from hour to hour on one machine.
     """
     if in_bursts:
-        return margin * (_BURST_MS + _BURST_MS_PER_WORKER * num_workers)
+        return _BURST_MS + _BURST_MS_PER_WORKER * num_workers
     least = _MIN_MS_OF_MANY if num_workers + 1 >= _MANY_TASKS else _MIN_MS
-    return margin * (_BARRIER_FACTOR if behind_barrier else 1.0) * max(least, _MS_PER_WORKER * num_workers)
+    return (_BARRIER_FACTOR if behind_barrier else 1.0) * max(least, _MS_PER_WORKER * num_workers)
 
 
 def expected_secs(num_workers: int, steps_secs: float) -> float:

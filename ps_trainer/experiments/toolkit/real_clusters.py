@@ -27,7 +27,6 @@ from ps_trainer.experiments.harness.tables import Table, numbers, texts
 from ps_trainer.experiments.toolkit import calibration, virtual_run
 from ps_trainer.experiments.toolkit.calibration import Calibration
 from ps_trainer.experiments.toolkit.clusters import Training
-from ps_trainer.experiments.toolkit.delayed_training import MARGIN as MARGIN
 from ps_trainer.experiments.toolkit.delayed_training import DelayedTraining as DelayedTraining
 from ps_trainer.experiments.toolkit.delayed_training import StepCost
 from ps_trainer.experiments.toolkit.delayed_training import expected_secs as expected_secs

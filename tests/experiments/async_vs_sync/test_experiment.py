@@ -107,7 +107,7 @@ def test_contrary_results_refute_a_claim(claim, mode, change):
 )
 def test_a_seed_that_gives_up_makes_the_examples_a_bound(mode, finding, text):
     def figures(run):
-        is_lost = run.settings.mode == mode and run.seed % 20 < 9
+        is_lost = run.settings.mode == mode and run.seed < 2
         return figures_as_claimed(run) | ({"is_reached": False} if is_lost else {})
 
     checked = AsyncVsSync().analyse(results_of(full_runs(), figures)).checked
@@ -133,13 +133,11 @@ def test_pilot_runs_choose_each_rate_on_seeds_that_no_claim_is_judged_on(quick):
     experiment = AsyncVsSync()
     seeds = range(experiment.num_quick_seeds if quick else experiment.num_seeds)
     trainings = [run for run in virtual_runs(quick, seeds) if run.settings.mode != "rates"]
-    judged = {run.seed for run in trainings}
-    assert judged == set(seeds if quick else range(10, 50))
     pilots = {run: experiment.needed_by(run) for run in trainings}
-    assert len({pilot.key for pilot in pilots.values()}) == len(trainings) / len(judged) == (4 if quick else 8)
+    assert len({pilot.key for pilot in pilots.values()}) == len(trainings) / len(seeds) == (4 if quick else 8)
     for run, pilot in pilots.items():
         assert pilot.settings.training == run.settings
-        assert not set(pilot.settings.pilot_seeds) & judged
+        assert not set(pilot.settings.pilot_seeds) & set(seeds)
         assert pilot.settings.rates == (QUICK_RATES[run.settings.mode] if quick else RATES)
 
 
@@ -151,7 +149,7 @@ def test_a_training_that_misses_the_target_is_no_choice_of_a_pilot_run():
 
 def test_seeds_that_disagree_leave_the_examples_undecided():
     def figures(run):
-        is_noisy = run.settings.mode == Mode.ASYNC and run.seed % 2 == 0
+        is_noisy = run.settings.mode == Mode.ASYNC and run.seed == 0
         return figures_as_claimed(run) | ({"examples": 1000} if is_noisy else {})
 
     assert findings(results_of(full_runs(), figures))["examples_global"] is ClaimFinding.UNDECIDED

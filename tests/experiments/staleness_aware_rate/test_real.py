@@ -85,7 +85,7 @@ def test_the_cluster_and_virtual_time_train_alike(tmp_path, monkeypatch):
     assert {"--optimizer=momentum", "--optimizer_option=momentum=0.9", "--batch_size=15"} <= set(trained.flags)
     for one in (given.measured, given.simulated):
         assert one.staleness == pytest.approx(7, abs=0.1)
-        assert one.rate == pytest.approx(8 / 0.6, rel=0.05)
+        assert one.rate == pytest.approx(8 / 0.4, rel=0.05)
     assert given.measured.test_error == pytest.approx(0.05)
     assert 0.0 < given.simulated.test_error < 0.6
     StalenessAwareRate().execute(short(Rate.BY_RULE), tmp_path)

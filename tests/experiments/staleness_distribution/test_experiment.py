@@ -138,7 +138,7 @@ def test_a_real_run_delays_the_steps_and_reads_each_one(tmp_path, monkeypatch):
     measured = experiment.execute(run, tmp_path)
     ((cluster, folder),) = trained
     assert (cluster.num_workers, folder) == (8, tmp_path)
-    delay = "lognormal:sigma=0.5,mean_ms=500,paced=true"
+    delay = "lognormal:sigma=0.5,mean_ms=400,paced=true"
     given = {"--update=softsync", "--update_option=splits=4", f"--straggler={delay}", "--seed=7"}
     assert given <= set(cluster.flags)
     assert measured.figures.staleness == {"0": {"0": 1, "1": 1, "2": 2}, "1": {"0": 2, "1": 1, "2": 1}}
