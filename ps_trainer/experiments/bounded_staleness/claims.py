@@ -8,9 +8,11 @@ from itertools import pairwise
 from statistics import median
 
 from ps_trainer.experiments.harness.claims import (
+    BY_LONGER_SLEEPS,
     BY_SEEDS,
     Limit,
     Measure,
+    amend,
     extension_claim,
     literature_claim,
     simulator_claim,
@@ -206,7 +208,7 @@ OF_TRAINING = (
     ),
 )
 
-OF_REAL_CLUSTERS = (
+_OF_REAL_CLUSTERS = (
     simulator_claim(
         key="real_rate",
         sentence="Workers of real clusters make as many steps as the simulator says of the same delays",
@@ -242,3 +244,4 @@ OF_REAL_CLUSTERS = (
         ],
     ),
 )
+OF_REAL_CLUSTERS = amend(_OF_REAL_CLUSTERS, BY_LONGER_SLEEPS)

@@ -24,7 +24,7 @@ SAME_RATE = 0.5  # learning rate at which all bounds are stable
 TARGET_LOSS = 0.25
 NUM_TRAINED_WORKERS = 8
 NUM_REAL_WORKERS = 4
-REAL_MEAN_MS = 400.0
+REAL_MEAN_MS = 500.0
 
 
 class BoundRun(Label):

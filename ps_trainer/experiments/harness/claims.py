@@ -186,6 +186,10 @@ BY_SEEDS = (
     "2026-11-27: geometric means over the seeds, with an interval by Student's t, as single values decided before"
 )
 BY_UNSEEN_SEEDS = "2026-11-29: seeds 10 to 49, as earlier ones left a claim undecided; before their run"
+BY_LONGER_SLEEPS = (
+    "2026-11-29: workers sleep longer, as tasks waited for cores for more than 2 % of a step at other hours of the same"
+    " machine; before this run"
+)
 
 
 def amend(claims: Iterable[Claim], reason: str) -> tuple[Claim, ...]:

@@ -68,8 +68,8 @@ def test_a_workers_time_is_split_into_three(measure):
     for case in cases:
         shares = {name: case.median(name) for name in ("computes", "communicates", "waits")}
         assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
-        # as shares of a mean step of 400 ms
-        assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.4, rel=0.2)
+        # as shares of a mean step of 500 ms
+        assert shares["communicates"] / shares["computes"] == pytest.approx(OVERHEAD_SECS / 0.5, rel=0.2)
     assert [case.largest_lead for case in cases][:4] == [0, 1, 3, 10]
     assert drawn(BoundedStaleness().plots(results)) == ["real_shares"]
     assert [len(table.rows) for table in BoundedStaleness().analyse(results).tables] == [2, 5, 5]  # calibrations first
