@@ -95,8 +95,8 @@ PLOTS = (
     Plot(
         key="processes",
         title=f"{_TITLE}, one ps task, processes of one machine",
-        shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals. Where no"
-        " run is comparable there is no point.",
+        shows="Measured batches per second against the number of workers, one ps task, with 90 % intervals."
+        " Settings without a comparable run have no marker.",
         expected="sparse points near the scalar ones whatever the table's size, dense ones lower the larger the model.",
         claims=("table_size", "sparse_dense", "scalar"),
         draw=_draw_measured,
