@@ -163,6 +163,8 @@ def main(argv: list[str]) -> int:
             written = analyse_again(REPOSITORY / RESULTS, argv[2:] or names)
         else:
             written = publish(pathlib.Path(argv[1]), REPOSITORY / RESULTS, names) if argv[1:] else []
+            # Archives round figures, and a page shall be the one that its archive gives.
+            analyse_again(REPOSITORY / RESULTS, [path.stem for path in written if path.suffix == ".md"])
         pages = update(REPOSITORY, names)
     except PsTrainerError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -99,6 +99,17 @@ def test_the_command_names_its_usage(capsys):
 NAMES = component_tables.EXPERIMENTS.names()
 
 
+def test_the_command_makes_a_published_page_from_its_archive_which_rounds_figures(out_dir, tmp_path, monkeypatch):
+    (tmp_path / publish.RESULTS).mkdir(parents=True)
+    monkeypatch.setattr(publish, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(publish.component_tables.EXPERIMENTS, "names", lambda: ["falling_apples"])
+    monkeypatch.setattr(publish, "update", lambda repository, names: [])
+    made = []
+    monkeypatch.setattr(publish, "analyse_again", lambda folder, names: made.append((folder, names)) or [])
+    assert publish.main(["publish", str(out_dir)]) == 0
+    assert made == [(tmp_path / publish.RESULTS, ["falling_apples"])]
+
+
 def test_published_pages_have_the_present_texts_captions_and_marks(tmp_path):
     """After a change of a text, a caption or a mark, run `python -m ps_trainer.experiments.harness.publish`."""
     pages = {mark.page for mark in marks.read(REPOSITORY)}
